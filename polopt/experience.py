@@ -1,0 +1,378 @@
+"""The one batch everybody reads: B trajectories by T decisions, and what the current policy says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class ExperienceError(ValueError):
+    """A field is missing or has the wrong shape or type. The message names who wanted it and the fix."""
+
+
+class SupportError(ValueError):
+    """Two log-probabilities were taken over different supports, so their ratio would be a bias."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Support:
+    """Which distribution a log-probability belongs to: the policy's own, reshaped by the sampler.
+
+    temperature: logits are divided by it, > 0. top_k: keep the k likeliest choices, 0 keeps all.
+    top_p: keep the smallest set of likeliest choices whose mass reaches p, 1 keeps all.
+    The kept choices are renormalised. top_k is applied before top_p, both after the temperature.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be > 0, found {self.temperature}; greedy is top_k=1")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be >= 0 (0 keeps all), found {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], found {self.top_p}")
+
+    @property
+    def truncated(self) -> bool:
+        """True if some choices can never be sampled."""
+        return self.top_k > 0 or self.top_p < 1
+
+
+# Field -> the shapes it may have. B rows (trajectories), T decisions.
+SHAPES: dict[str, tuple[str, ...]] = {
+    "mask": ("BT",),
+    "logp": ("BT",),
+    "old_logp": ("BT",),
+    "ref_logp": ("BT",),
+    "value": ("BT",),
+    "entropy": ("BT",),
+    "advantage": ("BT",),
+    "weight": ("BT",),
+    "turn": ("BT",),
+    "reward": ("B", "BT"),
+    "terminated": ("B", "BT"),
+    "truncated": ("B", "BT"),
+    "group": ("B",),
+    "outcome": ("B",),
+    "final_value": ("B",),
+}
+FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
+BOOLS = frozenset({"mask", "terminated", "truncated"})
+# Meaningful only where the policy decided; `blanked` clears the rest.
+PER_DECISION = ("logp", "old_logp", "ref_logp", "value", "entropy", "advantage", "weight")
+
+HINTS = {
+    "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
+    "ref_logp": "evaluate the reference policy on this batch",
+    "old_logp": "evaluate the policy on this batch before its first update",
+    "value": "the policy needs a critic: build it with critic=True",
+    "logp": "record the behaviour policy's log-probabilities while sampling",
+    "group": "number the rows by prompt or start state",
+    "reward": "score the rollouts first",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Experience:
+    """A padded batch of decisions, B trajectories by T decisions. Immutable: stages return new views.
+
+    mask: [B, T] bool, True where the policy decided; False on prompts, padding and tool output.
+    logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
+    support: the sampler's reshaping that `logp` (and every other log-prob of the batch) belongs to.
+    old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
+    ref_logp: [B, T] log-probabilities under a reference policy.
+    reward: [B] outcome or [B, T] per decision. outcome: [B] what the world paid, before any shaping.
+    terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
+    group: [B] int64, same number = same prompt or start state.
+    turn: [B, T] int64, index of the turn of each decision.
+    value: [B, T] critic's value before each decision; final_value: [B] after the last one.
+    entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
+    extras: tensors with leading dimension B, or lists of length B, by name.
+
+    Raises:
+        ExperienceError: a field whose shape or type is not as above.
+    """
+
+    mask: Tensor
+    logp: Tensor | None = None
+    support: Support = Support()
+    old_logp: Tensor | None = None
+    ref_logp: Tensor | None = None
+    reward: Tensor | None = None
+    outcome: Tensor | None = None
+    terminated: Tensor | None = None
+    truncated: Tensor | None = None
+    group: Tensor | None = None
+    turn: Tensor | None = None
+    value: Tensor | None = None
+    final_value: Tensor | None = None
+    entropy: Tensor | None = None
+    advantage: Tensor | None = None
+    weight: Tensor | None = None
+    extras: dict[str, Any] = dataclasses.field(default_factory=dict)
+    _whole: Experience | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mask.ndim != 2 or self.mask.dtype != torch.bool:
+            raise ExperienceError(
+                f"Experience: field 'mask' must be bool of shape [B, T], found {_describe(self.mask)}"
+            )
+        for name in SHAPES:
+            value = getattr(self, name)
+            if value is not None:
+                self._check(name, value)
+        for name, value in self.extras.items():
+            if not hasattr(value, "__len__") or len(value) != len(self):
+                raise ExperienceError(
+                    f"Experience: extras[{name!r}] must have one entry per row, B = {len(self)}, "
+                    f"found {_describe(value)}"
+                )
+
+    def _check(self, name: str, value: Any) -> None:
+        B, T = self.mask.shape
+        allowed = [[B] if s == "B" else [B, T] for s in SHAPES[name]]
+        expected = " or ".join(f"[{', '.join(s)}] = {shape}" for s, shape in zip(SHAPES[name], allowed, strict=True))
+        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
+        right_kind = isinstance(value, Tensor) and (
+            value.dtype == torch.bool
+            if name in BOOLS
+            else value.is_floating_point()
+            if name in FLOATS
+            else value.dtype in (torch.int64, torch.int32)
+        )
+        if not right_kind or list(value.shape) not in allowed:
+            raise ExperienceError(
+                f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
+            )
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.mask.device
+
+    @property
+    def whole(self) -> Experience:
+        """The optimiser batch this micro-batch was split from; itself if it was not.
+
+        Every normaliser is computed on it, so that a split never changes a loss.
+        """
+        return self if self._whole is None else self._whole
+
+    def require(self, names: Iterable[str], by: object) -> None:
+        """Refuse with one sentence if `by` would read a field that is not there.
+
+        Raises:
+            ExperienceError: naming the part, the field, its expected shape and how to fill it in.
+        """
+        for name in sorted(names):
+            if name.startswith("extras."):
+                key = name.removeprefix("extras.")
+                if key not in self.extras:
+                    raise ExperienceError(
+                        f"{_name(by)} needs experience.extras[{key!r}] with B = {len(self)} entries, found none; "
+                        f"extras holds {sorted(self.extras) or 'nothing'}"
+                    )
+            elif name not in SHAPES:
+                raise ExperienceError(f"{_name(by)} declares a need for {name!r}, which is no field of Experience")
+            elif getattr(self, name) is None:
+                B, T = self.mask.shape
+                shapes = " or ".join(str([B] if s == "B" else [B, T]) for s in SHAPES[name])
+                hint = HINTS.get(name)
+                raise ExperienceError(
+                    f"{_name(by)} needs experience.{name} of shape {shapes}, found None" + (f"; {hint}" if hint else "")
+                )
+
+    def replace(self, **changes: Any) -> Self:
+        """A view with some fields changed; `extras` given here are added to those already there."""
+        if "extras" in changes:
+            changes["extras"] = {**self.extras, **changes["extras"]}
+        return dataclasses.replace(self, **changes)
+
+    def returns(self) -> Tensor:
+        """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards."""
+        self.require({"reward"}, by="Experience.returns")
+        assert self.reward is not None
+        return self.reward if self.reward.ndim == 1 else torch.where(self.mask, self.reward, 0).sum(1)
+
+    @property
+    def lengths(self) -> Tensor:
+        """[B] number of decisions in each row."""
+        return self.mask.sum(1)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """A new batch of some rows: a slice, a bool mask or indices. Its normalisers are its own."""
+        if isinstance(rows, int):
+            rows = [rows]
+        if isinstance(rows, Sequence):
+            rows = torch.tensor(rows, dtype=torch.long, device=self.device)
+        return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
+
+    def split(self, rows: int) -> Iterator[Self]:
+        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers."""
+        if rows < 1:
+            raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
+        for start in range(0, len(self), rows):
+            part = self[start : start + rows]
+            yield dataclasses.replace(part, _whole=self.whole)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only."""
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            moved = value.to(*args, **kwargs)
+            return moved if value.is_floating_point() else moved.to(value.dtype)
+
+        return dataclasses.replace(self, _whole=None, **self._map(move))
+
+    def blanked(self) -> Self:
+        """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
+        not even NaN."""
+        blank = {
+            name: torch.where(self.mask, value, 0)
+            for name in PER_DECISION
+            if (value := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **blank)
+
+    def _map(self, change: Any) -> dict[str, Any]:
+        tensors = {n: change(v) for n in SHAPES if (v := getattr(self, n)) is not None}
+        return {**tensors, "extras": {k: change(v) for k, v in self.extras.items()}}
+
+    @classmethod
+    def cat(cls, parts: Sequence[Experience]) -> Experience:
+        """Stack batches, padding to the longest T. Group numbers are kept apart between batches.
+
+        Raises:
+            SupportError: the batches were sampled from different supports.
+            ExperienceError: a field is there in some batches and not in others.
+        """
+        if not parts:
+            raise ExperienceError("Experience.cat needs at least one batch, found none")
+        first = parts[0]
+        fields: dict[str, Any] = {}
+        for part in parts[1:]:
+            if part.support != first.support:
+                raise SupportError(
+                    f"Experience.cat: batches sampled under {first.support} and {part.support} do not mix"
+                )
+        for name in SHAPES:
+            values = [getattr(p, name) for p in parts]
+            missing = [v is None for v in values]
+            if all(missing):
+                continue
+            if any(missing):
+                raise ExperienceError(f"Experience.cat: field {name!r} is missing in batch {missing.index(True)}")
+            if name == "group":
+                values = _apart(values)
+            fields[name] = _stack(values)
+        extras: dict[str, Any] = {}
+        for name in first.extras:
+            values = [p.extras[name] for p in parts]
+            extras[name] = _stack(values) if isinstance(values[0], Tensor) else sum(map(list, values), [])
+        return cls(support=first.support, extras=extras, **fields)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation:
+    """What the *current* policy says about the decisions of a batch, with gradient.
+
+    logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
+    logits [B, T, V] (divided by the temperature), value [B, T].
+    """
+
+    logp: Tensor
+    support: Support = Support()
+    entropy: Tensor | None = None
+    logits: Tensor | None = None
+    value: Tensor | None = None
+
+    def require(self, names: Iterable[str], by: object) -> None:
+        """As `Experience.require`, for what the policy was asked to say."""
+        for name in sorted(names):
+            if getattr(self, name, None) is None:
+                raise ExperienceError(
+                    f"{_name(by)} needs evaluation.{name} of shape {list(self.logp.shape)}, found None; "
+                    f"evaluate the policy with needs={{{name!r}}}"
+                )
+
+    def check(self, experience: Experience) -> None:
+        """Refuse an evaluation of some other batch.
+
+        Raises:
+            ExperienceError: shapes that differ from the batch's mask.
+        """
+        for name in ("logp", "entropy", "logits", "value"):
+            value = getattr(self, name)
+            if value is not None and value.shape[:2] != experience.mask.shape:
+                raise ExperienceError(
+                    f"Evaluation: field {name!r} must begin with the batch's [B, T] = "
+                    f"{list(experience.mask.shape)}, found {_describe(value)}"
+                )
+
+    def blanked(self, mask: Tensor) -> Evaluation:
+        """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
+        blank = {
+            name: torch.where(mask if value.ndim == 2 else mask[..., None], value, 0)
+            for name in ("logp", "entropy", "logits", "value")
+            if (value := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **blank)
+
+
+class Loss(NamedTuple):
+    """loss: scalar with gradient. metrics: name -> scalar; those of micro-batches add up to the batch's."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return f"{type(value).__name__} {value!r:.60}"
+
+
+def _name(by: object) -> str:
+    from polopt.part import Part, name_of  # part.py does not import this module
+
+    return name_of(type(by)) if isinstance(by, Part) else str(by)
+
+
+def _take(value: Any, rows: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value[rows]
+    if isinstance(rows, slice):
+        return value[rows]
+    index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+    return [value[i] for i in index.tolist()]
+
+
+def _apart(groups: list[Tensor]) -> list[Tensor]:
+    shifted, start = [], 0
+    for group in groups:
+        shifted.append(group + start)
+        start += int(group.max()) + 1 if group.numel() else 0
+    return shifted
+
+
+def _stack(values: list[Tensor]) -> Tensor:
+    size = [max(v.shape[d] for v in values) for d in range(values[0].ndim)]
+    padded = []
+    for value in values:
+        pad: list[int] = []
+        for d in range(value.ndim - 1, 0, -1):
+            pad += [0, size[d] - value.shape[d]]
+        padded.append(F.pad(value, pad) if any(pad) else value)
+    return torch.cat(padded)

@@ -1,0 +1,290 @@
+"""What a part is: settings, state and one call; printable, comparable, and plain YAML in and out."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import functools
+import importlib
+import importlib.util
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import pydantic
+import torch
+import yaml
+from torch import nn
+
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers")
+
+
+class Parts(nn.ModuleList):
+    """An ordered list of parts inside a part. It compares, prints and serialises as a list."""
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+class Part(nn.Module):
+    """A formula's settings and state: a `torch.nn.Module` built from typed keyword arguments.
+
+    A subclass lists its settings as annotated fields and its meaning as `forward`:
+
+        class Shift(Part):
+            by: float = 0.0
+            needs = frozenset({"reward"})
+
+            def forward(self, experience):
+                return experience.reward + self.by
+
+    What it learns between steps is a buffer or parameter, made in `setup`, so `state_dict`, `.to(device)`
+    and exact resume need no further code.
+
+    `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation`
+    (what the current policy says) beyond `logp`. Nothing is computed that no part declares.
+
+    Raises:
+        TypeError: a setting that does not exist (the nearest one is named).
+        ValueError: a setting of the wrong type or out of its range.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    evaluates: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if args:
+            raise TypeError(f"{name_of(cls)} takes its settings by name, found {len(args)} positional")
+        known = [f.name for f in settings_of(cls)]
+        for key in kwargs:
+            if key not in known:
+                raise TypeError(f"{name_of(cls)} has no setting {key!r}{nearest(key, known)}")
+        self = super().__new__(cls)
+        # Before the generated __init__ assigns fields: sub-parts must find a module to register with.
+        nn.Module.__init__(self)
+        return self
+
+    def __post_init__(self) -> None:
+        for name, adapter in _adapters(type(self)).items():
+            value = getattr(self, name)
+            try:
+                value = adapter.validate_python(list(value) if isinstance(value, Parts) else value)
+            except pydantic.ValidationError as error:
+                problem = error.errors()[0]["msg"]
+                raise ValueError(
+                    f"{name_of(type(self))}: setting {name!r} = {value!r} is not valid: {problem}"
+                ) from None
+            if isinstance(value, (list, tuple)) and any(isinstance(v, Part) for v in value):
+                value = Parts(value)
+            setattr(self, name, value)
+        self.setup()
+
+    def setup(self) -> None:
+        """Check ranges and register buffers. Runs once, after the settings are in place."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Check that every declared field is there, then run `forward`."""
+        if args and hasattr(args[0], "require"):
+            args[0].require(type(self).needs, by=self)
+        if len(args) > 1 and hasattr(args[1], "require"):
+            args[1].require(type(self).evaluates, by=self)
+        return super().__call__(*args, **kwargs)
+
+    @property
+    def all_needs(self) -> frozenset[str]:
+        """`needs` of this part and of every part inside it."""
+        return frozenset().union(*(p.needs for p in self.parts()))
+
+    @property
+    def all_evaluates(self) -> frozenset[str]:
+        """`evaluates` of this part and of every part inside it."""
+        return frozenset().union(*(p.evaluates for p in self.parts()))
+
+    def parts(self) -> Iterator[Part]:
+        """This part and, depth first, every part inside it."""
+        return (m for m in self.modules() if isinstance(m, Part))
+
+    def settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in settings_of(type(self))}
+
+    def but(self, _changes: Mapping[str, Any] | None = None, /, **changes: Any) -> Self:
+        """A changed copy: `part.but(scale=None, **{"objective.trust.high": 0.28})`.
+
+        Keys are settings, dotted to reach inside, with list positions as numbers. Untouched parts keep
+        their state; a rebuilt part starts afresh.
+        """
+        result = self
+        for path, value in {**(_changes or {}), **changes}.items():
+            result = _replaced(result, path.split("."), value)
+        return copy.deepcopy(self) if result is self else result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `build` turns back into an equal part: `{"part": "credit.Relative", ...}`."""
+        return {"part": name_of(type(self)), **{k: to_plain(v) for k, v in self.settings().items()}}
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    def __repr__(self) -> str:
+        changed = (
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in settings_of(type(self))
+            if to_plain(getattr(self, f.name)) != to_plain(default_of(f))
+        )
+        return f"{name_of(type(self))}({', '.join(changed)})"
+
+
+def settings_of(cls: type[Part]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls)  # type: ignore[arg-type]
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+@functools.cache
+def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
+    hints = typing.get_type_hints(cls)
+    return {
+        f.name: pydantic.TypeAdapter(hints[f.name], config={"arbitrary_types_allowed": True})
+        if not dataclasses.is_dataclass(hints[f.name])
+        else pydantic.TypeAdapter(hints[f.name])
+        for f in settings_of(cls)
+    }
+
+
+def name_of(cls: type[Part]) -> str:
+    """`credit.Relative` for polopt's own parts; `package.module:Class` for anybody else's."""
+    room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
+    if cls.__module__.startswith("polopt.") and room in ROOMS:
+        return f"{room}.{cls.__qualname__}"
+    if cls.__module__.startswith("polopt."):
+        return cls.__qualname__
+    module = sys.modules[cls.__module__]
+    return f"{getattr(module, '_polopt_path', cls.__module__)}:{cls.__qualname__}"
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """The end of an error sentence: the likeliest meant name, else the whole list."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known) or 'none'}"
+
+
+def locate(name: str) -> Callable[..., Any]:
+    """The class or function behind a name.
+
+    `credit.Relative` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
+    from that file.
+    """
+    if ":" in name:
+        module_name, _, attribute = name.rpartition(":")
+        module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
+        if not hasattr(module, attribute):
+            raise ValueError(f"{name!r}: {module_name} has no {attribute!r}{nearest(attribute, vars(module))}")
+        return getattr(module, attribute)
+    if name == "Algorithm":
+        return importlib.import_module("polopt.algorithm").Algorithm
+    room, _, attribute = name.partition(".")
+    if room not in ROOMS:
+        raise ValueError(f"{name!r} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+    module = importlib.import_module(f"polopt.{room}")
+    if attribute not in module.__all__:
+        raise ValueError(f"polopt.{room} has no part {attribute!r}{nearest(attribute, module.__all__)}")
+    return getattr(module, attribute)
+
+
+def _import(module_name: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name!r}: {error}; give an importable module or a path ending in .py") from None
+
+
+def _load_file(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
+    key = f"polopt_user_{path.resolve().stem}_{abs(hash(path.resolve())):x}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["_polopt_path"] = str(path)
+        sys.modules[key] = module
+        spec.loader.exec_module(module)
+    return sys.modules[key]
+
+
+def build(spec: Any) -> Any:
+    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is."""
+    if isinstance(spec, Mapping) and "part" in spec:
+        return locate(spec["part"])(**{k: build(v) for k, v in spec.items() if k != "part"})
+    if isinstance(spec, (list, tuple)):
+        return [build(v) for v in spec]
+    return spec
+
+
+def from_yaml(text: str) -> Any:
+    """Inverse of `Part.to_yaml`."""
+    return build(yaml.safe_load(text))
+
+
+def to_plain(value: Any) -> Any:
+    """Settings as plain YAML data: parts become mappings, lists of parts become lists."""
+    if isinstance(value, Part):
+        return value.to_dict()
+    if isinstance(value, (list, tuple, nn.ModuleList)):
+        return [to_plain(v) for v in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return value
+
+
+def diff(left: Part, right: Part) -> list[tuple[str, Any, Any]]:
+    """Where two parts differ: `(path, left's value, right's value)`, outermost difference first.
+
+    Two parts of different classes differ as a whole; equal classes are compared setting by setting.
+    """
+    return list(_diff("", left, right))
+
+
+def _diff(path: str, left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(left, Part) and type(left) is type(right):
+        for name, value in left.settings().items():
+            yield from _diff(f"{path}.{name}" if path else name, value, getattr(right, name))
+    elif isinstance(left, Parts) and isinstance(right, Parts) and len(left) == len(right):
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            yield from _diff(f"{path}.{i}", a, b)
+    elif to_plain(left) != to_plain(right):
+        yield path, left, right
+
+
+def _replaced(part: Any, path: list[str], value: Any) -> Any:
+    head, rest = path[0], path[1:]
+    if isinstance(part, Parts):
+        items = list(part)
+        if not head.lstrip("-").isdigit() or not -len(items) <= int(head) < len(items):
+            raise ValueError(f"{head!r} is not a position in a list of {len(items)} parts")
+        items[int(head)] = _replaced(items[int(head)], rest, value) if rest else value
+        return items
+    if not isinstance(part, Part):
+        raise ValueError(f"{'.'.join(path)!r} reaches into {part!r}, which has no settings")
+    settings = part.settings()
+    if head not in settings:
+        raise ValueError(f"{name_of(type(part))} has no setting {head!r}{nearest(head, settings)}")
+    changed = _replaced(settings[head], rest, value) if rest else build(value)
+    others = {k: copy.deepcopy(v) for k, v in settings.items() if k != head}
+    return type(part)(**{**others, head: changed})
