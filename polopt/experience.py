@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -46,6 +47,10 @@ class Support:
         return self.top_k > 0 or self.top_p < 1
 
 
+# A field is None until the stage that fills it in has run. Parts declare what they read and are refused at the
+# door without it, so for those who read them the fields are tensors, and typed so.
+_ABSENT: Any = None
+
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
 SHAPES: dict[str, tuple[str, ...]] = {
     "mask": ("BT",),
@@ -62,7 +67,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "truncated": ("B", "BT"),
     "group": ("B",),
     "outcome": ("B",),
-    "final_value": ("B",),
+    "final_value": ("B", "BT"),
 }
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
@@ -87,13 +92,15 @@ class Experience:
     mask: [B, T] bool, True where the policy decided; False on prompts, padding and tool output.
     logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
     support: the sampler's reshaping that `logp` (and every other log-prob of the batch) belongs to.
+    horizon: the most decisions a row may hold (the sampler's patience), if there is a limit.
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
     ref_logp: [B, T] log-probabilities under a reference policy.
     reward: [B] outcome or [B, T] per decision. outcome: [B] what the world paid, before any shaping.
     terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
     group: [B] int64, same number = same prompt or start state.
     turn: [B, T] int64, index of the turn of each decision.
-    value: [B, T] critic's value before each decision; final_value: [B] after the last one.
+    value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
+        each decision at which an episode inside the row was cut off.
     entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
     extras: tensors with leading dimension B, or lists of length B, by name.
 
@@ -102,21 +109,22 @@ class Experience:
     """
 
     mask: Tensor
-    logp: Tensor | None = None
+    logp: Tensor = _ABSENT
     support: Support = Support()
-    old_logp: Tensor | None = None
-    ref_logp: Tensor | None = None
-    reward: Tensor | None = None
-    outcome: Tensor | None = None
-    terminated: Tensor | None = None
-    truncated: Tensor | None = None
-    group: Tensor | None = None
-    turn: Tensor | None = None
-    value: Tensor | None = None
-    final_value: Tensor | None = None
-    entropy: Tensor | None = None
-    advantage: Tensor | None = None
-    weight: Tensor | None = None
+    horizon: int | None = None
+    old_logp: Tensor = _ABSENT
+    ref_logp: Tensor = _ABSENT
+    reward: Tensor = _ABSENT
+    outcome: Tensor = _ABSENT
+    terminated: Tensor = _ABSENT
+    truncated: Tensor = _ABSENT
+    group: Tensor = _ABSENT
+    turn: Tensor = _ABSENT
+    value: Tensor = _ABSENT
+    final_value: Tensor = _ABSENT
+    entropy: Tensor = _ABSENT
+    advantage: Tensor = _ABSENT
+    weight: Tensor = _ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
 
@@ -201,7 +209,6 @@ class Experience:
     def returns(self) -> Tensor:
         """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards."""
         self.require({"reward"}, by="Experience.returns")
-        assert self.reward is not None
         return self.reward if self.reward.ndim == 1 else torch.where(self.mask, self.reward, 0).sum(1)
 
     @property
@@ -239,7 +246,7 @@ class Experience:
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
         not even NaN."""
-        blank = {
+        blank: dict[str, Any] = {
             name: torch.where(self.mask, value, 0)
             for name in PER_DECISION
             if (value := getattr(self, name)) is not None
@@ -280,8 +287,10 @@ class Experience:
         extras: dict[str, Any] = {}
         for name in first.extras:
             values = [p.extras[name] for p in parts]
-            extras[name] = _stack(values) if isinstance(values[0], Tensor) else sum(map(list, values), [])
-        return cls(support=first.support, extras=extras, **fields)
+            extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
+        horizons = {p.horizon for p in parts}
+        horizon = horizons.pop() if len(horizons) == 1 else None
+        return cls(support=first.support, horizon=horizon, extras=extras, **fields)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -294,9 +303,9 @@ class Evaluation:
 
     logp: Tensor
     support: Support = Support()
-    entropy: Tensor | None = None
-    logits: Tensor | None = None
-    value: Tensor | None = None
+    entropy: Tensor = _ABSENT
+    logits: Tensor = _ABSENT
+    value: Tensor = _ABSENT
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""
@@ -323,7 +332,7 @@ class Evaluation:
 
     def blanked(self, mask: Tensor) -> Evaluation:
         """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
-        blank = {
+        blank: dict[str, Any] = {
             name: torch.where(mask if value.ndim == 2 else mask[..., None], value, 0)
             for name in ("logp", "entropy", "logits", "value")
             if (value := getattr(self, name)) is not None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import pydantic
+import pydantic_core
 import torch
 import yaml
 from torch import nn
@@ -59,6 +60,14 @@ class Part(nn.Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+        for field in settings_of(cls):
+            # A default left on the class would hide the sub-part that nn.Module registers by that name.
+            if field.name in vars(cls):
+                delattr(cls, field.name)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> pydantic_core.CoreSchema:
+        return pydantic_core.core_schema.is_instance_schema(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if args:
@@ -73,8 +82,12 @@ class Part(nn.Module):
         return self
 
     def __post_init__(self) -> None:
-        for name, adapter in _adapters(type(self)).items():
+        adapters = _adapters(type(self))  # type: ignore[arg-type]
+        for field in settings_of(type(self)):
+            name, adapter = field.name, adapters[field.name]
             value = getattr(self, name)
+            if value is field.default:
+                value = copy.deepcopy(value)  # state is never shared between parts
             try:
                 value = adapter.validate_python(list(value) if isinstance(value, Parts) else value)
             except pydantic.ValidationError as error:
@@ -93,9 +106,9 @@ class Part(nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check that every declared field is there, then run `forward`."""
         if args and hasattr(args[0], "require"):
-            args[0].require(type(self).needs, by=self)
+            args[0].require(self.needs, by=self)
         if len(args) > 1 and hasattr(args[1], "require"):
-            args[1].require(type(self).evaluates, by=self)
+            args[1].require(self.evaluates, by=self)
         return super().__call__(*args, **kwargs)
 
     @property

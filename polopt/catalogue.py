@@ -1,0 +1,65 @@
+"""Finds the methods by name; says how two of them differ; cites them; runs their claims."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from typing import Any
+
+import polopt.methods
+from polopt.algorithm import Algorithm
+from polopt.method import Method
+from polopt.part import nearest
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """slug -> module, from the file names alone: nothing is imported that nobody asked for."""
+    found: dict[str, str] = {}
+    for family in pkgutil.iter_modules(polopt.methods.__path__, "polopt.methods."):
+        if family.ispkg:
+            package = importlib.import_module(family.name)
+            for file in pkgutil.iter_modules(package.__path__, family.name + "."):
+                found[_slug(file.name.rpartition(".")[2])] = file.name
+    return found
+
+
+def _slug(name: str) -> str:
+    return name.replace("_", "-").replace(".", "-").lower()
+
+
+def slugs() -> list[str]:
+    """The names of all methods."""
+    return sorted(_modules())
+
+
+def find(slug: str) -> Method[Any]:
+    """The method of that name ('-', '_' and '.' are the same).
+
+    Raises:
+        ValueError: there is no such method; the nearest name is given.
+    """
+    key = _slug(slug)
+    if key not in _modules():
+        raise ValueError(f"there is no method {slug!r}{nearest(key, _modules())}")
+    module = importlib.import_module(_modules()[key])
+    methods = [m for m in vars(module).values() if isinstance(m, Method) and m.slug == key]
+    if len(methods) != 1:
+        raise RuntimeError(f"{module.__name__} must define one method {key!r}, found {len(methods)}")
+    return methods[0]
+
+
+def method(slug: str, **settings: Any) -> Algorithm:
+    """The algorithm of a published method, with its paper's defaults where nothing else is said.
+
+    Raises:
+        ValueError, TypeError: an unknown method or setting; the nearest name is given.
+    """
+    return find(slug)(**settings)
+
+
+def cite(names: Iterable[str]) -> str:
+    """BibTeX of the methods' papers."""
+    return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)

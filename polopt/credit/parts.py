@@ -1,0 +1,32 @@
+"""The kinds of part that credit is made of."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.part import Part
+
+
+class Credit(Part):
+    """`credit(experience) -> advantage [B, T]`, 0 outside the mask, without gradient.
+
+    Runs once on the whole optimiser batch, before any split, so group and batch statistics are whole.
+    """
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError
+
+
+class Baseline(Part):
+    """`baseline(experience, returns [B]) -> [B]`: what a row's return is compared with."""
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Scale(Part):
+    """`scale(experience, returns [B]) -> [B]`: the unit in which an advantage is measured, > 0."""
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        raise NotImplementedError

@@ -1,0 +1,109 @@
+"""Outcome credit: a row's return relative to a baseline, in units of a scale, on each of its decisions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Baseline, Credit, Scale
+from polopt.experience import Experience
+
+
+class GroupMean(Baseline):
+    """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
+    1 - 1/n."""
+
+    needs = frozenset({"group"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return ops.group_mean(returns, experience.group)
+
+
+class LeaveOneOut(Baseline):
+    """Mean return of the *other* rows of the group: independent of the row, so unbiased. 0 for a group of one.
+
+    Source: RLOO, arXiv:2402.14740.
+    """
+
+    needs = frozenset({"group"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return ops.leave_one_out_mean(returns, experience.group)
+
+
+class BatchMean(Baseline):
+    """Mean return of the batch, the row included: shrinks the expected gradient by 1 - 1/B."""
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return returns.mean().expand_as(returns)
+
+
+class MovingAverage(Baseline):
+    """Average return of earlier batches, b <- decay b + (1 - decay) mean, corrected for its zero start.
+
+    The current batch enters only after it was used, so the baseline is independent of it. The first batch
+    has baseline 0. Moves in training mode only.
+    """
+
+    decay: float = 0.9
+
+    def setup(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"credit.MovingAverage: decay must be in [0, 1), found {self.decay}")
+        # The sum of past means and the sum of their weights; their quotient is the corrected average.
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mass", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        total, mass = self.get_buffer("total"), self.get_buffer("mass")
+        average = (total / mass if mass > 0 else total).to(returns.dtype)
+        if self.training and len(returns):
+            total.mul_(self.decay).add_((1 - self.decay) * returns.mean().double())
+            mass.mul_(self.decay).add_(1 - self.decay)
+        return average.expand_as(returns)
+
+
+class GreedyReturn(Baseline):
+    """Return of the greedy answer to the same prompt, `extras["greedy_reward"]`. Source: ReMax, arXiv:2310.10505."""
+
+    needs = frozenset({"extras.greedy_reward"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return experience.extras["greedy_reward"].to(returns.dtype)
+
+
+class GroupStd(Scale):
+    """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n.
+
+    A group whose returns are all equal, or of one row, has std 0: its advantages are 0 / eps = 0.
+    """
+
+    eps: float = 1e-6
+    correction: int = 1
+
+    needs = frozenset({"group"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return ops.group_std(returns, experience.group, self.correction) + self.eps
+
+
+class Relative(Credit):
+    """A_i = (R_i - baseline_i) / scale_i on every decision of row i.
+
+    R: [B] outcome, or the sum of a row's per-decision rewards. baseline None is 0, scale None is 1.
+    """
+
+    baseline: Baseline | None = GroupMean()
+    scale: Scale | None = GroupStd()
+
+    needs = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        returns = experience.returns().detach()
+        advantage = returns
+        if self.baseline is not None:
+            advantage = advantage - self.baseline(experience, returns)
+        if self.scale is not None:
+            advantage = advantage / self.scale(experience, returns)
+        return torch.where(experience.mask, advantage[:, None], 0)

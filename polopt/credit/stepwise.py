@@ -1,0 +1,94 @@
+"""Credit that differs between the decisions of one row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Credit
+from polopt.experience import Experience, ExperienceError
+
+
+class Constant(Credit):
+    """The same advantage on every decision: 1 makes a likelihood of the score function."""
+
+    value: float = 1.0
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.mask.to(torch.get_default_dtype()) * self.value
+
+
+class RewardToGo(Credit):
+    """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward."""
+
+    gamma: float = 1.0
+
+    needs = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        rewards = ops.per_decision_reward(experience.reward.detach(), experience.mask)
+        return ops.discounted_to_go(rewards, experience.mask, self.gamma)
+
+
+class GAE(Credit):
+    """Generalised advantage estimation, arXiv:1506.02438; see `ops.gae`.
+
+    A terminated row ends with value 0. A row that was truncated, or that simply stops (a fragment), goes on
+    from `final_value`: the end of our patience is not the end of the episode. lam 1 is the discounted return
+    minus V, lam 0 the one-step temporal difference.
+
+    Raises:
+        ExperienceError: a row did not terminate and the batch has no `final_value`.
+    """
+
+    gamma: float = 1.0
+    lam: float = 0.95
+
+    needs = frozenset({"reward", "value", "terminated"})
+
+    def setup(self) -> None:
+        if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:
+            raise ValueError(f"credit.GAE: gamma and lam must be in [0, 1], found {self.gamma}, {self.lam}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        mask, value = experience.mask, torch.where(experience.mask, experience.value.detach(), 0)
+        terminated, truncated = _ends(experience)
+        final = experience.final_value
+        if final is None:
+            if truncated.any():
+                raise ExperienceError(
+                    f"credit.GAE: {int(truncated.any(1).sum())} of {len(mask)} rows did not terminate and need "
+                    f"experience.final_value of shape {[len(mask)]}, found None; evaluate the critic after the "
+                    "last decision"
+                )
+            final = torch.zeros_like(value)
+        if final.ndim == 1:
+            final = final[:, None].expand_as(value)
+        reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
+        final = torch.where(truncated, final.detach(), 0).to(value.dtype)
+        return ops.gae(reward, value, final, terminated, truncated, mask, self.gamma, self.lam)
+
+
+class Whitened(Credit):
+    """(A - mean) / (std + eps) over the decisions of the whole batch, arXiv:2006.05990. 0 if there are none."""
+
+    credit: Credit
+    eps: float = 1e-8
+
+    def forward(self, experience: Experience) -> Tensor:
+        advantage, mask = self.credit(experience), experience.mask
+        centred = torch.where(mask, advantage - ops.masked_mean(advantage, mask), 0)
+        std = (centred.square().sum() / (mask.sum() - 1).clamp(min=1)).sqrt()
+        return centred / (std + self.eps)
+
+
+def _ends(experience: Experience) -> tuple[Tensor, Tensor]:
+    """[B, T] where episodes terminate, and where they are cut; the last decision of a row is one of the two."""
+    last = ops.last_decision(experience.mask)
+    terminated = experience.terminated
+    if terminated.ndim == 1:
+        terminated = last & terminated[:, None]
+    truncated = experience.truncated
+    cut = torch.zeros_like(last) if truncated is None or truncated.ndim == 1 else truncated
+    return terminated & experience.mask, (cut | last) & experience.mask & ~terminated

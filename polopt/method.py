@@ -1,0 +1,123 @@
+"""What a published method is: a sentence of parts, its paper, and claims that can be run."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, Generic, Literal, ParamSpec
+
+from polopt.algorithm import Algorithm
+from polopt.part import nearest
+
+P = ParamSpec("P")
+
+# proven: the claims hold, the identities are exact, it trains on the main job.
+# faithful: the formula was confirmed at the source and the claims run.
+# reading: the paper leaves the formula open; ours is a stated best reading.
+Tier = Literal["proven", "faithful", "reading"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """Where a method was published. arxiv is the identifier alone, as in "2402.03300"."""
+
+    title: str
+    authors: str
+    year: int
+    arxiv: str | None = None
+    venue: str | None = None
+
+    def bibtex(self, key: str) -> str:
+        """A BibTeX entry under `key`."""
+        where = (
+            f"  eprint = {{{self.arxiv}}},\n  archivePrefix = {{arXiv}},\n"
+            if self.arxiv
+            else f"  howpublished = {{{self.venue}}},\n"
+        )
+        return (
+            f"@misc{{{key},\n  title = {{{self.title}}},\n  author = {{{self.authors}}},\n"
+            f"{where}  year = {{{self.year}}},\n}}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What a claim's program measured.
+
+    measured: named numbers. criterion: when the claim holds, in words and numbers. holds: whether it did.
+    note: what else was found, above all why a claim fails.
+    """
+
+    measured: dict[str, float]
+    criterion: str
+    holds: bool
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more."""
+
+    name: str
+    statement: str
+    baseline: str
+    run: Callable[[], Finding]
+    cost: Literal["fast", "slow"] = "fast"
+
+    def check(self) -> tuple[Finding, float]:
+        """The finding, and the seconds that it took."""
+        start = time.perf_counter()
+        finding = self.run()
+        return finding, time.perf_counter() - start
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Method(Generic[P]):
+    """A published method: calling it with its paper's settings gives the `Algorithm`."""
+
+    slug: str
+    build: Callable[P, Algorithm]
+    paper: Paper
+    changes: str
+    tier: Tier
+    claims: list[Claim] = dataclasses.field(default_factory=list)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
+        known = self.settings()
+        for key in kwargs:
+            if key not in known:
+                raise TypeError(f"method {self.slug!r} has no setting {key!r}{nearest(key, known)}")
+        return self.build(*args, **kwargs)
+
+    def settings(self) -> dict[str, Any]:
+        """The builder's settings with the paper's defaults."""
+        return {p.name: p.default for p in inspect.signature(self.build).parameters.values()}
+
+    @property
+    def doc(self) -> str:
+        """The method file's account of the formula and of where it deviates from the paper."""
+        module = inspect.getmodule(self.build)
+        return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
+
+    def claim(
+        self, statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast"
+    ) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
+        """Decorator: attach a program that measures what the paper claims."""
+
+        def attach(run: Callable[[], Finding]) -> Callable[[], Finding]:
+            self.claims.append(Claim(run.__name__, statement, baseline, run, cost))
+            return run
+
+        return attach
+
+
+def method(*, paper: Paper, changes: str, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
+    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'."""
+
+    def make(build: Callable[P, Algorithm]) -> Method[P]:
+        slug = build.__module__.rpartition(".")[2].replace("_", "-")
+        return Method(slug=slug, build=build, paper=paper, changes=changes, tier=tier)
+
+    return make

@@ -1,0 +1,1 @@
+"""Objectives and credit for single-turn language policies."""

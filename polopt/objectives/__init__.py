@@ -1,0 +1,33 @@
+"""How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
+
+from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
+from polopt.objectives.ratio import Proximal, Sequence, Token
+from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
+from polopt.objectives.surrogate import Surrogate
+from polopt.objectives.trust import Clip, ClipWeight, Score, Unlimited
+from polopt.objectives.weight import TruncatedImportance
+
+__all__ = [
+    "Aggregate",
+    "Clip",
+    "ClipWeight",
+    "Entropy",
+    "Objective",
+    "Proximal",
+    "Ratio",
+    "ReferenceKL",
+    "Regulariser",
+    "Score",
+    "Sequence",
+    "SequenceMean",
+    "SequenceSum",
+    "Surrogate",
+    "Token",
+    "TokenMean",
+    "TruncatedImportance",
+    "Trust",
+    "Unlimited",
+    "ValueLoss",
+    "Weight",
+]

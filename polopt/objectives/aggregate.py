@@ -1,0 +1,58 @@
+"""From per-decision terms to one number. Every denominator is the whole optimiser batch's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience, ExperienceError
+from polopt.objectives.parts import Aggregate
+
+
+class TokenMean(Aggregate):
+    """sum_it m l / sum_it m: every decision of the batch counts the same."""
+
+    def weights(self, experience: Experience) -> Tensor:
+        return experience.mask.double()
+
+    def denominator(self, whole: Experience) -> Tensor:
+        return whole.mask.sum()
+
+
+class SequenceMean(Aggregate):
+    """mean_i (1/|y_i|) sum_t m l: every row counts the same. Rows without decisions do not count."""
+
+    def weights(self, experience: Experience) -> Tensor:
+        return experience.mask.double() / experience.lengths.clamp(min=1)[:, None]
+
+    def denominator(self, whole: Experience) -> Tensor:
+        return whole.mask.any(1).sum()
+
+
+class SequenceSum(Aggregate):
+    """(1 / (B C)) sum_it m l: rows are summed, not averaged, so a row's length does not dilute its decisions.
+
+    length: the constant C; None takes the batch's `horizon`, the most decisions a row may hold. All B rows
+    count. Source: Dr. GRPO, arXiv:2503.20783.
+
+    Raises:
+        ExperienceError: length is None and the batch has no horizon.
+    """
+
+    length: int | None = None
+
+    def setup(self) -> None:
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"objectives.SequenceSum: length must be >= 1, found {self.length}")
+
+    def weights(self, experience: Experience) -> Tensor:
+        return experience.mask.double()
+
+    def denominator(self, whole: Experience) -> Tensor:
+        length = self.length if self.length is not None else whole.horizon
+        if length is None:
+            raise ExperienceError(
+                "objectives.SequenceSum needs a constant length: set SequenceSum(length=...) or give the batch "
+                "its horizon, found neither"
+            )
+        return torch.tensor(float(len(whole) * length), device=whole.device)

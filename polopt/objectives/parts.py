@@ -1,0 +1,66 @@
+"""The kinds of part an objective is made of."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience, Loss
+from polopt.part import Part
+
+
+class Objective(Part):
+    """`objective(experience, evaluation) -> Loss`, to be minimised."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        raise NotImplementedError
+
+
+class Ratio(Part):
+    """`ratio(experience, evaluation) -> [B, T]` log of the importance ratio, with gradient."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class Trust(Part):
+    """`trust(log_ratio, advantage, evaluation) -> ([B, T] loss terms, [B, T] share held back)`.
+
+    How far one batch may move the policy. The second tensor is 1 where the trust region, not the
+    advantage, decided the gradient; its mean is logged as `clip_fraction`.
+    """
+
+    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+class Weight(Part):
+    """`weight(experience, evaluation) -> [B, T]` factor on each term, without gradient."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class Regulariser(Part):
+    """`regulariser(experience, evaluation) -> [B, T]` terms, added to the objective times `coefficient`."""
+
+    coefficient: float = 1.0
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class Aggregate(Part):
+    """How per-decision terms become a scalar: weights [B, T] over a denominator of the whole batch."""
+
+    def weights(self, experience: Experience) -> Tensor:
+        """[B, T], 0 outside the mask."""
+        raise NotImplementedError
+
+    def denominator(self, whole: Experience) -> Tensor:
+        """A count over the whole optimiser batch; counts of parts of a batch add up to the batch's."""
+        raise NotImplementedError
+
+    def forward(self, experience: Experience, terms: Tensor) -> Tensor:
+        weights = self.weights(experience).to(terms.dtype)
+        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms.dtype))

@@ -1,0 +1,48 @@
+"""Importance ratios between the current policy and an earlier one."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Ratio
+
+# exp(20) is 5e8: far beyond any trust region, and far from overflow.
+LIMIT = 20.0
+
+
+class Token(Ratio):
+    """Per-decision ratio to the behaviour policy: log r_t = logp_t - behaviour logp_t, within +-20."""
+
+    needs = frozenset({"logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return (evaluation.logp - experience.logp).clamp(-LIMIT, LIMIT)
+
+
+class Proximal(Ratio):
+    """Per-decision ratio to the learner's own policy before its first update on the batch, `old_logp`.
+
+    With `TruncatedImportance` as a weight it splits the ratio to the sampler in two: one part held by the
+    trust region, one by the cap. Source: decoupled PPO, arXiv:2110.00641.
+    """
+
+    needs = frozenset({"old_logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
+
+
+class Sequence(Ratio):
+    """Length-normalised ratio of the whole row: log s = mean over decisions of log r_t, on every decision.
+
+    The geometric mean of the token ratios. Averaged over the row's decisions, its gradient is
+    s A (1/|y|) sum_t grad logp_t. A row without decisions has s = 1. Source: GSPO, arXiv:2507.18071.
+    """
+
+    token: Ratio = Token()
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        mean = log_ratio.sum(1) / experience.lengths.clamp(min=1)
+        return mean[:, None].expand_as(log_ratio)

@@ -1,0 +1,74 @@
+"""What is added to the surrogate: distance to a reference, entropy, the critic's error."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Ratio, Regulariser
+from polopt.part import Part
+
+
+class ReferenceKL(Regulariser):
+    """coefficient * KL estimate to a reference policy, its value and its gradient chosen apart.
+
+    value: the estimator that is reported and added to the loss. gradient: the estimator that is
+    differentiated. With decisions sampled from the current policy the expected gradient is
+
+        k1: 0        k2: that of KL(policy || reference)        k3: that of KL(reference || policy)
+
+    and off-policy none of them is. ratio, if given, multiplies the differentiated estimator by the importance
+    ratio, whose gradient then turns k1 and k3 into unbiased gradients of KL(policy || reference), on and
+    off policy. Defaults: k3 for both, as GRPO (arXiv:2402.03300).
+    """
+
+    coefficient: float = 0.04
+    value: ops.KLEstimator = "k3"
+    gradient: ops.KLEstimator = "k3"
+    ratio: Ratio | None = None
+
+    needs = frozenset({"ref_logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        slope = ops.kl_estimate(self.gradient, evaluation.logp, experience.ref_logp)
+        if self.ratio is not None:
+            slope = slope * self.ratio(experience, evaluation).exp()
+        value = ops.kl_estimate(self.value, evaluation.logp.detach(), experience.ref_logp)
+        return slope + (value - slope).detach()
+
+
+class Entropy(Regulariser):
+    """-coefficient * H(policy) at each decision, in nats: a bonus on staying undecided."""
+
+    coefficient: float = 0.01
+
+    evaluates = frozenset({"entropy"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return -evaluation.entropy
+
+
+class ValueLoss(Regulariser):
+    """coefficient * 0.5 * max((V - R)^2, (clip(V, V_old +- clip) - R)^2), with R = A + V_old.
+
+    target: the credit part whose advantage A, on the critic's old values, makes the returns R; it must work
+    row by row (as GAE does), so that micro-batches agree. clip = None drops the second term.
+    Source: the PPO reference implementation of arXiv:1707.06347.
+    """
+
+    target: Part
+    coefficient: float = 0.5
+    clip: float | None = 0.2
+
+    needs = frozenset({"value"})
+    evaluates = frozenset({"value"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        old, now = experience.value, evaluation.value
+        returns = (self.target(experience) + old).detach()
+        loss = (now - returns).square()
+        if self.clip is not None:
+            clipped = old + (now - old).clamp(-self.clip, self.clip)
+            loss = loss.maximum((clipped - returns).square())
+        return loss / 2

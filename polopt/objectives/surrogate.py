@@ -1,0 +1,71 @@
+"""The objective as a sentence: ratio x trust x weights x aggregate + regularisers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience, Loss, SupportError
+from polopt.objectives.aggregate import TokenMean
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
+from polopt.objectives.ratio import Token
+from polopt.objectives.trust import Clip
+
+
+class Surrogate(Objective):
+    """aggregate( trust(ratio, A) * prod weights ) + sum coefficient * aggregate(regulariser).
+
+    ratio: importance ratio; None stands for exp(logp - sg(logp)): 1, with the gradient of the score.
+    trust: the per-decision term. weights: factors without gradient. aggregate: the reducer, shared by the
+    regularisers. Positions outside the mask contribute neither value nor gradient, whatever they hold.
+
+    Raises:
+        ExperienceError: the advantage, or a field that a part declares, is missing or mis-shaped.
+        SupportError: batch and evaluation hold log-probabilities over different supports.
+    """
+
+    ratio: Ratio | None = Token()
+    trust: Trust = Clip()
+    weights: Sequence[Weight] = ()
+    aggregate: Aggregate = TokenMean()
+    regularise: Sequence[Regulariser] = ()
+
+    needs = frozenset({"advantage"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        evaluation.check(experience)
+        if evaluation.support != experience.support:
+            raise SupportError(
+                f"objectives.Surrogate: behaviour log-probs were taken over {experience.support}, the policy's over "
+                f"{evaluation.support}: their ratio would be a bias; evaluate the policy with the batch's support"
+            )
+        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        log_ratio = (
+            self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
+        )
+        terms, held = self.trust(log_ratio, experience.advantage, evaluation)
+        for weight in self.weights:
+            terms = terms * weight(experience, evaluation).detach()
+        loss = self.aggregate(experience, terms)
+        with torch.no_grad():
+            metrics = _ratio_metrics(experience, log_ratio.detach(), held)
+        for regulariser in self.regularise:
+            value = self.aggregate(experience, regulariser(experience, evaluation))
+            metrics[type(regulariser).__name__] = value.detach()
+            loss = loss + regulariser.coefficient * value
+        return Loss(loss, metrics)
+
+
+def _ratio_metrics(experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
+    """Shares of the whole batch's decisions, so that those of micro-batches add up."""
+    decisions = experience.whole.mask.sum().clamp(min=1)
+    ratio = log_ratio.exp()
+    share = lambda x: ops.masked_sum(x, experience.mask) / decisions  # noqa: E731
+    return {
+        "ratio/mean": share(ratio),
+        "ratio/square": share(ratio.square()),
+        "clip_fraction": share(held),
+    }

@@ -1,0 +1,36 @@
+"""Weights on decisions: corrections without gradient."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Weight
+from polopt.objectives.ratio import LIMIT
+
+
+class TruncatedImportance(Weight):
+    """Correct for a sampler that is not quite the learner: w = min(exp(old_logp - logp), cap).
+
+    unit "token" weights each decision by its own ratio, "sequence" each row by the product over its
+    decisions. Truncation trades a little bias for bounded variance. Source: truncated importance sampling,
+    Ionides 2008; for mismatched rollout engines, F. Yao et al. 2025.
+    """
+
+    cap: float = 2.0
+    unit: Literal["token", "sequence"] = "token"
+
+    needs = frozenset({"logp", "old_logp"})
+
+    def setup(self) -> None:
+        if self.cap <= 0:
+            raise ValueError(f"objectives.TruncatedImportance: cap must be > 0, found {self.cap}")
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = torch.where(experience.mask, experience.old_logp - experience.logp, 0)
+        if self.unit == "sequence":
+            log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
+        return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)

@@ -1,0 +1,46 @@
+"""Where an optimiser batch comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polopt.experience import Experience, Support
+from polopt.sampling.parts import Sampling, Select, Source
+
+
+class Rollouts(Sampling):
+    """Groups of independent rollouts of the current policy.
+
+    group: rollouts per prompt. support: the sampler's temperature, top-k and top-p. select: filters, in
+    order. refills: how many further times to sample when the filters left less than a full batch; rows
+    beyond a full batch are dropped, whole groups at a time where groups are complete.
+    """
+
+    group: int = 8
+    support: Support = Support()
+    select: Sequence[Select] = ()
+    refills: int = 0
+
+    def setup(self) -> None:
+        if self.group < 1 or self.refills < 0:
+            raise ValueError(
+                f"sampling.Rollouts: need group >= 1 and refills >= 0, found {self.group} and {self.refills}"
+            )
+
+    def forward(self, source: Source) -> Experience:
+        batches: list[Experience] = []
+        for _ in range(1 + self.refills):
+            batch = source.rollout(max(1, source.rows // self.group), self.group, self.support)
+            for select in self.select:
+                batch = select(batch)
+            batches.append(batch)
+            if sum(map(len, batches)) >= source.rows or not self.select:
+                break
+        return Experience.cat(batches)[: source.rows] if len(batches) > 1 else batches[0]
+
+
+class Demonstrations(Sampling):
+    """Solutions that come with the tasks, as if the policy had decided them."""
+
+    def forward(self, source: Source) -> Experience:
+        return source.demonstrate(source.rows)

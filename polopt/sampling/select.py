@@ -1,0 +1,68 @@
+"""Which rollouts are worth learning from."""
+
+from __future__ import annotations
+
+import torch
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.sampling.parts import Select
+
+
+class Varied(Select):
+    """Keep the groups whose outcomes differ; a unanimous group has no relative advantage.
+
+    Decides on `outcome`, what the world paid, not on the shaped reward, whose small differences (lengths)
+    would keep every group. Source: dynamic sampling in DAPO, arXiv:2503.14476.
+    """
+
+    needs = frozenset({"outcome", "group"})
+
+    def forward(self, experience: Experience) -> Experience:
+        index, count = ops.group_index(experience.group)
+        low = experience.outcome.new_full((len(count),), torch.inf)
+        high = low.neg().scatter_reduce(0, index, experience.outcome, "amax")
+        low = low.scatter_reduce(0, index, experience.outcome, "amin")
+        return experience[(high > low)[index]]
+
+
+class Best(Select):
+    """Keep the `count` rows of each group with the highest outcome (ties: the earlier row), if it reaches
+    `threshold`.
+
+    With one row per prompt this is RAFT's best-of-n, arXiv:2304.06767.
+    """
+
+    count: int = 1
+    threshold: float = -float("inf")
+
+    needs = frozenset({"outcome", "group"})
+
+    def setup(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"sampling.Best: count must be >= 1, found {self.count}")
+
+    def forward(self, experience: Experience) -> Experience:
+        outcome, group = experience.outcome, experience.group
+        # Stable sorts: by outcome, then by group, leave each group's best rows first.
+        order = outcome.argsort(descending=True, stable=True)
+        order = order[group[order].argsort(stable=True)]
+        index, size = ops.group_index(group[order])
+        rank = torch.arange(len(order), device=order.device) - (size.cumsum(0) - size)[index]
+        chosen = order[(rank < self.count) & (outcome[order] >= self.threshold)]
+        return experience[chosen.sort().values]
+
+
+class Distinct(Select):
+    """Keep the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
+
+    needs = frozenset({"group", "extras.answer"})
+
+    def forward(self, experience: Experience) -> Experience:
+        seen: set[tuple[int, str]] = set()
+        rows = []
+        for row, key in enumerate(zip(experience.group.tolist(), experience.extras["answer"], strict=True)):
+            if key not in seen:
+                seen.add(key)
+                rows.append(row)
+        return experience[rows]
