@@ -259,7 +259,8 @@ class Experience:
 
     @classmethod
     def cat(cls, parts: Sequence[Experience]) -> Experience:
-        """Stack batches, padding to the longest T. Group numbers are kept apart between batches.
+        """Stack batches, padding to the longest T: integers with -1, the rest with 0. The group numbers of
+        different batches are kept apart.
 
         Raises:
             SupportError: the batches were sampled from different supports.
@@ -298,7 +299,7 @@ class Evaluation:
     """What the *current* policy says about the decisions of a batch, with gradient.
 
     logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
-    logits [B, T, V] (divided by the temperature), value [B, T].
+    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B].
     """
 
     logp: Tensor
@@ -306,6 +307,7 @@ class Evaluation:
     entropy: Tensor = _ABSENT
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT
+    final_value: Tensor = _ABSENT
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""
@@ -383,5 +385,6 @@ def _stack(values: list[Tensor]) -> Tensor:
         pad: list[int] = []
         for d in range(value.ndim - 1, 0, -1):
             pad += [0, size[d] - value.shape[d]]
-        padded.append(F.pad(value, pad) if any(pad) else value)
+        blank = 0 if value.is_floating_point() or value.dtype == torch.bool else -1
+        padded.append(F.pad(value, pad, value=blank) if any(pad) else value)
     return torch.cat(padded)
