@@ -97,8 +97,9 @@ class Trials:
         n = len(self.seeds)
         if not n or len(set(self.seeds)) != n or len(self.final) != n or len(self.curves) not in (0, n):
             raise ValueError(
-                f"method {self.name!r}: needs one final accuracy, and one curve or none, for each of its distinct "
-                f"seeds; found seeds {list(self.seeds)}, {len(self.final)} final, {len(self.curves)} curves"
+                f"method {self.name!r}: needs one final accuracy, and one curve or none, for each of its "
+                f"distinct seeds; found seeds {list(self.seeds)}, {len(self.final)} final, "
+                f"{len(self.curves)} curves"
             )
 
     def band(self, level: float = 0.95) -> list[tuple[float, Interval]]:
