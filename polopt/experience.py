@@ -224,13 +224,16 @@ class Experience:
             rows = torch.tensor(rows, dtype=torch.long, device=self.device)
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
-    def split(self, rows: int) -> Iterator[Self]:
-        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers."""
+    def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
+        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers.
+
+        only: [B] bool, leaves out rows that are known to contribute nothing.
+        """
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
-        for start in range(0, len(self), rows):
-            part = self[start : start + rows]
-            yield dataclasses.replace(part, _whole=self.whole)
+        chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
+        for index in chosen.split(rows):
+            yield dataclasses.replace(self[index], _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only."""

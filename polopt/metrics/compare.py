@@ -135,9 +135,7 @@ class Comparison:
     def __post_init__(self) -> None:
         names = [m.name for m in self.methods]
         if not names or len(set(names)) != len(names):
-            raise ValueError(
-                f"Comparison: needs one method or more, each with a name of its own, found {names}"
-            )
+            raise ValueError(f"Comparison: needs one method or more, each with a name of its own, found {names}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

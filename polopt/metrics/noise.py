@@ -40,9 +40,7 @@ def gradient_noise(square_small: float, square_big: float, small: int, big: int)
     Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", arXiv 1812.06162, app. A.
     """
     if not 1 <= small < big:
-        raise ValueError(
-            f"gradient_noise: batch sizes must satisfy 1 <= small < big, found {small} and {big}"
-        )
+        raise ValueError(f"gradient_noise: batch sizes must satisfy 1 <= small < big, found {small} and {big}")
     signal = (big * square_big - small * square_small) / (big - small)
     noise = (square_small - square_big) / (1 / small - 1 / big)
     return GradientNoise(signal, noise)

@@ -42,14 +42,10 @@ def pass_all_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.flo
     return np.prod(np.maximum(c[..., None] - drawn, 0.0) / (n[..., None] - drawn), axis=-1)
 
 
-def _counts(
-    samples: ArrayLike, correct: ArrayLike, k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _counts(samples: ArrayLike, correct: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     n, c = np.broadcast_arrays(np.asarray(samples, float), np.asarray(correct, float))
     if n.size and not 1 <= k <= n.min():
-        raise ValueError(
-            f"pass@k: k must be from 1 to the fewest samples of a problem, {n.min():g}; found k = {k}"
-        )
+        raise ValueError(f"pass@k: k must be from 1 to the fewest samples of a problem, {n.min():g}; found k = {k}")
     if (c < 0).any() or (c > n).any():
         raise ValueError(
             f"pass@k: correct must be from 0 to samples for every problem, "

@@ -12,6 +12,10 @@ from polopt.part import Part
 class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
 
+    def contributes(self, experience: Experience) -> Tensor:
+        """[B] bool, False for rows whose terms are exactly 0 with zero gradient: they need no evaluation."""
+        return experience.mask.any(1)
+
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         raise NotImplementedError
 

@@ -35,6 +35,13 @@ class Surrogate(Objective):
 
     needs = frozenset({"advantage"})
 
+    def contributes(self, experience: Experience) -> Tensor:
+        """Every trust region's term is a multiple of the advantage, so without regularisers rows of advantage
+        0 contribute nothing."""
+        if len(self.regularise):
+            return experience.mask.any(1)
+        return (experience.mask & (experience.advantage != 0)).any(1)
+
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         evaluation.check(experience)
         if evaluation.support != experience.support:
@@ -51,21 +58,17 @@ class Surrogate(Objective):
             terms = terms * weight(experience, evaluation).detach()
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
-            metrics = _ratio_metrics(experience, log_ratio.detach(), held)
+            metrics = self._ratio_metrics(experience, log_ratio.detach(), held)
         for regulariser in self.regularise:
             value = self.aggregate(experience, regulariser(experience, evaluation))
             metrics[type(regulariser).__name__] = value.detach()
             loss = loss + regulariser.coefficient * value
         return Loss(loss, metrics)
 
-
-def _ratio_metrics(experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
-    """Shares of the whole batch's decisions, so that those of micro-batches add up."""
-    decisions = experience.whole.mask.sum().clamp(min=1)
-    ratio = log_ratio.exp()
-    share = lambda x: ops.masked_sum(x, experience.mask) / decisions  # noqa: E731
-    return {
-        "ratio/mean": share(ratio),
-        "ratio/square": share(ratio.square()),
-        "clip_fraction": share(held),
-    }
+    def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
+        """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
+        active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
+        decisions, mask = active(experience.whole).sum().clamp(min=1), active(experience)
+        ratio = log_ratio.exp()
+        share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
+        return {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}

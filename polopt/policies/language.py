@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
+from polopt.policies.packing import pack
+
+At = Callable[[Tensor, Tensor], Tensor]
 
 
 class LanguagePolicy(nn.Module):
@@ -37,6 +40,7 @@ class LanguagePolicy(nn.Module):
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._plain_head = _has_plain_head(model)
+        self._packs = _can_pack(model)
 
     @classmethod
     def load(cls, name: str | Path, *, critic: bool = False, **kwargs: Any) -> Self:
@@ -88,17 +92,15 @@ class LanguagePolicy(nn.Module):
         tokens, mask = experience.extras["tokens"], experience.mask
         if mask[:, 0].any():
             raise ValueError("LanguagePolicy.evaluate: a row's first token has no past and cannot be a decision")
-        columns = int(mask.any(0).nonzero().max()) + 1 if mask.any() else 1
-        hidden, logits_at = self._read(tokens[:, :columns])
+        row, column = mask.nonzero(as_tuple=True)
         # The decision at t is taken on the hidden state at t - 1.
-        where = mask[:, 1:columns]
-        logits = logits_at(where) / experience.support.temperature
-        chosen = tokens[:, 1:columns][where]
-        kept = experience.extras["kept"][:, 1:columns][where] if experience.support.truncated else None
+        hidden_at, logits_at = self._read(tokens, mask)
+        logits = logits_at(row, column - 1) / experience.support.temperature
+        chosen = tokens[row, column]
+        kept = experience.extras["kept"][row, column] if experience.support.truncated else None
 
         def spread(values: Tensor) -> Tensor:
-            full = values.new_zeros(*mask.shape, *values.shape[1:])
-            return full.index_put(mask.nonzero(as_tuple=True), values)
+            return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
 
         asked: dict[str, Tensor] = {}
         if "entropy" in needs:
@@ -106,33 +108,41 @@ class LanguagePolicy(nn.Module):
         if "logits" in needs:
             asked["logits"] = spread(logits)
         if "value" in needs and self.critic is not None:
-            hidden = hidden.to(self.critic.weight.dtype)
-            asked["value"] = spread(self.critic(hidden[:, :-1][where]).squeeze(-1))
-            asked["final_value"] = self._final_value(hidden, mask)
+            asked["value"] = spread(self._value(hidden_at(row, column - 1)))
+            rows = torch.arange(len(mask), device=mask.device)
+            last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
+            asked["final_value"] = self._value(hidden_at(rows, last))
         return Evaluation(logp=spread(_chosen_logp(logits, chosen, kept)), support=experience.support, **asked)
 
-    def _read(self, tokens: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Hidden states [B, C, D], and the logits at those positions [B, C - 1] that one asks for."""
+    def _value(self, hidden: Tensor) -> Tensor:
+        assert self.critic is not None
+        return self.critic(hidden.to(self.critic.weight.dtype)).squeeze(-1)
+
+    def _read(self, tokens: Tensor, mask: Tensor) -> tuple[At, At]:
+        """Run the model; functions that give the hidden states, and the logits, at (rows, columns)."""
+        width = int(mask.any(0).nonzero().max()) + 1 if mask.any() else 1
+        tokens, mask = tokens[:, :width], mask[:, :width]
         real = tokens >= 0
-        arguments: dict[str, Any] = {"input_ids": tokens.clamp(min=0), "use_cache": False}
-        # Padding on the right cannot be seen by what stands before it; anywhere else it must be masked.
-        if (real[:, 1:] & ~real[:, :-1]).any():
-            arguments["attention_mask"] = real.long()
-            arguments["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
+        right_padded = not (real[:, 1:] & ~real[:, :-1]).any()
+        packed = pack(tokens, mask, self.model.dtype) if right_padded and self._packs else None
+        arguments: dict[str, Any] = {"use_cache": False}
+        if packed is not None:
+            place = packed.place
+            arguments |= {"input_ids": packed.tokens, "position_ids": packed.position, "attention_mask": packed.mask}
+        else:
+            place = lambda rows, columns: (rows, columns)  # noqa: E731
+            arguments["input_ids"] = tokens.clamp(min=0)
+            # Padding on the right cannot be seen by what stands before it; anywhere else it must be masked.
+            if not right_padded:
+                arguments["attention_mask"] = real.long()
+                arguments["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
         if self._plain_head:
             hidden = self.model.base_model(**arguments).last_hidden_state
             head = self.model.get_output_embeddings()
-            return hidden, lambda where: _wide(head(hidden[:, :-1][where]))
+            return lambda r, c: hidden[place(r, c)], lambda r, c: _wide(head(hidden[place(r, c)]))
         output = self.model(**arguments, output_hidden_states=True)
-        return output.hidden_states[-1], lambda where: _wide(output.logits[:, :-1][where])
-
-    def _final_value(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """[B] value of the state after each row's last decision."""
-        assert self.critic is not None
-        columns = torch.arange(mask.shape[1], device=mask.device)
-        last = torch.where(mask, columns, 0).amax(1)
-        after = hidden[torch.arange(len(mask), device=mask.device), last]
-        return self.critic(after.to(self.critic.weight.dtype)).squeeze(-1)
+        last, logits = output.hidden_states[-1], output.logits
+        return lambda r, c: last[place(r, c)], lambda r, c: _wide(logits[place(r, c)])
 
 
 def _chosen_logp(logits: Tensor, chosen: Tensor, kept: Tensor | None) -> Tensor:
@@ -163,3 +173,22 @@ def _has_plain_head(model: Any) -> bool:
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     logits = model(input_ids=ids, use_cache=False).logits
     return torch.allclose(model.get_output_embeddings()(hidden), logits, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def _can_pack(model: Any) -> bool:
+    """Whether answers packed behind one prompt read as they do alone: not so for recurrent layers, sliding
+    windows or positions that are not given from outside. It is tried on two answers of one token."""
+    tokens = torch.tensor([[0, 1, 0, -1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 1, 1, 1]], device=model.device)
+    mask = torch.tensor([[False, False, True, True]], device=model.device).expand(4, 4) & (tokens >= 0)
+    packed = pack(tokens, mask, model.dtype)
+    assert packed is not None
+    row, column = mask.nonzero(as_tuple=True)
+    try:
+        together = model.base_model(
+            input_ids=packed.tokens, position_ids=packed.position, attention_mask=packed.mask, use_cache=False
+        ).last_hidden_state[packed.place(row, column)]
+    except (ValueError, RuntimeError, TypeError):  # it takes no mask of four dimensions, or no positions
+        return False
+    alone = model.base_model(input_ids=tokens.clamp(min=0), use_cache=False).last_hidden_state[row, column]
+    return torch.allclose(together, alone, rtol=1e-3, atol=1e-4)

@@ -25,21 +25,15 @@ def _curves(comparison: Comparison) -> Figure | None:
             low, high = [(s, max(b.low, 0.0)) for s, b in points], [(s, min(b.high, 1.0)) for s, b in points]
             traces.append(band(low, high, color(i), opacity=14))
         traces += [_seed(trials, j, color(i)) for j in range(len(trials.seeds))]
-        traces.append(
-            line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=".1%")
-        )
+        traces.append(line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=".1%"))
     if not traces:
         return None
-    spec = stack(
-        [Panel("held-out accuracy", traces, {"tickformat": ".0%", "rangemode": "tozero"})], height=420
-    )
+    spec = stack([Panel("held-out accuracy", traces, {"tickformat": ".0%", "rangemode": "tozero"})], height=420)
     caption = (
         f"Mean over seeds with its {100 * comparison.level:g} % t interval; each thin line is one seed. "
         "The mean ends where the shortest run ends."
     )
-    return Figure(
-        "curves", "Held-out accuracy while training", caption, spec["data"], spec["layout"], wide=True
-    )
+    return Figure("curves", "Held-out accuracy while training", caption, spec["data"], spec["layout"], wide=True)
 
 
 def _seed(trials: Trials, index: int, paint: str) -> Trace:

@@ -112,9 +112,7 @@ def short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def stack(
-    panels: Sequence[Panel], *, height: int, stages: Sequence[tuple[str, float, float]] = ()
-) -> dict[str, Any]:
+def stack(panels: Sequence[Panel], *, height: int, stages: Sequence[tuple[str, float, float]] = ()) -> dict[str, Any]:
     """Panels one above the other over one step axis, as `data` and `layout`; stages of the run are shaded."""
     gap = 0.16 / (len(panels) - 1) if len(panels) > 1 else 0.0
     size = (1 - gap * (len(panels) - 1)) / len(panels)

@@ -37,9 +37,7 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
     )
     environment.filters |= {"percent": percent, "points": points}
     # Browsers read CR LF as LF before they hash.
-    scripts = [
-        s.replace("\r\n", "\n") for s in (get_plotlyjs(), (TEMPLATES / "report.js").read_text("utf-8"))
-    ]
+    scripts = [s.replace("\r\n", "\n") for s in (get_plotlyjs(), (TEMPLATES / "report.js").read_text("utf-8"))]
     return environment.get_template(template).render(
         style=Markup((TEMPLATES / "report.css").read_text("utf-8")),
         scripts=[Markup(s) for s in scripts],

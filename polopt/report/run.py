@@ -64,9 +64,7 @@ def read_run(folder: Path) -> Run:
     recipe_text = _text(folder / "recipe.yaml")
     info = _json(folder / "run.json", troubles)
     recipe = _yaml(recipe_text, troubles)
-    lines = {
-        name: _jsonl(folder / f"{name}.jsonl", troubles) for name in ("metrics", "evaluations", "samples")
-    }
+    lines = {name: _jsonl(folder / f"{name}.jsonl", troubles) for name in ("metrics", "evaluations", "samples")}
     return Run(
         name=folder.resolve().name,
         recipe_text=recipe_text,

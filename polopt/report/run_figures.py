@@ -60,9 +60,7 @@ def learning_curve(run: Run) -> Figure | None:
     if not traces:
         return None
     stages = run.stages()
-    spec = stack(
-        [Panel("share solved", traces, {**PERCENT, "rangemode": "tozero"})], height=400, stages=stages
-    )
+    spec = stack([Panel("share solved", traces, {**PERCENT, "rangemode": "tozero"})], height=400, stages=stages)
     spec["layout"]["annotations"] += name_stages(stages)
     return Figure(
         "learning-curve",
@@ -166,15 +164,11 @@ def outcomes(run: Run) -> Figure | None:
         return None
     traces = lines(run, {k: k.removeprefix("outcome/") for k in keys[:6]}, form=".1%", width=1.4)
     caption = "Share solved in training, by task type. A flat line at 0 or 1 is a task that teaches nothing."
-    return figure(
-        run, "outcomes", "Which tasks are being learned?", caption, [Panel("share solved", traces, SHARE)]
-    )
+    return figure(run, "outcomes", "Which tasks are being learned?", caption, [Panel("share solved", traces, SHARE)])
 
 
 def signal(run: Run) -> Figure | None:
-    panels = [
-        Panel("groups with signal", lines(run, {"groups/signal": "groups with signal"}, form=".1%"), SHARE)
-    ]
+    panels = [Panel("groups with signal", lines(run, {"groups/signal": "groups with signal"}, form=".1%"), SHARE)]
     caption = "Share of groups whose completions did not all earn the same. The others teach nothing."
     return figure(run, "signal", "How much of a batch teaches?", caption, panels)
 
@@ -188,9 +182,7 @@ def entropy(run: Run) -> Figure | None:
 
 
 def ratio(run: Run) -> Figure | None:
-    moved = lines(run, {"ratio/mean": "mean ratio"}) + lines(
-        run, {"ratio/max": "largest ratio"}, start=1, peaks=True
-    )
+    moved = lines(run, {"ratio/mean": "mean ratio"}) + lines(run, {"ratio/max": "largest ratio"}, start=1, peaks=True)
     clipped = lines(run, {"clip_fraction": "clipped"}, start=2, form=".2%")
     panels = [
         Panel("probability ratio, new over old", moved),
@@ -230,15 +222,11 @@ def gradient(run: Run) -> Figure | None:
 def mismatch(run: Run) -> Figure | None:
     gaps = {key: [(s, v) for s, v in run.series(f"mismatch/{key}") if v > 0] for key in ("mean", "max")}
     traces = [
-        line(points, name, color(i), peaks=name == "max")
-        for i, (name, points) in enumerate(gaps.items())
-        if points
+        line(points, name, color(i), peaks=name == "max") for i, (name, points) in enumerate(gaps.items()) if points
     ]
     panels = [
         Panel("gap in log-probability, nats", traces, {"type": "log", "exponentformat": "power", "dtick": 1}),
-        Panel(
-            "KL (sampler || learner)", lines(run, {"mismatch/kl": "KL"}, start=2), {"exponentformat": "power"}
-        ),
+        Panel("KL (sampler || learner)", lines(run, {"mismatch/kl": "KL"}, start=2), {"exponentformat": "power"}),
         Panel(
             "effective sample size",
             lines(run, {"mismatch/ess": "effective sample size"}, start=3, form=".1%"),

@@ -46,9 +46,9 @@ def choose(records: Sequence[Record]) -> list[Sample]:
     """At most `SAMPLES`, drawn in turn from each (when, kind, solved), one prompt's together."""
     heaps: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
-        heaps.setdefault(
-            (str(record.get("when")), str(record.get("kind")), record.get("solved") is True), []
-        ).append(record)
+        heaps.setdefault((str(record.get("when")), str(record.get("kind")), record.get("solved") is True), []).append(
+            record
+        )
     turns = itertools.zip_longest(*heaps.values())
     chosen = [r for r in itertools.chain.from_iterable(turns) if r is not None][:SAMPLES]
     order = {prompt: i for i, prompt in enumerate(dict.fromkeys(str(r.get("prompt")) for r in chosen))}

@@ -79,9 +79,7 @@ def notices(run: Run, change: Change | None) -> list[str]:
     if run.info.get("finished") is not True:
         result.append("This run has not finished; the report shows what has been written so far.")
     if change is None:
-        result.append(
-            "No held-out evaluation has been written yet, so nothing here says whether the policy is better."
-        )
+        result.append("No held-out evaluation has been written yet, so nothing here says whether the policy is better.")
     elif (
         change.before
         and change.after
@@ -93,9 +91,7 @@ def notices(run: Run, change: Change | None) -> list[str]:
         )
     cut = _recent(run, "truncated")
     if cut is not None and cut > 0.2:
-        result.append(
-            f"{cut:.0%} of the last completions were cut off at the length limit; consider raising it."
-        )
+        result.append(f"{cut:.0%} of the last completions were cut off at the length limit; consider raising it.")
     size = _recent(run, "mismatch/ess")
     if size is not None and size < 0.5:
         result.append(
@@ -104,9 +100,7 @@ def notices(run: Run, change: Change | None) -> list[str]:
         )
     signal = _recent(run, "groups/signal")
     if signal is not None and signal < 0.2:
-        result.append(
-            f"Only {signal:.0%} of the last groups had any signal; the tasks are too easy or too hard."
-        )
+        result.append(f"Only {signal:.0%} of the last groups had any signal; the tasks are too easy or too hard.")
     return result
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from polopt.experience import Support
-from polopt.metrics import Interval, mean_interval, pass_at_k, wilson_interval
+from polopt.metrics import Interval, pass_at_k, rate_interval
 from polopt.training.source import Player, Transcript
 from polopt.worlds.protocol import Task
 
 # Rows per batch of episodes.
 BATCH = 512
+PLAIN = Support()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,13 @@ def evaluate(
     *,
     samples: int = 1,
     k: Sequence[int] = (),
-    support: Support = Support(),
+    support: Support = PLAIN,
     seed: int = 0,
 ) -> Accuracy:
     """Play `samples` episodes of each task. A task is solved when its reward reaches 1.
 
     Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
-    interval: Wilson's with one sample each, Student's over problems with several.
+    interval, however many samples each has.
     """
     generator = torch.Generator().manual_seed(seed)
     mode, clock = player.policy.training, dict(player.seconds)
@@ -84,10 +84,4 @@ def evaluate(
 
 
 def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:
-    if samples == 1:
-        return wilson_interval(sum(solved), len(solved))
-    values = pass_at_k(torch.full((len(solved),), samples), torch.tensor(solved), k)
-    interval = mean_interval(values.tolist())
-    return dataclasses.replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high)) if not math.isnan(
-        interval.low
-    ) else interval
+    return rate_interval(pass_at_k([samples] * len(solved), solved, k))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.experience import Evaluation, Experience
-from polopt.metrics import mismatch, noise_scale
+from polopt.metrics import gradient_noise, logp_mismatch
 from polopt.training.recipe import OptimiserSpec, StageSpec
 
 
@@ -43,10 +43,7 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        records = [
-            self._minibatch(batch, first=first)
-            for first, batch in self._minibatches(experience)
-        ]
+        records = [self._minibatch(batch, first=first) for first, batch in self._minibatches(experience)]
         names = {name for record in records for name in record}
         mean = {
             name: sum(r[name] for r in records if name in r) / sum(name in r for r in records) for name in sorted(names)
@@ -67,26 +64,31 @@ class Learner:
         """One optimiser step. On the first of a batch the policy is still the one that sampled it."""
         # Rows of like length share a micro-batch; the loss does not depend on who sits with whom.
         batch = batch[_width(batch).argsort(stable=True)]
+        active = self.algorithm.objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         self.optimiser.zero_grad(set_to_none=True)
-        metrics, logps, losses = [], [], []
-        square_small = None
-        for micro in batch.split(rows):
+        metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
+        logps, square_small = [], math.nan
+        for micro in batch.split(rows, only=active):
             evaluation = self.policy.evaluate(micro, self.needs)
             result = self.algorithm.objective(micro, evaluation)
             result.loss.backward()
-            losses.append(result.loss.detach())
-            metrics.append(result.metrics)
+            metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
-            if square_small is None and len(micro) < len(batch):
-                square_small = _square_norm(self.parameters) * (len(batch) / len(micro)) ** 2
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip)
+            if len(logps) == 1 and len(micro) < int(active.sum()):
+                square_small = float(_square_norm(self.parameters)) * (int(active.sum()) / len(micro)) ** 2
+        if not logps:
+            return {}
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
         self.optimiser.step()
-        record = {"loss": float(sum(losses)), "grad_norm": float(norm), **add_metrics(metrics)}
-        if square_small is not None:
-            record["grad_noise"] = noise_scale(float(square_small), rows, float(norm) ** 2, len(batch))
+        record = {**add_metrics(metrics), "grad_norm": norm}
+        if not math.isnan(square_small):
+            noise = gradient_noise(square_small, norm**2, rows, int(active.sum()))
+            record |= {"grad_noise/signal": noise.signal, "grad_noise/noise": noise.noise}
         if first and batch.logp is not None:
-            record |= {f"mismatch/{k}": v for k, v in mismatch(batch.logp, torch.cat(logps), batch.mask).items()}
+            seen = batch[active]
+            found = logp_mismatch(seen.logp, torch.cat(logps), seen.mask)
+            record |= {f"mismatch/{name}": float(value) for name, value in found._asdict().items()}
         return record
 
     @torch.no_grad()

@@ -39,9 +39,7 @@ class Transcript:
     @classmethod
     def begin(cls, task: Task, group: int, episode: Episode, opening: list[int]) -> Transcript:
         n = len(opening)
-        return cls(
-            task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n
-        )
+        return cls(task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n)
 
     @property
     def over(self) -> bool:
@@ -73,9 +71,7 @@ class Player:
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
 
-    def play(
-        self, tasks: Sequence[Task], group: int, support: Support, generator: torch.Generator
-    ) -> list[Transcript]:
+    def play(self, tasks: Sequence[Task], group: int, support: Support, generator: torch.Generator) -> list[Transcript]:
         """`group` episodes of each task, row i * group onwards for task i.
 
         An answer that is cut off by the token limit never reaches the world: its episode is truncated.

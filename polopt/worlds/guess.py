@@ -56,9 +56,7 @@ class GuessNumber:
             ValueError: fewer than two numbers to hide, or as the class.
         """
         if high - low < 1:
-            raise ValueError(
-                f"GuessNumber: two numbers are needed to hold one out, found low={low}, high={high}"
-            )
+            raise ValueError(f"GuessNumber: two numbers are needed to hold one out, found low={low}, high={high}")
         kept = range(low, high + 1, STRIPES)
         rest = [number for number in range(low, high + 1) if number not in kept]
         return TaskSplit(

@@ -63,9 +63,7 @@ class Jsonl:
             kept = [task for task in tasks if task.prompt in prompts]
         rest = [task for task in tasks if task.prompt not in prompts]
         if not rest:
-            raise ConfigError(
-                f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from"
-            )
+            raise ConfigError(f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from")
         if isinstance(heldout, (str, Path)) and len(rest) < len(tasks):
             warnings.warn(
                 f"{path}: left {len(tasks) - len(rest)} of {len(tasks)} rows out of training, "
@@ -127,8 +125,7 @@ def _refuse(problems: Sequence[str], good: int, path: Path) -> None:
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise ConfigError(
-            f"{path}: {len(problems)} of {len(problems) + good} rows are malformed: "
-            f"{'; '.join(problems[:SHOWN])}{more}"
+            f"{path}: {len(problems)} of {len(problems) + good} rows are malformed: {'; '.join(problems[:SHOWN])}{more}"
         )
     if not good:
         raise ConfigError(f"{path} has no rows; give one JSON object per line")
@@ -140,9 +137,7 @@ def _fraction(tasks: Sequence[Task], fraction: float, seed: int, where: str) -> 
         {task.prompt for task in tasks}, key=lambda text: hashlib.sha256(f"{seed}/{text}".encode()).digest()
     )
     if not 0 < fraction < 1:
-        raise ConfigError(
-            f"heldout = {fraction}: expected a fraction between 0 and 1, or the path of a second file"
-        )
+        raise ConfigError(f"heldout = {fraction}: expected a fraction between 0 and 1, or the path of a second file")
     if len(prompts) < 2:
         raise ConfigError(f"{where} has one prompt only; two are needed to hold one out")
     return set(prompts[: min(max(1, round(fraction * len(prompts))), len(prompts) - 1)])

@@ -26,9 +26,7 @@ def read_number(text: str) -> Fraction | None:
 
 def last_number(text: str) -> Fraction | None:
     """The last number that stands by itself in `text`; None if there is none."""
-    values = [
-        _value(*found) for found in _INSIDE.findall(text.replace("−", "-")) if len(found[1]) <= MAX_LENGTH
-    ]
+    values = [_value(*found) for found in _INSIDE.findall(text.replace("−", "-")) if len(found[1]) <= MAX_LENGTH]
     return values[-1] if values else None
 
 

@@ -32,9 +32,7 @@ PATIENCE = 2_000
 # Their generators draw from Python's or numpy's global random numbers.
 GLOBAL = frozenset({"codeio", "list_functions", "pool_matrix"})
 # Their tasks depend on the iteration order of sets of text, which Python changes from process to process.
-UNSTABLE = frozenset(
-    {"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"}
-)
+UNSTABLE = frozenset({"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
 class ReasoningGym:
@@ -159,9 +157,7 @@ class ReasoningGym:
                 entry = dataset[number]
             if entry["question"] not in exclude:
                 return self._task(name, index, entry), attempt + 1
-        raise ConfigError(
-            f"reasoning-gym.datasets.{name}: nearly all of its prompts are excluded; hold out fewer"
-        )
+        raise ConfigError(f"reasoning-gym.datasets.{name}: nearly all of its prompts are excluded; hold out fewer")
 
     def _task(self, name: str, index: int, entry: dict[str, Any]) -> Task:
         answer = entry["answer"] if isinstance(entry["answer"], str) else None
@@ -205,9 +201,7 @@ def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict
     """Each dataset's settings and weight, checked without generating anything."""
     registry = _registry()
     if not datasets:
-        raise ConfigError(
-            "reasoning-gym.datasets is empty; name at least one, as in chain_sum: {max_terms: 2}"
-        )
+        raise ConfigError("reasoning-gym.datasets is empty; name at least one, as in chain_sum: {max_terms: 2}")
     settings, weights = {}, {}
     for name, given in datasets.items():
         where = f"reasoning-gym.datasets.{name}"

@@ -73,9 +73,7 @@ class GuessNumberWorld(World):
     heldout: pydantic.PositiveInt = 100
 
     def build(self, seed: int) -> TaskSplit:
-        return GuessNumber.split(
-            self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed
-        )
+        return GuessNumber.split(self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed)
 
 
 class OwnWorld(World):
@@ -87,9 +85,7 @@ class OwnWorld(World):
     def build(self, seed: int) -> TaskSplit:
         split = locate(self.kind)(**self.settings, seed=seed)
         if not isinstance(split, TaskSplit):
-            raise ConfigError(
-                f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}"
-            )
+            raise ConfigError(f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}")
         return split
 
 
@@ -109,9 +105,7 @@ def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
     """
     if not isinstance(spec, Mapping) or not isinstance(spec.get("kind"), str):
         kinds = ", ".join(KINDS)
-        raise ConfigError(
-            f"{where}.kind is missing; give one of {kinds}, or file.py:Name for a world of your own"
-        )
+        raise ConfigError(f"{where}.kind is missing; give one of {kinds}, or file.py:Name for a world of your own")
     kind = spec["kind"]
     if ":" in kind:
         return _own(kind, {key: value for key, value in spec.items() if key != "kind"}, where)
@@ -122,17 +116,11 @@ def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
 
 def _own(kind: str, settings: dict[str, Any], where: str) -> OwnWorld:
     signature = inspect.signature(locate(kind))
-    names = [
-        name
-        for name, p in signature.parameters.items()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
+    names = [name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for key in settings:
         if key == "seed" or (key not in names and not takes_any):
-            raise ConfigError(
-                f"{where}.{key} is not a setting of {kind}{nearest(key, set(names) - {'seed'})}"
-            )
+            raise ConfigError(f"{where}.{key} is not a setting of {kind}{nearest(key, set(names) - {'seed'})}")
     try:
         signature.bind(**settings, seed=0)
     except TypeError as error:

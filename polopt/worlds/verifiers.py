@@ -162,11 +162,7 @@ class Function:
             raise VerifierError(
                 f"verifier {self.name} raised {type(error).__name__}: {error}, on {_shown(row)}"
             ) from error
-        if (
-            isinstance(value, (bool, np.bool_))
-            or not isinstance(value, numbers.Real)
-            or not math.isfinite(value)
-        ):
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise VerifierError(
                 f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {value!r:.60} "
                 f"on {_shown(row)}"
