@@ -258,7 +258,7 @@ def loss(run: Run) -> Figure | None:
             {"exponentformat": "power", "rangemode": "tozero"},
         ),
     ]
-    caption = "In policy optimisation the loss need not fall while the policy improves: it is a means to a gradient."
+    caption = "In policy optimisation the loss need not fall while the policy gets better."
     return figure(run, "loss", "Loss and learning rate", caption, panels)
 
 

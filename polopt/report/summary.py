@@ -47,7 +47,7 @@ def changes(run: Run) -> list[Change]:
 
 
 def kinds(change: Change) -> list[Record]:
-    """A row for each task type: `kind`, `before`, `after` (rates or None), `problems`; most improved first."""
+    """A row for each task type: kind, before and after (rates or None), problems; most improved first."""
     first, last = _mapping(change.first.get("kinds")), _mapping(change.last.get("kinds"))
     rows = [
         {
