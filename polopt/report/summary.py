@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from polopt.report.run import Record, Run, number
-from polopt.report.run_figures import rate
+from polopt.report.run import Record, Run, number, rate
 
 Rate = tuple[float, float, float]
 

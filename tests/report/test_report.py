@@ -3,6 +3,7 @@ import json
 import math
 import random
 import re
+import sys
 
 import fake_run
 import numpy as np
@@ -184,6 +185,13 @@ def test_a_folder_without_a_run_is_one_clear_error(tmp_path):
         write_report(tmp_path)
     with pytest.raises(ValueError, match="is not a folder"):
         write_report(tmp_path / "absent")
+
+
+def test_without_plotly_the_error_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.delitem(sys.modules, "plotly.offline", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'polopt\[tools\]'"):
+        write_report(folder)
 
 
 def test_a_long_run_stays_small(tmp_path):
