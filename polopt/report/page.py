@@ -22,11 +22,19 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
 
     The page's content policy admits only its own scripts, by their hash, and no address at all: were a
     completion ever to escape from its place as text, it still could not run or call anywhere.
+
+    Raises:
+        ModuleNotFoundError: jinja2 or plotly is not installed.
     """
     # Heavy or optional, so imported only when a page is made.
-    import jinja2
-    from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
+    try:
+        import jinja2
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"report: {error.name} is not installed; pip install 'polopt[tools]'", name=error.name
+        ) from None
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

@@ -82,6 +82,17 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
+def rate(evaluation: Record, key: str = "pass@1") -> tuple[float, float, float] | None:
+    """(estimate, low, high) of an evaluation's rate; the ends are the estimate where none was written."""
+    value = evaluation.get(key)
+    value = value if isinstance(value, dict) else {"estimate": value}
+    estimate = number(value.get("estimate"))
+    if estimate is None:
+        return None
+    low, high = number(value.get("low")), number(value.get("high"))
+    return estimate, estimate if low is None else low, estimate if high is None else high
+
+
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 

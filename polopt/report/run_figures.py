@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line, name_stages, stack, text
-from polopt.report.run import Record, Run, number
+from polopt.report.run import Record, Run, number, rate
 
 PERCENT = {"tickformat": ".2~%"}
 SHARE = {"tickformat": ".0%", "range": [0, 1.04]}
@@ -30,17 +30,6 @@ def lines(run: Run, keys: dict[str, str], *, start: int = 0, **style: Any) -> li
     """One line for each measured key, named by its value; colours from the palette's position `start` on."""
     measured = [(name, points) for key, name in keys.items() if (points := run.series(key))]
     return [line(points, name, color(start + i), **style) for i, (name, points) in enumerate(measured)]
-
-
-def rate(evaluation: Record, key: str = "pass@1") -> tuple[float, float, float] | None:
-    """(estimate, low, high) of an evaluation's rate; the ends are the estimate where none was written."""
-    value = evaluation.get(key)
-    value = value if isinstance(value, dict) else {"estimate": value}
-    estimate = number(value.get("estimate"))
-    if estimate is None:
-        return None
-    low, high = number(value.get("low")), number(value.get("high"))
-    return estimate, estimate if low is None else low, estimate if high is None else high
 
 
 def learning_curve(run: Run) -> Figure | None:
@@ -246,7 +235,7 @@ def loss(run: Run) -> Figure | None:
             {"exponentformat": "power", "rangemode": "tozero"},
         ),
     ]
-    caption = "In policy optimisation the loss need not fall while the policy improves: it is a means to a gradient."
+    caption = "In policy optimisation the loss need not fall while the policy gets better."
     return figure(run, "loss", "Loss and learning rate", caption, panels)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from polopt.report.run import Record, Run, number
-from polopt.report.run_figures import rate
+from polopt.report.run import Record, Run, number, rate
 
 Rate = tuple[float, float, float]
 
@@ -47,7 +46,7 @@ def changes(run: Run) -> list[Change]:
 
 
 def kinds(change: Change) -> list[Record]:
-    """A row for each task type: `kind`, `before`, `after` (rates or None), `problems`; most improved first."""
+    """A row for each task type: kind, before and after (rates or None), problems; most improved first."""
     first, last = _mapping(change.first.get("kinds")), _mapping(change.last.get("kinds"))
     rows = [
         {
