@@ -55,8 +55,7 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
 
 
 def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
-    """The first problem. Misspelt keys go first: they are often why another one is missing."""
-    problems = sorted(error.errors(), key=lambda e: e["type"] != "unknown_setting")
+    problems = error.errors()
     first = problems[0]
     path = _path(first, data)
     place = ".".join([where, *map(str, path)])
