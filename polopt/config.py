@@ -55,8 +55,7 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
 
 
 def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
-    """The first problem. Misspelt keys go first: they are often why another one is missing."""
-    problems = sorted(error.errors(), key=lambda e: e["type"] != "unknown_setting")
+    problems = error.errors()
     first = problems[0]
     path = _path(first, data)
     place = ".".join([where, *map(str, path)])
@@ -66,8 +65,9 @@ def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
         return f"{place} is missing; add it"
     # A union reports one problem per alternative, all about the same value.
     same = [e for e in problems if _path(e, data) == path]
-    expected = " or ".join(dict.fromkeys(_expected(e["msg"]) for e in same))
-    return f"{place} = {_shown(first['input'])}: {expected}"
+    wanted = list(dict.fromkeys(_wanted(e["msg"]) for e in same))
+    wanted[1:] = [text.removeprefix("expected ") for text in wanted[1:]]
+    return f"{place} = {_shown(first['input'])}: {' or '.join(wanted)}"
 
 
 def _path(problem: Any, data: Any) -> list[str | int]:
@@ -84,7 +84,7 @@ def _path(problem: Any, data: Any) -> list[str | int]:
     return path
 
 
-def _expected(message: str) -> str:
+def _wanted(message: str) -> str:
     for prefix in ("Input should be ", "Value error, ", "Assertion failed, "):
         if message.startswith(prefix):
             rest = message.removeprefix(prefix)

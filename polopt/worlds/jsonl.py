@@ -48,8 +48,8 @@ class Jsonl:
         """Two sets of tasks without a prompt in common.
 
         heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the
-            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file are left
-            out of training, with a warning.
+            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file
+            are left out of training, with a warning.
 
         Raises:
             ConfigError: as `read`, or one side would be empty.

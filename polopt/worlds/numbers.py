@@ -9,7 +9,7 @@ _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,3}}(?![0-9]))?"
 _NUMBER = rf"{_DECIMAL}(?:\s*/\s*[-+]?{_DECIMAL})?\s*%?"
 _WHOLE = re.compile(rf"\s*([-+]?)\s*({_NUMBER})\s*")
-# A sign right after a word or a closing bracket is an operator: the last number of `7-4` is 4.
+# After a word or a closing bracket a sign is an operator: the last number of `7-4` is 4.
 _INSIDE = re.compile(rf"(?<![\w.])((?:(?<![\w)\]])[-+])?)({_NUMBER})(?!\w)")
 MAX_LENGTH = 1000
 
@@ -25,7 +25,10 @@ def read_number(text: str) -> Fraction | None:
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number that stands by itself in `text`; None if there is none."""
+    """The last number that stands by itself in `text`; None if there is none.
+
+    A sign belongs to it only where it touches the number and follows no word and no closing bracket.
+    """
     values = [_value(*found) for found in _INSIDE.findall(text.replace("−", "-")) if len(found[1]) <= MAX_LENGTH]
     return values[-1] if values else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import re
@@ -255,6 +256,10 @@ def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
     if settings:
         raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight")
     made = Function(function, kind if isinstance(kind, str) else None)
+    try:
+        inspect.signature(function).bind("completion", {})
+    except TypeError as error:
+        raise ConfigError(f"{where}: {made.name} is called as function(completion, row), but {error}") from None
     return made.name, made, weight
 
 

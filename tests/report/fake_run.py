@@ -31,9 +31,7 @@ training:
   - {name: rl, steps: 200, lr: 0.00003, groups: 32, per_group: 8, temperature: 1.0}
 """
 
-HOSTILE = (
-    '<script>document.title = "owned"</script><img src=x onerror="alert(1)">\u2028 & "quoted" {{ 7 * 7 }}'
-)
+HOSTILE = '<script>document.title = "owned"</script><img src=x onerror="alert(1)">\u2028 & "quoted" {{ 7 * 7 }}'
 
 
 def skill(step: int, ceiling: float) -> float:
@@ -63,9 +61,7 @@ def rl_step(step: int, generator: np.random.Generator) -> dict:
     noise, progress = generator.normal, (step - WARM) / (STEPS - WARM)
     by_kind = {k: float(np.clip(skill(step, c) + noise(0, 0.03), 0, 1)) for k, c in KINDS.items()}
     outcome = float(np.mean(list(by_kind.values())))
-    rewards = generator.binomial(1, outcome, 256) * 1.0 + 0.1 * generator.binomial(
-        1, 0.6 + 0.4 * progress, 256
-    )
+    rewards = generator.binomial(1, outcome, 256) * 1.0 + 0.1 * generator.binomial(1, 0.6 + 0.4 * progress, 256)
     counts, edges = np.histogram(rewards, bins=20, range=(0, 1.1))
     gap = 2e-4 * math.exp(noise(0, 0.3))
     return {
@@ -186,13 +182,8 @@ def comparison() -> dict:
     for i, (name, ceiling, n) in enumerate((("grpo", 0.62, 10), ("bnpo", 0.66, 10), ("rloo", 0.61, 4))):
         generator = np.random.default_rng(i)
         curves = [
-            [
-                (s, max(0.0, skill(s, ceiling + luck) + generator.normal(0, 0.012)))
-                for s in range(0, STEPS + 1, EVERY)
-            ]
+            [(s, max(0.0, skill(s, ceiling + luck) + generator.normal(0, 0.012))) for s in range(0, STEPS + 1, EVERY)]
             for luck in generator.normal(0, 0.02, n)
         ]
-        methods.append(
-            {"name": name, "seeds": list(range(n)), "curves": curves, "final": [c[-1][1] for c in curves]}
-        )
+        methods.append({"name": name, "seeds": list(range(n)), "curves": curves, "final": [c[-1][1] for c in curves]})
     return {"methods": methods, "differences": []}

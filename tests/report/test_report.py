@@ -87,9 +87,7 @@ def test_is_one_small_file_that_asks_for_nothing(page):
     assert len(page.encode()) < 6_000_000
     addresses = [v for k, v in Reader(page).attributes if k in ("src", "href")]
     assert addresses == ["data:,"]
-    assert any(
-        v.startswith("default-src 'none'; script-src 'sha256-") for k, v in Reader(page).attributes if v
-    )
+    assert any(v.startswith("default-src 'none'; script-src 'sha256-") for k, v in Reader(page).attributes if v)
 
 
 def test_what_a_model_wrote_stays_text(page):
@@ -168,12 +166,8 @@ def test_values_of_the_wrong_kind_are_left_out(tmp_path):
         {"step": None, "loss": 2.0, "entropy": True, "reward/histogram": 3},
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*odd, [1], 7])))
-    (tmp_path / "evaluations.jsonl").write_text(
-        '{"step": 1, "pass@1": 0.25, "kinds": null}\n{"pass@1": {"low": 0}}'
-    )
-    (tmp_path / "samples.jsonl").write_text(
-        '{"completion": "hm", "tokens": ["h"], "logp": [-1, -2], "reward": "no"}'
-    )
+    (tmp_path / "evaluations.jsonl").write_text('{"step": 1, "pass@1": 0.25, "kinds": null}\n{"pass@1": {"low": 0}}')
+    (tmp_path / "samples.jsonl").write_text('{"completion": "hm", "tokens": ["h"], "logp": [-1, -2], "reward": "no"}')
     (tmp_path / "run.json").write_text('{"machine": "a laptop", "citation": "one", "seconds": null}')
     read = Reader(write_report(tmp_path).read_text())
     assert "25.0 %" in read.words
@@ -198,9 +192,7 @@ def test_a_long_run_stays_small(tmp_path):
     generator = np.random.default_rng(0)
     step = fake_run.rl_step(100, generator)
     line_ = json.dumps(step)[1:]
-    (tmp_path / "metrics.jsonl").write_text(
-        "\n".join(f'{{"step": {i}, "stage": "rl", {line_}' for i in range(8000))
-    )
+    (tmp_path / "metrics.jsonl").write_text("\n".join(f'{{"step": {i}, "stage": "rl", {line_}' for i in range(8000)))
     sample = fake_run.samples(generator)[1] | {"tokens": ["word "] * 900, "logp": [-1.0] * 900}
     (tmp_path / "samples.jsonl").write_text("\n".join([json.dumps(sample)] * 300))
     assert write_report(tmp_path).stat().st_size < 6_000_000
@@ -232,9 +224,7 @@ def test_samples_are_drawn_evenly_and_stand_in_pairs():
     assert rare[1] == rare[0] + 1
 
 
-@pytest.mark.parametrize(
-    ("probability", "shade"), [(0.95, 0), (0.6, 1), (0.3, 2), (0.1, 3), (0.02, 4), (0.001, 5)]
-)
+@pytest.mark.parametrize(("probability", "shade"), [(0.95, 0), (0.6, 1), (0.3, 2), (0.1, 3), (0.02, 4), (0.001, 5)])
 def test_shades_follow_probability(probability, shade):
     record = {"tokens": ["x", "y"], "logp": [math.log(probability), -1.0], "decided": [True, False]}
     tokens = choose([record])[0].tokens
@@ -243,9 +233,7 @@ def test_shades_follow_probability(probability, shade):
 
 def test_notices_tell_what_a_careful_reader_would(tmp_path):
     rate = {"estimate": 0.5, "low": 0.4, "high": 0.6}
-    evaluations = [
-        {"step": s, "stage": "rl", "when": w, "pass@1": rate} for s, w in ((0, "before"), (1, "after"))
-    ]
+    evaluations = [{"step": s, "stage": "rl", "when": w, "pass@1": rate} for s, w in ((0, "before"), (1, "after"))]
     (tmp_path / "evaluations.jsonl").write_text("\n".join(map(json.dumps, evaluations)))
     last = {"step": 1, "truncated": 0.4, "mismatch/ess": 0.3, "groups/signal": 0.1}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(last))
