@@ -264,7 +264,7 @@ def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
     """A few solved and a few unsolved episodes of each kind."""
     shown: dict[tuple[str, bool], int] = {}
     for row in accuracy.rows:
-        key = (row.task.kind, row.reward >= 1)
+        key = (row.task.kind, row.solved)
         shown[key] = shown.get(key, 0) + 1
         if shown[key] <= each:
             yield row

@@ -32,6 +32,7 @@ class Transcript:
     kept: list[Tensor | None]
     answer: str = ""
     reward: float = 0.0
+    solved: bool = False
     terminated: bool = False
     truncated: bool = False
     turns: int = 0
@@ -151,6 +152,7 @@ class Player:
     def _step(self, row: Transcript, action: str) -> None:
         step = row.episode.step(action)
         row.reward += step.reward
+        row.solved = bool(step.info.get("solved", row.reward >= 1))
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
             row.observe(self.dialogue.reply(step.observation))
@@ -211,7 +213,8 @@ class LanguageSource:
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         rows = self.player.play(self._next(prompts), group, support, self.generator)
-        return to_experience(rows, support, self.player.limit, self.player.policy.device)
+        horizon = self.player.limit * self.player.tasks.turns
+        return to_experience(rows, support, horizon, self.player.policy.device)
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""

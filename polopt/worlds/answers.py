@@ -45,6 +45,10 @@ class TaskList:
     def kinds(self) -> list[str]:
         return sorted({task.kind for task in self._tasks})
 
+    @property
+    def turns(self) -> int:
+        return 1
+
     def __len__(self) -> int:
         return len(self._tasks)
 

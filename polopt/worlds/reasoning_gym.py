@@ -107,6 +107,10 @@ class ReasoningGym:
     def kinds(self) -> list[str]:
         return sorted(self._names)
 
+    @property
+    def turns(self) -> int:
+        return 1
+
     def __len__(self) -> int:
         return self._size
 
