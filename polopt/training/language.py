@@ -121,7 +121,7 @@ class LanguageTraining:
         experience = self._provide(experience, source, learner, reference)
         experience = algorithm.judge(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(experience), **(describe(experience) if experience.outcome is not None else {})}
+        record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
         record |= learner.update(experience, step)
         tokens = int(experience.mask.sum())
         self.tokens += tokens
@@ -245,8 +245,15 @@ def _about(recipe: Recipe) -> dict[str, Any]:
         "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "method": method if isinstance(method, str) else method["name"],
+        "citation": _citations(recipe),
         "finished": False,
     }
+
+
+def _citations(recipe: Recipe) -> list[str]:
+    """BibTeX of the published methods that the stages use."""
+    names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
+    return [polopt.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
 
 
 def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
