@@ -50,15 +50,24 @@ def group_size(group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
     return count[index]
 
 
+def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Each row's group minimum."""
+    index, count = group_index(group)
+    return x.new_zeros(len(count)).scatter_reduce(0, index, x, "amin", include_self=False)[index]
+
+
 def group_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's group mean."""
-    return group_sum(x, group) / group_size(group)
+    """Each row's group mean; exactly x where the group is all equal."""
+    # Rounding in the plain sum would leave an all-equal group a tiny difference, which a scale then blows up.
+    least = group_least(x, group)
+    return least + group_sum(x - least, group) / group_size(group)
 
 
 def leave_one_out_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Mean of the *other* rows of each row's group: (sum - x_i) / (n - 1); 0 for a group of one."""
-    n = group_size(group)
-    return torch.where(n > 1, (group_sum(x, group) - x) / (n - 1).clamp(min=1), 0)
+    n, least = group_size(group), group_least(x, group)
+    above = x - least
+    return torch.where(n > 1, least + (group_sum(above, group) - above) / (n - 1).clamp(min=1), 0)
 
 
 def group_std(x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 1) -> Float[Tensor, "B"]:

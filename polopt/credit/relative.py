@@ -36,7 +36,7 @@ class BatchMean(Baseline):
     """Mean return of the batch, the row included: shrinks the expected gradient by 1 - 1/B."""
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return returns.mean().expand_as(returns)
+        return ops.group_mean(returns, torch.zeros(len(returns), dtype=torch.long, device=returns.device))
 
 
 class MovingAverage(Baseline):

@@ -78,6 +78,8 @@ class Whitened(Credit):
 
     def forward(self, experience: Experience) -> Tensor:
         advantage, mask = self.credit(experience), experience.mask
+        # Measured from the first decision, so that rounding gives an all-equal batch exactly 0.
+        advantage = advantage - advantage[mask][:1].sum()
         centred = torch.where(mask, advantage - ops.masked_mean(advantage, mask), 0)
         std = (centred.square().sum() / (mask.sum() - 1).clamp(min=1)).sqrt()
         return centred / (std + self.eps)
