@@ -233,15 +233,20 @@ class Experience:
             yield dataclasses.replace(part, _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only."""
+        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
+
+        A micro-batch goes on remembering its whole, which stays where it is.
+        """
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            moved = value.to(*args, **kwargs)
-            return moved if value.is_floating_point() else moved.to(value.dtype)
+            if value.is_floating_point():
+                return value.to(*args, **kwargs)
+            # Never through the floating-point dtype: large group numbers would be rounded together.
+            return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return dataclasses.replace(self, _whole=None, **self._map(move))
+        return dataclasses.replace(self, **self._map(move))
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,

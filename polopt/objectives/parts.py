@@ -62,5 +62,5 @@ class Aggregate(Part):
         raise NotImplementedError
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
-        weights = self.weights(experience).to(terms.dtype)
-        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms.dtype))
+        weights = self.weights(experience).to(terms)
+        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms))

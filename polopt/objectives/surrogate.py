@@ -61,7 +61,7 @@ class Surrogate(Objective):
 
 def _ratio_metrics(experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
     """Shares of the whole batch's decisions, so that those of micro-batches add up."""
-    decisions = experience.whole.mask.sum().clamp(min=1)
+    decisions = experience.whole.mask.sum().clamp(min=1).to(log_ratio.device)
     ratio = log_ratio.exp()
     share = lambda x: ops.masked_sum(x, experience.mask) / decisions  # noqa: E731
     return {
