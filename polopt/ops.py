@@ -10,6 +10,9 @@ from torch import Tensor
 
 KLEstimator = Literal["k1", "k2", "k3"]
 
+# exp(20) is 5e8: far beyond any trust region, and far from overflow.
+LIMIT = 20.0
+
 
 def masked_sum(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Sum over the decisions; whatever stands elsewhere, NaN included, does not enter."""
@@ -100,7 +103,8 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
 
     k1 = -d: unbiased, any sign. k2 = d^2 / 2: biased, small variance. k3 = exp(d) - 1 - d: unbiased, >= 0.
     As a loss on the policy's own samples, k1's gradient averages to zero, k2's to the gradient of
-    KL(policy || reference), k3's to that of KL(reference || policy).
+    KL(policy || reference), k3's to that of KL(reference || policy). Beyond d = 20, k3 goes on along its
+    tangent: finite in float32, with a gradient that still points to the reference.
 
     Source: J. Schulman, Approximating KL divergence, 2020.
     """
@@ -109,7 +113,8 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
         return -d
     if kind == "k2":
         return d.square() / 2
-    return torch.expm1(d) - d
+    near = d.clamp(max=LIMIT)
+    return torch.expm1(near) + near.exp() * (d - near) - d
 
 
 def discounted_to_go(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float) -> Float[Tensor, "B T"]:
