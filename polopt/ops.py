@@ -120,7 +120,7 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
 def discounted_to_go(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float) -> Float[Tensor, "B T"]:
     """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count."""
     y = torch.zeros_like(x)
-    carry = torch.zeros_like(x[:, 0])
+    carry = x.new_zeros(len(x))
     for t in range(x.shape[1] - 1, -1, -1):
         carry = torch.where(mask[:, t], x[:, t] + discount * carry, carry)
         y[:, t] = torch.where(mask[:, t], carry, 0)
@@ -144,14 +144,14 @@ def gae(
     the state in which the episode was cut off; after either, A_next = 0.
     """
     advantage = torch.zeros_like(value)
-    carry = torch.zeros_like(value[:, 0])
-    following = torch.zeros_like(value[:, 0])
+    carry = following = value.new_zeros(len(value))
     for t in range(value.shape[1] - 1, -1, -1):
-        decided, ended = mask[:, t], terminated[:, t] | truncated[:, t]
-        following = torch.where(truncated[:, t], final_value[:, t], following)
-        following = torch.where(terminated[:, t], 0, following)
+        decided = mask[:, t]
+        done, cut = terminated[:, t] & decided, truncated[:, t] & decided
+        following = torch.where(cut, final_value[:, t], following)
+        following = torch.where(done, 0, following)
         delta = reward[:, t] + gamma * following - value[:, t]
-        now = delta + gamma * lam * torch.where(ended, 0, carry)
+        now = delta + gamma * lam * torch.where(done | cut, 0, carry)
         advantage[:, t] = torch.where(decided, now, 0)
         carry = torch.where(decided, now, carry)
         following = torch.where(decided, value[:, t], following)

@@ -39,7 +39,8 @@ class GAE(Credit):
     minus V, lam 0 the one-step temporal difference.
 
     Raises:
-        ExperienceError: a row did not terminate and the batch has no `final_value`.
+        ExperienceError: a row did not terminate and the batch has no `final_value`, or only one for its last
+            decision although an episode was cut off before.
     """
 
     gamma: float = 1.0
@@ -64,6 +65,12 @@ class GAE(Credit):
                 )
             final = torch.zeros_like(value)
         if final.ndim == 1:
+            inside = truncated & ~ops.last_decision(mask)
+            if inside.any():
+                raise ExperienceError(
+                    f"credit.GAE: {int(inside.any(1).sum())} rows were cut off before their last decision and need "
+                    f"experience.final_value of shape {list(mask.shape)}, found {list(final.shape)}"
+                )
             final = final[:, None].expand_as(value)
         reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
         final = torch.where(truncated, final.detach(), 0).to(value.dtype)
