@@ -218,10 +218,9 @@ class Experience:
 
     def __getitem__(self, rows: Any) -> Self:
         """A new batch of some rows: a slice, a bool mask or indices. Its normalisers are its own."""
-        if isinstance(rows, int):
-            rows = [rows]
-        if isinstance(rows, Sequence):
-            rows = torch.tensor(rows, dtype=torch.long, device=self.device)
+        if not isinstance(rows, slice):
+            rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
+            rows = rows if rows.dtype == torch.bool else rows.long()
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int) -> Iterator[Self]:
