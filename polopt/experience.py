@@ -267,7 +267,7 @@ class Experience:
 
         Raises:
             SupportError: the batches were sampled from different supports.
-            ExperienceError: a field is there in some batches and not in others.
+            ExperienceError: a field is there in some batches and not in others, or not of the same rank.
         """
         if not parts:
             raise ExperienceError("Experience.cat needs at least one batch, found none")
@@ -285,10 +285,16 @@ class Experience:
                 continue
             if any(missing):
                 raise ExperienceError(f"Experience.cat: field {name!r} is missing in batch {missing.index(True)}")
+            if len({v.ndim for v in values}) > 1:
+                shapes = " and ".join(str(list(v.shape)) for v in values)
+                raise ExperienceError(f"Experience.cat: field {name!r} must have one kind of shape, found {shapes}")
             if name == "group":
                 values = _apart(values)
             fields[name] = _stack(values)
         extras: dict[str, Any] = {}
+        for part in parts:
+            for name in first.extras.keys() ^ part.extras.keys():
+                raise ExperienceError(f"Experience.cat: extras[{name!r}] is in some batches and not in others")
         for name in first.extras:
             values = [p.extras[name] for p in parts]
             extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
@@ -375,8 +381,10 @@ def _take(value: Any, rows: Any) -> Any:
 def _apart(groups: list[Tensor]) -> list[Tensor]:
     shifted, start = [], 0
     for group in groups:
-        shifted.append(group + start)
-        start += int(group.max()) + 1 if group.numel() else 0
+        if group.numel():
+            group = group + (start - int(group.min().clamp(max=0)))
+            start = int(group.max()) + 1
+        shifted.append(group)
     return shifted
 
 
