@@ -129,7 +129,7 @@ class Experience:
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mask.ndim != 2 or self.mask.dtype != torch.bool:
+        if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
             raise ExperienceError(
                 f"Experience: field 'mask' must be bool of shape [B, T], found {_describe(self.mask)}"
             )
@@ -334,9 +334,10 @@ class Evaluation:
         """
         for name in ("logp", "entropy", "logits", "value"):
             value = getattr(self, name)
-            if value is not None and value.shape[:2] != experience.mask.shape:
+            rank = 3 if name == "logits" else 2
+            if value is not None and (value.ndim != rank or value.shape[:2] != experience.mask.shape):
                 raise ExperienceError(
-                    f"Evaluation: field {name!r} must begin with the batch's [B, T] = "
+                    f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
                     f"{list(experience.mask.shape)}, found {_describe(value)}"
                 )
 
