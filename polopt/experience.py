@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -126,6 +126,7 @@ class Experience:
     advantage: Tensor = _ABSENT
     weight: Tensor = _ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
+    declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -316,6 +317,7 @@ class Evaluation:
     entropy: Tensor = _ABSENT
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT
+    declared_as: ClassVar[str] = "evaluates"
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""

@@ -105,10 +105,9 @@ class Part(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check that every declared field is there, then run `forward`."""
-        if args and hasattr(args[0], "require"):
-            args[0].require(self.needs, by=self)
-        if len(args) > 1 and hasattr(args[1], "require"):
-            args[1].require(self.evaluates, by=self)
+        for value in (*args, *kwargs.values()):
+            if hasattr(value, "declared_as"):
+                value.require(getattr(self, value.declared_as), by=self)
         return super().__call__(*args, **kwargs)
 
     @property
