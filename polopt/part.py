@@ -176,11 +176,11 @@ def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def name_of(cls: type[Part]) -> str:
-    """`credit.Relative` for polopt's own parts; `package.module:Class` for anybody else's."""
+    """`credit.Relative` for the parts in polopt's rooms; `package.module:Class` for all others."""
     room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
     if cls.__module__.startswith("polopt.") and room in ROOMS:
         return f"{room}.{cls.__qualname__}"
-    if cls.__module__.startswith("polopt."):
+    if cls.__module__ == "polopt.algorithm":
         return cls.__qualname__
     module = sys.modules[cls.__module__]
     return f"{getattr(module, '_polopt_path', cls.__module__)}:{cls.__qualname__}"
