@@ -234,7 +234,11 @@ def _load_file(path: Path) -> Any:
         module = importlib.util.module_from_spec(spec)
         vars(module)["_polopt_path"] = str(path)
         sys.modules[key] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[key]  # half a module must not pass for the whole at the next try
+            raise
     return sys.modules[key]
 
 
