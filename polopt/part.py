@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -59,6 +60,9 @@ class Part(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        inherited = {f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in settings_of(base)}
+        for name in inherited & vars(cls).keys() - inspect.get_annotations(cls).keys():
+            raise TypeError(f"{cls.__qualname__}: setting {name!r} needs its type again, as in `{name}: type = ...`")
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
         for field in settings_of(cls):
             # A default left on the class would hide the sub-part that nn.Module registers by that name.
