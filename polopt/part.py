@@ -165,7 +165,7 @@ def settings_of(cls: type[Part]) -> tuple[dataclasses.Field[Any], ...]:
 def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    return field.default
 
 
 @functools.cache
