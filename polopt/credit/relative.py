@@ -76,11 +76,16 @@ class GreedyReturn(Baseline):
 class GroupStd(Scale):
     """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n.
 
-    A group whose returns are all equal, or of one row, has std 0: its advantages are 0 / eps = 0.
+    A group whose returns are all equal, or of one row, has std 0. Relative to the group's mean its advantages
+    are then 0; relative to anything else they are of the order 1 / eps.
     """
 
     eps: float = 1e-6
     correction: int = 1
+
+    def setup(self) -> None:
+        if self.eps < 0:
+            raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
     needs = frozenset({"group"})
 
@@ -92,6 +97,7 @@ class Relative(Credit):
     """A_i = (R_i - baseline_i) / scale_i on every decision of row i.
 
     R: [B] outcome, or the sum of a row's per-decision rewards. baseline None is 0, scale None is 1.
+    A row that equals its baseline has advantage 0, whatever its scale.
     """
 
     baseline: Baseline | None = GroupMean()
@@ -105,5 +111,5 @@ class Relative(Credit):
         if self.baseline is not None:
             advantage = advantage - self.baseline(experience, returns)
         if self.scale is not None:
-            advantage = advantage / self.scale(experience, returns)
+            advantage = torch.where(advantage == 0, 0, advantage / self.scale(experience, returns))
         return torch.where(experience.mask, advantage[:, None], 0)
