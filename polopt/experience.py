@@ -360,6 +360,17 @@ class Loss(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
+    """`value`, or a refusal of what would broadcast into something else without a word.
+
+    Raises:
+        ExperienceError: `value`, which the part `by` returned, has not the shape of `like`.
+    """
+    if value.shape != like.shape:
+        raise ExperienceError(f"{_name(by)} must return shape {list(like.shape)}, found {list(value.shape)}")
+    return value
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

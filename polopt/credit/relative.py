@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit.parts import Baseline, Credit, Scale
-from polopt.experience import Experience
+from polopt.experience import Experience, check_shape
 
 
 class GroupMean(Baseline):
@@ -83,11 +83,11 @@ class GroupStd(Scale):
     eps: float = 1e-6
     correction: int = 1
 
+    needs = frozenset({"group"})
+
     def setup(self) -> None:
         if self.eps < 0:
             raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
-
-    needs = frozenset({"group"})
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return ops.group_std(returns, experience.group, self.correction) + self.eps
@@ -109,7 +109,8 @@ class Relative(Credit):
         returns = experience.returns().detach()
         advantage = returns
         if self.baseline is not None:
-            advantage = advantage - self.baseline(experience, returns)
+            advantage = advantage - check_shape(self.baseline(experience, returns), returns, self.baseline)
         if self.scale is not None:
-            advantage = torch.where(advantage == 0, 0, advantage / self.scale(experience, returns))
+            scale = check_shape(self.scale(experience, returns), returns, self.scale)
+            advantage = torch.where(advantage == 0, 0, advantage / scale)
         return torch.where(experience.mask, advantage[:, None], 0)

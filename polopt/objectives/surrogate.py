@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss, SupportError
+from polopt.experience import Evaluation, Experience, Loss, SupportError, check_shape
 from polopt.objectives.aggregate import TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Token
@@ -46,17 +47,26 @@ class Surrogate(Objective):
         log_ratio = (
             self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
         )
+        check_shape(log_ratio, experience.mask, self.ratio)
         terms, held = self.trust(log_ratio, experience.advantage, evaluation)
+        check_shape(terms, experience.mask, self.trust)
         for weight in self.weights:
-            terms = terms * weight(experience, evaluation).detach()
+            terms = terms * check_shape(weight(experience, evaluation), terms, weight).detach()
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
             metrics = _ratio_metrics(experience, log_ratio.detach(), held)
         for regulariser in self.regularise:
-            value = self.aggregate(experience, regulariser(experience, evaluation))
-            metrics[type(regulariser).__name__] = value.detach()
+            extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
+            value = self.aggregate(experience, extra)
+            metrics[_unused(type(regulariser).__name__, metrics)] = value.detach()
             loss = loss + regulariser.coefficient * value
         return Loss(loss, metrics)
+
+
+def _unused(name: str, metrics: dict[str, Tensor]) -> str:
+    """`name`, or the first of name/2, name/3, ... that no other part has taken."""
+    names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
+    return next(n for n in names if n not in metrics)
 
 
 def _ratio_metrics(experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
