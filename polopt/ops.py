@@ -117,12 +117,18 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
     return torch.expm1(near) + near.exp() * (d - near) - d
 
 
-def discounted_to_go(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float) -> Float[Tensor, "B T"]:
-    """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count."""
+def discounted_to_go(
+    x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float, ended: Bool[Tensor, "B T"] | None = None
+) -> Float[Tensor, "B T"]:
+    """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count.
+
+    ended: decisions after which nothing follows, y_next = 0.
+    """
     y = torch.zeros_like(x)
     carry = x.new_zeros(len(x))
     for t in range(x.shape[1] - 1, -1, -1):
-        carry = torch.where(mask[:, t], x[:, t] + discount * carry, carry)
+        after = carry if ended is None else torch.where(ended[:, t], 0, carry)
+        carry = torch.where(mask[:, t], x[:, t] + discount * after, carry)
         y[:, t] = torch.where(mask[:, t], carry, 0)
     return y
 

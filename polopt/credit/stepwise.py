@@ -20,15 +20,26 @@ class Constant(Credit):
 
 
 class RewardToGo(Credit):
-    """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward."""
+    """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward.
+
+    Where `terminated` or `truncated` is [B, T], sums stop at the end of each episode inside the row.
+    """
 
     gamma: float = 1.0
 
     needs = frozenset({"reward"})
 
+    def setup(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"credit.RewardToGo: gamma must be in [0, 1], found {self.gamma}")
+
     def forward(self, experience: Experience) -> Tensor:
+        ended = torch.zeros_like(experience.mask)
+        for flag in (experience.terminated, experience.truncated):
+            if flag is not None and flag.ndim == 2:
+                ended = ended | flag
         rewards = ops.per_decision_reward(experience.reward.detach(), experience.mask)
-        return ops.discounted_to_go(rewards, experience.mask, self.gamma)
+        return ops.discounted_to_go(rewards, experience.mask, self.gamma, ended)
 
 
 class GAE(Credit):
