@@ -60,7 +60,9 @@ class Part(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        inherited = {f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in settings_of(base)}
+        inherited = {
+            f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in dataclasses.fields(base)
+        }
         for name in inherited & vars(cls).keys() - inspect.get_annotations(cls).keys():
             raise TypeError(f"{cls.__qualname__}: setting {name!r} needs its type again, as in `{name}: type = ...`")
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
