@@ -57,7 +57,7 @@ class MovingAverage(Baseline):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         total, mass = self.get_buffer("total"), self.get_buffer("mass")
-        average = (total / mass if mass > 0 else total).to(returns.dtype)
+        average = (total / mass if mass > 0 else torch.zeros_like(total)).to(returns.dtype)
         if self.training and len(returns):
             total.mul_(self.decay).add_((1 - self.decay) * returns.mean().double())
             mass.mul_(self.decay).add_(1 - self.decay)
