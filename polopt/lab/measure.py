@@ -21,13 +21,15 @@ from polopt.lab.tree import Policy, TokenTree
 class BiasVariance:
     """An algorithm's gradient against the exact one.
 
-    mean: [P] average of -d loss. exact: [P] scale * exact gradient. variance: of one batch's gradient, summed
-    over parameters, with standard error `variance_se`. bias: |mean - exact|; `bias_se` is what that norm would
-    be, root mean square, if only sampling error were left (0 for an enumeration). cosine: between mean and
-    exact. relative_bias: bias / |exact|. max_z: largest |mean - exact| of any parameter in standard errors.
+    mean: [P] average of -d loss, with standard error `error`. exact: [P] scale * exact gradient.
+    variance: of one batch's gradient, summed over parameters, with standard error `variance_se`.
+    bias: |mean - exact|; `bias_se` is what that norm would be, root mean square, if only sampling error were
+    left (0 for an enumeration). cosine: between mean and exact. relative_bias: bias / |exact|.
+    max_z: largest |mean - exact| of any parameter in standard errors.
     """
 
     mean: Tensor
+    error: Tensor
     exact: Tensor
     variance: float
     variance_se: float
@@ -51,6 +53,7 @@ class BiasVariance:
         return cls(
             variance=spread.mean().item(),
             variance_se=spread.std().item() / math.sqrt(n),
+            error=errors,
             bias_se=math.sqrt(spread.mean().item() / n),
             max_z=z.max().item(),
             batches=n,
@@ -78,7 +81,7 @@ def bias_variance(
     source = TreeSource(
         problem,
         policy,
-        rows=rows * getattr(algorithm.sampling, "group", 1),
+        rows=rows * group_of(algorithm),
         seed=seed,
         behaviour=behaviour,
         reference=reference,
@@ -110,7 +113,7 @@ def expectation(
     gradient of 0, and refills deal the same group again.
     """
     algorithm = algorithm.but().eval()
-    group = group or getattr(algorithm.sampling, "group", 1)
+    group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
     dealer = _Dealer(problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.all_needs)
@@ -130,8 +133,20 @@ def expectation(
     mean = w @ gradients
     variance = (w @ (gradients - mean).square()).sum().item()
     found = _compare(mean, scale * problem.gradient(policy))
-    z = math.inf if found["relative_bias"] > 1e-9 else 0.0
-    return BiasVariance(variance=variance, variance_se=0.0, bias_se=0.0, max_z=z, batches=len(weights), **found)
+    return BiasVariance(
+        error=torch.zeros_like(mean),
+        variance=variance,
+        variance_se=0.0,
+        bias_se=0.0,
+        max_z=math.inf if found["relative_bias"] > 1e-9 else 0.0,
+        batches=len(weights),
+        **found,
+    )
+
+
+def group_of(algorithm: Algorithm) -> int:
+    """Answers per prompt."""
+    return int(getattr(algorithm.sampling, "group", 1))  # type: ignore[arg-type]
 
 
 def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:
@@ -216,8 +231,8 @@ def train(
     Returns what `watch` saw after every batch.
     """
     needs, seen = algorithm.all_needs, []
-    per = getattr(algorithm.sampling, "group", 1)
-    source = TreeSource(problem, policy, rows=rows * per, seed=seed, reference=reference, needs=needs)
+    size = rows * group_of(algorithm)
+    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs)
     parameters = list(policy.parameters())
     for _ in range(steps):
         source.refresh()

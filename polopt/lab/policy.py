@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
 from polopt.lab.tree import TokenTree
+
+ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
 
 
 def shaped(logits: Tensor, support: Support) -> Tensor:
@@ -26,7 +30,13 @@ class TabularPolicy(nn.Module):
     """
 
     def __init__(
-        self, tree: TokenTree, *, spread: float = 0.0, seed: int = 0, critic: bool = False, dtype: torch.dtype = torch.double
+        self,
+        tree: TokenTree,
+        *,
+        spread: float = 0.0,
+        seed: int = 0,
+        critic: bool = False,
+        dtype: torch.dtype = torch.double,
     ) -> None:
         super().__init__()
         self.tree = tree
@@ -50,9 +60,9 @@ class TabularPolicy(nn.Module):
             # A forced index elsewhere could be a token without mass.
             logp=torch.where(experience.mask, table.flatten()[at], 0),
             support=experience.support,
-            entropy=ops.entropy_of(table)[node] if "entropy" in needs else None,
-            logits=logits[node] if "logits" in needs else None,
-            value=self.values[node] if "value" in needs and self.values is not None else None,
+            entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
+            logits=logits[node] if "logits" in needs else ABSENT,
+            value=self.values[node] if "value" in needs and self.values is not None else ABSENT,
         )
 
 
@@ -62,7 +72,9 @@ class TinyTransformer(nn.Module):
     It knows nothing of which tokens lead on, so the tree must be full (`TokenTree.full`).
     """
 
-    def __init__(self, tree: TokenTree, *, width: int = 8, layers: int = 2, seed: int = 0, critic: bool = False) -> None:
+    def __init__(
+        self, tree: TokenTree, *, width: int = 8, layers: int = 2, seed: int = 0, critic: bool = False
+    ) -> None:
         super().__init__()
         length = tree.start + tree.horizon
         self.token, self.place = nn.Embedding(tree.vocabulary, width), nn.Embedding(length, width)
@@ -91,7 +103,7 @@ class TinyTransformer(nn.Module):
         return Evaluation(
             logp=table.gather(-1, tokens[..., None])[..., 0],
             support=experience.support,
-            entropy=ops.entropy_of(table) if "entropy" in needs else None,
-            logits=logits if "logits" in needs else None,
-            value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else None,
+            entropy=ops.entropy_of(table) if "entropy" in needs else ABSENT,
+            logits=logits if "logits" in needs else ABSENT,
+            value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else ABSENT,
         )

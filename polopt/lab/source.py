@@ -14,11 +14,14 @@ class TreeSource:
 
     rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
-    that the algorithm reads (`algorithm.all_needs`); `value` asks the learner's critic. demonstrations:
-    [prompts, answers] how often each answer is demonstrated; None takes the best answers alike.
+    that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
+    `extras.greedy_reward` the outcome of the sampler's likeliest tokens. demonstrations: [prompts, answers]
+    how often each answer is demonstrated; None takes the best answers alike.
 
-    Prompts come in random order, all of them before any comes again. `extras["greedy_reward"]` is the outcome
-    of the answer made of the sampler's likeliest tokens.
+    Prompts come in random order, all of them before any comes again.
+
+    Raises:
+        ValueError: `ref_logp` is needed and there is no reference; the sampler's answers leave the tree.
     """
 
     def __init__(
@@ -34,9 +37,14 @@ class TreeSource:
         demonstrations: Tensor | None = None,
     ) -> None:
         if "ref_logp" in needs and reference is None:
-            raise ValueError("TreeSource: the algorithm reads ref_logp and there is no reference; give reference=policy")
+            raise ValueError(
+                "TreeSource: the algorithm reads ref_logp and there is no reference; give reference=policy"
+            )
         self.tree, self.policy, self.rows = tree, policy, rows
-        self.behaviour, self.reference, self.needs = behaviour or policy, reference, needs
+        self.behaviour, self.reference = behaviour or policy, reference
+        greedy = {"logits"} if "extras.greedy_reward" in needs else set()
+        self._asked = frozenset({"value", "entropy"} & needs | greedy)
+        tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
         best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
         self.demonstrations = best if demonstrations is None else demonstrations
         self.generator = torch.Generator().manual_seed(seed)
@@ -55,20 +63,23 @@ class TreeSource:
         return self._decks[support]
 
     def _make_deck(self, support: Support) -> tuple[Experience, Tensor]:
-        leaves, asked = self.tree.leaves(support), frozenset({"value"}) & self.needs
-        said = self.behaviour.evaluate(leaves, frozenset({"entropy", "logits"}))
-        own = self.policy.evaluate(leaves, asked)
-        greedy = ((said.logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
-        paid = self.tree.outcome.gather(1, greedy.int().argmax(1, keepdim=True)).expand_as(greedy)
+        leaves = self.tree.leaves(support)
+        said = self.behaviour.evaluate(leaves, self._asked)
+        own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
+        extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
         deck = leaves.replace(
             logp=said.logp,
             entropy=said.entropy,
             old_logp=own.logp,
-            value=own.value if asked else None,
+            value=own.value,
             ref_logp=self.reference.evaluate(leaves).logp if self.reference is not None else None,
-            extras={"greedy_reward": paid.flatten()},
+            extras=extras,
         )
-        return deck, self.tree.log_probabilities(self.behaviour, support).exp()
+        return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
+
+    def _greedy(self, leaves: Experience, logits: Tensor) -> Tensor:
+        chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
+        return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         """`group` independent answers to each of the next `prompts` prompts."""
