@@ -147,3 +147,21 @@ def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
         descend(algorithm, batch, policy, steps=10)
         found.append(_effective(tree, policy))
     return sum(found) / len(found)
+
+
+def with_exact_critic(tree: TokenTree, policy: TabularPolicy) -> tuple[TokenTree, TabularPolicy]:
+    """The same, with the true value of every node in the policy's critic."""
+    mask = tree.leaves().mask
+    with torch.no_grad():
+        policy.values[tree.nodes[mask]] = tree.state_values(policy)[mask]  # type: ignore[index]
+    return tree, policy
+
+
+def drift(algorithm: Algorithm, steps: int = 20, rate: float = 1.0, seeds: int = 5) -> float:
+    """KL(before || after) of many steps on one batch of a bandit; mean over seeds."""
+    found = []
+    for seed in range(seeds):
+        (tree, before), (_, after) = many_right(), many_right()
+        train(algorithm, tree, after, steps=1, epochs=steps, rate=rate, seed=seed)
+        found.append(tree.kl(before, after).item())
+    return sum(found) / len(found)

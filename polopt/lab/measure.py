@@ -15,6 +15,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Evaluation, Experience, Support
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import Policy, TokenTree
+from polopt.sampling import Demonstrations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,9 @@ def expectation(
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
     dealer = _Dealer(problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.all_needs)
     support = getattr(algorithm.sampling, "support", Support())
-    odds = dealer.deck(support)[1] / problem.prompts
+    shown = isinstance(algorithm.sampling, Demonstrations)
+    odds = dealer.demonstrations if shown else dealer.deck(support)[1]
+    odds = odds / odds.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
     slopes, weights = [], []
     for prompt in range(problem.prompts):
@@ -162,6 +165,10 @@ class _Dealer(TreeSource):
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         return self.deck(support)[0][self.dealt].replace(group=torch.zeros(len(self.dealt), dtype=torch.long))
+
+    def demonstrate(self, rows: int) -> Experience:
+        shown = self.rollout(1, rows, Support())
+        return shown.replace(outcome=torch.ones_like(shown.outcome))
 
 
 class LeafGradient:

@@ -57,9 +57,7 @@ class TokenTree:
     def _check(self) -> None:
         for answer in self.answers:
             if not answer or not all(0 <= token < self.vocabulary for token in answer):
-                raise ValueError(
-                    f"TokenTree: answer {answer} needs at least one token, all in 0..{self.vocabulary - 1}"
-                )
+                raise ValueError(f"TokenTree: answer {answer} needs tokens, all in 0..{self.vocabulary - 1}")
         whole = set(self.answers)
         if len(whole) < len(self.answers):
             raise ValueError("TokenTree: an answer is listed twice")

@@ -23,7 +23,8 @@ def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Al
 
     low = None is the paper's setting, no lower bound; it tunes the upper one and does not print it. Ours caps
     the weight at 5. TRL's epsilon_high is that cap itself, verl's is our `high`: 5.0 there is 4.0 here. No KL.
-    The paper takes dynamic sampling and the length penalty from DAPO; say so with `.but(sampling=..., reward=...)`.
+    The paper divides by the tokens of each group, verl and we by the batch's. It adds DAPO's dynamic sampling and
+    length penalty; say so with `.but(sampling=..., reward=...)`.
     """
     return Algorithm(
         sampling=Rollouts(group=group),

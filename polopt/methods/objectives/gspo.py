@@ -26,8 +26,8 @@ def gspo(*, group: int = 8, low: float = 3e-4, high: float = 4e-4) -> Algorithm:
         L = mean_i max(-A_i s_i, -A_i clip(s_i, 1 - low, 1 + high))
 
     s is a mean per token, hence the tiny clip: PPO's 0.2 would never act. A clip stops an answer as a whole.
-    The paper states no group size; no KL, as there. TRL and verl write s_it with the gradient of its own token only:
-    the same value and, for one advantage per answer, the same gradient. |y_i| counts decisions alone.
+    The group of 8 is ours; no KL. TRL and verl write s_it with the gradient of its own token only: the same value
+    and, for one advantage per answer, the same gradient. |y_i| counts decisions alone.
     """
     return Algorithm(
         sampling=Rollouts(group=group),

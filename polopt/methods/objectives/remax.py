@@ -27,9 +27,9 @@ def remax(*, kl: float = 0.05) -> Algorithm:
 
     `extras["greedy_reward"]` holds what the greedy answer was paid. It does not depend on the sampled answer,
     so the gradient is unbiased; the variance falls as long as the greedy answer is worth about as much as the
-    average one. kl weighs the k1 penalty in the reward of the sampled answer (0 drops it), and the greedy
-    answer's is left out, as in verl. The released code discounts that penalty token by token; here, as in
-    rloo, it counts for the whole answer.
+    average one. kl weighs the k1 penalty in the reward of the sampled answer (0 drops it); the greedy answer's
+    is left out. The penalty counts for the whole answer, as in verl today; older verl credited each token with
+    the penalty still to come.
     """
     reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
     return Algorithm(
