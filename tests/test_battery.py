@@ -1,4 +1,4 @@
-"""Every part, one row each. Objectives, ratios, trusts, weights, aggregates and regularisers are all objectives here."""
+"""Every part, one row each. Ratios, trusts, weights, aggregates and regularisers stand inside objectives."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class TestShapes:
             (
                 "logp",
                 torch.zeros(3, 5),
-                "field 'logp' must be floating point of shape [B, T] = [3, 4], found float32 [3, 5]",
+                "'logp' must be floating point of shape [B, T] = [3, 4], found float32 [3, 5]",
             ),
             ("logp", torch.zeros(3, 4).long(), "must be floating point of shape [B, T] = [3, 4], found int64 [3, 4]"),
             ("reward", torch.zeros(4), "of shape [B] = [3] or [B, T] = [3, 4], found float32 [4]"),

@@ -22,7 +22,7 @@ rows = st.lists(st.tuples(floats, st.integers(-3, 3)), min_size=1, max_size=12)
 def test_group_statistics(pairs):
     x = torch.tensor([p[0] for p in pairs], dtype=torch.float64)
     group = torch.tensor([p[1] for p in pairs])
-    for i, (value, g) in enumerate(pairs):
+    for i, (_, g) in enumerate(pairs):
         own = [v for v, h in pairs if h == g]
         others = [v for j, (v, h) in enumerate(pairs) if h == g and j != i]
         assert ops.group_size(group)[i] == len(own)
