@@ -147,10 +147,10 @@ def test_the_source_deals_what_was_asked_for() -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"answer \(0,\) begins answer \(0, 1\)"):
         TokenTree(2, [(0,), (0, 1)], lambda p, a: 0.0)
-    with pytest.raises(ValueError, match="needs tokens, all in 0..1"):
+    with pytest.raises(ValueError, match=r"needs tokens, all in 0..1"):
         TokenTree(2, [(0,), (2,)], lambda p, a: 0.0)
     tree, policy = lengths()
-    with pytest.raises(ValueError, match="sum to .*, expected 1"):
+    with pytest.raises(ValueError, match=r"sum to .*, expected 1"):
         tree.value(TinyTransformer(tree))
     with pytest.raises(ValueError, match="give reference=policy"):
         expectation(po.method("grpo", group=2), tree, policy)

@@ -360,9 +360,9 @@ def test_kl_in_the_reward_is_the_gradient_of_the_regularised_return() -> None:
 
 
 def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    source = TreeSource(
-        tree, policy, rows=group * prompts, seed=8, behaviour=behaviour, reference=policy, needs=frozenset({"value", "extras.greedy_reward"})
-    )  # fmt: skip
+    needs = frozenset({"value", "extras.greedy_reward"})
+    rows = group * prompts
+    source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())
 
 
