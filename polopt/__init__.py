@@ -7,6 +7,7 @@ result = algorithm.objective(experience, evaluation)      # result.loss, result.
 """
 
 import importlib
+from importlib import metadata
 from typing import Any
 
 from polopt import credit, objectives, ops, rewards, sampling
@@ -15,7 +16,7 @@ from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
 from polopt.part import Part, build, diff, from_yaml
 
-__version__ = "0.1.0"
+__version__ = metadata.version("polopt")
 
 # Training needs `transformers` and friends, so it is imported when it is asked for.
 _LAZY = {"train": "polopt.training.language", "resume": "polopt.training.language", "lab": "polopt.lab"}

@@ -15,6 +15,7 @@ ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"experience", "ops"},
     {"part"},
+    {"config"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"},
     {"algorithm"},
     {"policies", "worlds"},

@@ -6,13 +6,14 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-import polopt
+from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
@@ -239,7 +240,7 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
 def _about(recipe: Recipe) -> dict[str, Any]:
     method = list(recipe.stages.values())[-1].method
     return {
-        "polopt": polopt.__version__,
+        "polopt": metadata.version("polopt"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
@@ -253,7 +254,7 @@ def _about(recipe: Recipe) -> dict[str, Any]:
 def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
-    return [polopt.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+    return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
 
 
 def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
