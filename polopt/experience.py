@@ -146,10 +146,6 @@ class Experience:
                 )
 
     def _check(self, name: str, value: Any) -> None:
-        B, T = self.mask.shape
-        allowed = [[B] if s == "B" else [B, T] for s in SHAPES[name]]
-        expected = " or ".join(f"[{', '.join(s)}] = {shape}" for s, shape in zip(SHAPES[name], allowed, strict=True))
-        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
         right_kind = isinstance(value, Tensor) and (
             value.dtype == torch.bool
             if name in BOOLS
@@ -157,10 +153,14 @@ class Experience:
             if name in FLOATS
             else value.dtype in (torch.int64, torch.int32)
         )
-        if not right_kind or list(value.shape) not in allowed:
-            raise ExperienceError(
-                f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
-            )
+        size = self.mask.shape
+        if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
+            return
+        expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
+        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
+        raise ExperienceError(
+            f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
+        )
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -224,13 +224,16 @@ class Experience:
             rows = rows if rows.dtype == torch.bool else rows.long()
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
-    def split(self, rows: int) -> Iterator[Self]:
-        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers."""
+    def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
+        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers.
+
+        only: [B] bool, leaves out rows that are known to contribute nothing.
+        """
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
-        for start in range(0, len(self), rows):
-            part = self[start : start + rows]
-            yield dataclasses.replace(part, _whole=self.whole)
+        chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
+        for index in chosen.split(rows):
+            yield dataclasses.replace(self[index], _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
@@ -264,7 +267,8 @@ class Experience:
 
     @classmethod
     def cat(cls, parts: Sequence[Experience]) -> Experience:
-        """Stack batches, padding to the longest T. Group numbers are kept apart between batches.
+        """Stack batches, padding to the longest T: integers with -1, the rest with 0. The group numbers of
+        different batches are kept apart.
 
         Raises:
             SupportError: the batches were sampled from different supports.
@@ -309,7 +313,7 @@ class Evaluation:
     """What the *current* policy says about the decisions of a batch, with gradient.
 
     logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
-    logits [B, T, V] (divided by the temperature), value [B, T].
+    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B].
     """
 
     logp: Tensor
@@ -317,6 +321,7 @@ class Evaluation:
     entropy: Tensor = _ABSENT
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT
+    final_value: Tensor = _ABSENT
     declared_as: ClassVar[str] = "evaluates"
 
     def require(self, names: Iterable[str], by: object) -> None:
@@ -409,5 +414,6 @@ def _stack(values: list[Tensor]) -> Tensor:
         pad: list[int] = []
         for d in range(value.ndim - 1, 0, -1):
             pad += [0, size[d] - value.shape[d]]
-        padded.append(F.pad(value, pad) if any(pad) else value)
+        blank = 0 if value.is_floating_point() or value.dtype == torch.bool else -1
+        padded.append(F.pad(value, pad, value=blank) if any(pad) else value)
     return torch.cat(padded)

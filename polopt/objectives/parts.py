@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from polopt import ops
@@ -11,6 +13,10 @@ from polopt.part import Part
 
 class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
+
+    def contributes(self, experience: Experience) -> Tensor:
+        """[B] bool, False for rows whose terms are exactly 0 with zero gradient: they need no evaluation."""
+        return experience.mask.any(1)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         raise NotImplementedError
@@ -28,7 +34,12 @@ class Trust(Part):
 
     How far one batch may move the policy. The second tensor is 1 where the trust region, not the
     advantage, decided the gradient; its mean is logged as `clip_fraction`.
+
+    silent_at_zero: whether a decision of advantage 0 gives a term of 0 with zero gradient, so that rows of such
+    decisions need not be evaluated.
     """
+
+    silent_at_zero: ClassVar[bool] = False
 
     def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         raise NotImplementedError

@@ -36,6 +36,13 @@ class Surrogate(Objective):
 
     needs = frozenset({"advantage"})
 
+    def contributes(self, experience: Experience) -> Tensor:
+        """Without regularisers, and with a trust region that is silent at advantage 0, rows of advantage 0
+        contribute nothing."""
+        if len(self.regularise) or not self.trust.silent_at_zero:
+            return experience.mask.any(1)
+        return (experience.mask & (experience.advantage != 0)).any(1)
+
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         evaluation.check(experience)
         if evaluation.support != experience.support:
@@ -54,7 +61,7 @@ class Surrogate(Objective):
             terms = terms * check_shape(weight(experience, evaluation), terms, weight).detach()
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
-            metrics = _ratio_metrics(experience, log_ratio.detach(), held)
+            metrics = self._ratio_metrics(experience, log_ratio.detach(), held)
         for regulariser in self.regularise:
             extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
             value = self.aggregate(experience, extra)
@@ -62,20 +69,16 @@ class Surrogate(Objective):
             loss = loss + regulariser.coefficient * value
         return Loss(loss, metrics)
 
+    def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
+        """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
+        active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
+        decisions, mask = active(experience.whole).sum().clamp(min=1).to(log_ratio.device), active(experience)
+        ratio = log_ratio.exp()
+        share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
+        return {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
+
 
 def _unused(name: str, metrics: dict[str, Tensor]) -> str:
     """`name`, or the first of name/2, name/3, ... that no other part has taken."""
     names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
     return next(n for n in names if n not in metrics)
-
-
-def _ratio_metrics(experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
-    """Shares of the whole batch's decisions, so that those of micro-batches add up."""
-    decisions = experience.whole.mask.sum().clamp(min=1).to(log_ratio.device)
-    ratio = log_ratio.exp()
-    share = lambda x: ops.masked_sum(x, experience.mask) / decisions  # noqa: E731
-    return {
-        "ratio/mean": share(ratio),
-        "ratio/square": share(ratio.square()),
-        "clip_fraction": share(held),
-    }

@@ -1,0 +1,97 @@
+"""Settings read from files: checked in full before anything runs, refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from polopt.part import nearest
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, missing or wrong. The message names its path, what was found and the fix."""
+
+
+class Config(pydantic.BaseModel):
+    """Base of every group of settings: frozen, and a key it does not know is an error, never ignored."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            for key in data:
+                if key not in known:
+                    hint = nearest(str(key), known)
+                    raise PydanticCustomError(
+                        "unknown_setting", "is not a setting{hint}", {"key": str(key), "hint": hint}
+                    )
+        return data
+
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+def parse(model: type[Model], data: Any, where: str) -> Model:
+    """`data` as a checked `model`. `where` names its origin in messages: a file, or a path into one.
+
+    Numbers may come as text (YAML reads `1e-5` as text); nothing else is converted between kinds.
+
+    Raises:
+        ConfigError: one sentence on the first problem, with the dotted path of the setting, what was found
+            and what was expected; an unknown key gets the nearest valid one.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where}: expected settings by name, found {_shown(data)}")
+    try:
+        return model.model_validate(dict(data))
+    except pydantic.ValidationError as error:
+        raise ConfigError(_sentence(error, data, where)) from None
+
+
+def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
+    problems = error.errors()
+    first = problems[0]
+    path = _path(first, data)
+    place = ".".join([where, *map(str, path)])
+    if first["type"] == "unknown_setting":
+        return f"{place}.{first['ctx']['key']} {first['msg']}"
+    if first["type"] == "missing":
+        return f"{place} is missing; add it"
+    # A union reports one problem per alternative, all about the same value.
+    same = [e for e in problems if _path(e, data) == path]
+    wanted = list(dict.fromkeys(_wanted(e["msg"]) for e in same))
+    wanted[1:] = [text.removeprefix("expected ") for text in wanted[1:]]
+    return f"{place} = {_shown(first['input'])}: {' or '.join(wanted)}"
+
+
+def _path(problem: Any, data: Any) -> list[str | int]:
+    """The problem's location in the user's data, without the names that pydantic gives to alternatives."""
+    path: list[str | int] = []
+    for step in problem["loc"]:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            continue
+        path.append(step)
+    if problem["type"] == "missing":
+        path.append(problem["loc"][-1])
+    return path
+
+
+def _wanted(message: str) -> str:
+    for prefix in ("Input should be ", "Value error, ", "Assertion failed, "):
+        if message.startswith(prefix):
+            rest = message.removeprefix(prefix)
+            return f"expected {rest}" if prefix == "Input should be " else rest
+    return message[:1].lower() + message[1:]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

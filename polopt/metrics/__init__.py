@@ -1,0 +1,39 @@
+"""Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
+
+from polopt.metrics.compare import (
+    Comparison,
+    Row,
+    Trials,
+    improvement,
+    iqm,
+    paired_difference,
+    probability_of_improvement,
+    welch_difference,
+)
+from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
+from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
+from polopt.metrics.noise import GradientNoise, gradient_noise
+from polopt.metrics.passk import pass_all_k, pass_at_k
+
+__all__ = [
+    "Comparison",
+    "GradientNoise",
+    "Interval",
+    "Mismatch",
+    "Row",
+    "Trials",
+    "bootstrap",
+    "effective_sample_size",
+    "gradient_noise",
+    "improvement",
+    "iqm",
+    "logp_mismatch",
+    "paired_difference",
+    "pass_all_k",
+    "pass_at_k",
+    "probability_of_improvement",
+    "rate_interval",
+    "t_interval",
+    "welch_difference",
+    "wilson",
+]

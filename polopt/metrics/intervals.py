@@ -1,0 +1,131 @@
+"""How sure: an estimate with its confidence interval. The unit is whatever was drawn independently.
+
+For held-out accuracy that is the problem, never the sample; for a method it is the seed, never the episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate and its two-sided confidence interval. `n` counts independent units."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.level:.0%}, n = {self.n})"
+
+
+def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
+    """Wilson score interval of a proportion: one independent yes or no for each of n problems.
+
+        centre = (p + z^2 / 2n) / (1 + z^2 / n),  half = z / (1 + z^2 / n) sqrt(p (1-p) / n + z^2 / 4n^2)
+
+    Unlike p +- z sqrt(p (1-p) / n) it stays inside [0, 1] and keeps a width at 0 of n and n of n.
+
+    Raises:
+        ValueError: n < 1, successes outside 0..n, or a level outside (0, 1).
+
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
+    """
+    _check(n, level, "wilson")
+    if not 0 <= successes <= n:
+        raise ValueError(f"wilson: successes must be from 0 to n = {n}, found {successes:g}")
+    from scipy.special import ndtri
+
+    z2 = float(ndtri((1 + level) / 2)) ** 2
+    p = successes / n
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    # At p = 0 and p = 1 the end is exactly p; min and max remove the rounding error.
+    return Interval(p, max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)), level, n)
+
+
+def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """Student's interval of a mean: mean +- t(n-1) s / sqrt(n). For seeds, one value each [n].
+
+    With n = 10 and 95 %, t is 2.262, not 1.96. One value says nothing about spread: its interval is the
+    whole line.
+
+    Raises:
+        ValueError: no values, values that are not finite, or a level outside (0, 1).
+    """
+    x = _values(values, "t_interval")
+    _check(x.size, level, "t_interval")
+    mean = float(x.mean())
+    if x.size == 1:
+        return Interval(mean, -math.inf, math.inf, level, 1)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(x.size - 1, (1 + level) / 2)) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    return Interval(mean, mean - half, mean + half, level, x.size)
+
+
+def rate_interval(rates: ArrayLike, level: float = 0.95) -> Interval:
+    """Interval of a mean success rate over problems, from one rate in [0, 1] for each problem [P].
+
+    A problem's rate is its solved samples / its samples, or its pass@k. Samples of one problem share its
+    difficulty, so the problem is the unit, however many samples it has. Rates that are all 0 or 1 (one
+    sample each, or nothing between never and always) get `wilson`; others `t_interval`, cut to [0, 1].
+
+    Raises:
+        ValueError: no rates, a rate outside [0, 1], or a level outside (0, 1).
+    """
+    x = _values(rates, "rate_interval")
+    _check(x.size, level, "rate_interval")
+    if (x < 0).any() or (x > 1).any():
+        raise ValueError(f"rate_interval: rates must lie in [0, 1], found {x[(x < 0) | (x > 1)][0]:g}")
+    if np.isin(x, (0.0, 1.0)).all():
+        return wilson(float(x.sum()), x.size, level)
+    result = t_interval(x, level)
+    return dataclasses.replace(result, low=max(0.0, result.low), high=min(1.0, result.high))
+
+
+Statistic = Callable[..., NDArray[np.float64]]
+
+
+def bootstrap(
+    statistic: Statistic, *samples: ArrayLike, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap: each sample [n_i] is drawn again with replacement, independently of the others.
+
+    `statistic(*arrays)` takes arrays [..., n_i] and returns [...]. The same seed gives the same interval.
+    With fewer than about ten values a bootstrap interval is too narrow; for a mean prefer `t_interval`.
+
+    Raises:
+        ValueError: an empty sample, values that are not finite, a level outside (0, 1), resamples < 1.
+    """
+    arrays = [_values(s, "bootstrap") for s in samples]
+    n = min((a.size for a in arrays), default=0)
+    _check(n, level, "bootstrap")
+    if resamples < 1:
+        raise ValueError(f"bootstrap: resamples must be at least 1, found {resamples}")
+    generator = np.random.default_rng(seed)
+    drawn = [a[generator.integers(a.size, size=(resamples, a.size))] for a in arrays]
+    low, high = np.quantile(statistic(*drawn), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(statistic(*arrays)), float(low), float(high), level, n)
+
+
+def _values(values: ArrayLike, who: str) -> NDArray[np.float64]:
+    x = np.asarray(values, float).ravel()
+    if not np.isfinite(x).all():
+        raise ValueError(f"{who}: values must be finite, found {x[~np.isfinite(x)][0]}")
+    return x
+
+
+def _check(n: int, level: float, who: str) -> None:
+    if n < 1:
+        raise ValueError(f"{who}: needs at least one value, found none")
+    if not 0 < level < 1:
+        raise ValueError(f"{who}: level must lie between 0 and 1, as in 0.95, found {level}")

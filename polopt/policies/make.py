@@ -1,0 +1,42 @@
+"""A language policy from settings: loaded by name, or new and small with a tokenizer made from texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.tokenizer import make_tokenizer
+
+
+def new_policy(
+    config: Mapping[str, Any], texts: Iterable[tuple[str, str, str]], *, seed: int, dtype: str, critic: bool = False
+) -> LanguagePolicy:
+    """A randomly initialised policy of the `transformers` architecture `config["model_type"]`.
+
+    texts: (kind, prompt, answer) examples that the tokenizer is made from. The vocabulary's size and special tokens
+    come from the tokenizer.
+
+    Raises:
+        ValueError: no model_type, or one that transformers does not know.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = dict(config)
+    kind = settings.pop("model_type", None)
+    if kind is None:
+        raise ValueError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
+    tokenizer = make_tokenizer(texts)
+    full = AutoConfig.for_model(
+        kind,
+        **settings,
+        vocab_size=len(tokenizer),
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
+    return LanguagePolicy(model, tokenizer, critic=critic)

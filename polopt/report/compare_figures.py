@@ -1,0 +1,95 @@
+"""The plots of a comparison: learning curves with bands, and every seed's final accuracy."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from polopt.metrics import Comparison, Trials, t_interval
+from polopt.report.figures import Figure, Panel, Trace, band, color, line, stack, text
+
+
+def figures(comparison: Comparison) -> list[Figure]:
+    found = [_curves(comparison), _finals(comparison)]
+    return [f for f in found if f is not None]
+
+
+def _curves(comparison: Comparison) -> Figure | None:
+    traces: list[Trace] = []
+    for i, trials in enumerate(comparison.methods):
+        points = trials.band(comparison.level)
+        if not points:
+            continue
+        if len(trials.seeds) > 1:
+            # A band of two or three seeds can reach far beyond what an accuracy can be.
+            low, high = [(s, max(b.low, 0.0)) for s, b in points], [(s, min(b.high, 1.0)) for s, b in points]
+            traces.append(band(low, high, color(i), opacity=14))
+        traces += [_seed(trials, j, color(i)) for j in range(len(trials.seeds))]
+        traces.append(line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=".1%"))
+    if not traces:
+        return None
+    spec = stack([Panel("held-out accuracy", traces, {"tickformat": ".0%", "rangemode": "tozero"})], height=420)
+    caption = (
+        f"Mean over seeds with its {100 * comparison.level:g} % t interval; each thin line is one seed. "
+        "The mean ends where the shortest run ends."
+    )
+    return Figure("curves", "Held-out accuracy while training", caption, spec["data"], spec["layout"], wide=True)
+
+
+def _seed(trials: Trials, index: int, paint: str) -> Trace:
+    return line(
+        trials.curves[index],
+        trials.name,
+        f"{paint}/40",
+        width=0.9,
+        hoverinfo="skip",
+        hovertemplate=None,
+        showlegend=False,
+    )
+
+
+def _finals(comparison: Comparison) -> Figure:
+    data: list[dict[str, Any]] = []
+    scatter = random.Random(0)
+    for i, trials in enumerate(comparison.methods):
+        middle = t_interval(trials.final, comparison.level)
+        row = len(comparison.methods) - 1 - i
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": list(trials.final),
+                "y": [row + scatter.uniform(-0.16, 0.16) for _ in trials.final],
+                "customdata": [text(s) for s in trials.seeds],
+                "marker": {"color": f"{color(i)}/55", "size": 8},
+                "hovertemplate": "seed %{customdata}: %{x:.1%}<extra></extra>",
+            }
+        )
+        mean: dict[str, Any] = {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [middle.estimate],
+            "y": [row + 0.32],
+            "marker": {"color": color(i), "size": 11, "symbol": "diamond"},
+            "hovertemplate": "mean %{x:.1%}<extra></extra>",
+        }
+        if middle.n > 1:
+            half = middle.high - middle.estimate
+            mean["error_x"] = {"array": [half], "color": color(i), "thickness": 2, "width": 0}
+        data.append(mean)
+    names = [text(m.name) for m in reversed(comparison.methods)]
+    layout = {
+        "height": 110 + 64 * len(names),
+        "xaxis": {"tickformat": ".0%"},
+        "yaxis": {
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "range": [-0.5, len(names) - 0.3],
+            "automargin": True,
+            "showgrid": False,
+        },
+        "hovermode": "closest",
+        "showlegend": False,
+    }
+    caption = "One dot for each seed's final held-out accuracy; above them the mean with its interval."
+    return Figure("finals", "Where each seed ended", caption, data, layout, wide=True)

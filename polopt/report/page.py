@@ -1,0 +1,97 @@
+"""From figures and facts to one HTML file that needs nothing else: no network, no other file, no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polopt.report.figures import Figure
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
+    """The page's HTML. Every value is escaped; figures travel as JSON, apart from the code.
+
+    The page's content policy admits only its own scripts, by their hash, and no address at all: were a
+    completion ever to escape from its place as text, it still could not run or call anywhere.
+
+    Raises:
+        ModuleNotFoundError: jinja2 or plotly is not installed.
+    """
+    # Heavy or optional, so imported only when a page is made.
+    try:
+        import jinja2
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"report: {error.name} is not installed; pip install 'polopt[tools]'", name=error.name
+        ) from None
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "points": points}
+    # Browsers read CR LF as LF before they hash.
+    scripts = [s.replace("\r\n", "\n") for s in (get_plotlyjs(), (TEMPLATES / "report.js").read_text("utf-8"))]
+    return environment.get_template(template).render(
+        style=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+        scripts=[Markup(s) for s in scripts],
+        policy=_policy(scripts),
+        specs=Markup(as_json({f.name: f.spec() for f in figures})),
+        figures={f.name: f for f in figures},
+        **values,
+    )
+
+
+def write(path: Path, page: str) -> Path:
+    """Write whole or not at all, so that a page open in a browser is never half a page."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    # Half a surrogate pair cannot be encoded; a truncated completion may end in one.
+    beside.write_text(page, encoding="utf-8", errors="replace")
+    os.replace(beside, path)
+    return path
+
+
+def as_json(value: Any) -> str:
+    """JSON that is safe inside <script>: no '<', and null for what JSON cannot say (NaN, infinity)."""
+    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&]", lambda m: f"\\u{ord(m[0]):04x}", text)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A share as people read it; the space does not break."""
+    return f"{100 * value:.{digits}f}\u00a0%"
+
+
+def points(value: float) -> str:
+    """A difference of two shares in percentage points, with its sign: +3.7, −1.2."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts)
+    allowed = " ".join(f"'sha256-{d}'" for d in digests)
+    # Plotly sets style attributes and writes its own style sheet.
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"

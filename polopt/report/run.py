@@ -1,0 +1,132 @@
+"""Reading a run folder, finished or not: whatever is there is read, whatever is broken is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "samples.jsonl")
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run folder says. `troubles` are sentences on what could not be read."""
+
+    name: str
+    recipe_text: str
+    recipe: Record
+    info: Record
+    metrics: list[Record]
+    evaluations: list[Record]
+    samples: list[Record]
+    troubles: list[str]
+
+    def series(self, key: str) -> list[tuple[float, float]]:
+        """(step, value) wherever a training step has a finite number under `key`."""
+        points = ((number(m.get("step")), number(m.get(key))) for m in self.metrics)
+        return [(x, y) for x, y in points if x is not None and y is not None]
+
+    def stages(self) -> list[tuple[str, float, float]]:
+        """(name, first step, last step) of each stretch of consecutive steps of one stage."""
+        result: list[tuple[str, float, float]] = []
+        for record in self.metrics:
+            name, step = str(record.get("stage", "")), number(record.get("step"))
+            if step is None:
+                continue
+            if result and result[-1][0] == name:
+                result[-1] = (name, result[-1][1], step)
+            else:
+                result.append((name, step, step))
+        return result
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        ValueError: not a folder, or none of a run's files in it.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"report: {folder} is not a folder; give the run folder that `polopt train` wrote")
+    if not any((folder / name).is_file() for name in FILES):
+        raise ValueError(
+            f"report: {folder} holds no run, expected one of {', '.join(FILES)}; "
+            "give the run folder that `polopt train` wrote"
+        )
+    troubles: list[str] = []
+    recipe_text = _text(folder / "recipe.yaml")
+    info = _json(folder / "run.json", troubles)
+    recipe = _yaml(recipe_text, troubles)
+    lines = {name: _jsonl(folder / f"{name}.jsonl", troubles) for name in ("metrics", "evaluations", "samples")}
+    return Run(
+        name=folder.resolve().name,
+        recipe_text=recipe_text,
+        recipe=recipe,
+        info=info,
+        troubles=troubles,
+        **lines,
+    )
+
+
+def number(value: Any) -> float | None:
+    """The value as a finite float, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def rate(evaluation: Record, key: str = "pass@1") -> tuple[float, float, float] | None:
+    """(estimate, low, high) of an evaluation's rate; the ends are the estimate where none was written."""
+    value = evaluation.get(key)
+    value = value if isinstance(value, dict) else {"estimate": value}
+    estimate = number(value.get("estimate"))
+    if estimate is None:
+        return None
+    low, high = number(value.get("low")), number(value.get("high"))
+    return estimate, estimate if low is None else low, estimate if high is None else high
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _json(path: Path, troubles: list[str]) -> Record:
+    try:
+        value = json.loads(_text(path) or "{}")
+    except json.JSONDecodeError as error:
+        troubles.append(f"{path.name} could not be read: {error}.")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _yaml(text: str, troubles: list[str]) -> Record:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        troubles.append(f"recipe.yaml is not valid YAML: {str(error).splitlines()[0]}.")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _jsonl(path: Path, troubles: list[str]) -> list[Record]:
+    records, broken = [], []
+    for i, line in enumerate(_text(path).splitlines(), start=1):
+        try:
+            value = json.loads(line)
+            if not isinstance(value, dict):
+                raise ValueError
+            records.append(value)
+        except ValueError:
+            if line.strip():
+                broken.append(i)
+    if broken:
+        where = ", ".join(map(str, broken[:5])) + (", ..." if len(broken) > 5 else "")
+        troubles.append(f"{path.name}: {len(broken)} unreadable line(s) left out (line {where}).")
+    return records

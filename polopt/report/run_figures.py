@@ -1,0 +1,276 @@
+"""The plots of one run, in the order in which people look at them. What was not measured has no plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line, name_stages, stack, text
+from polopt.report.run import Record, Run, number, rate
+
+PERCENT = {"tickformat": ".2~%"}
+SHARE = {"tickformat": ".0%", "range": [0, 1.04]}
+
+
+def run_figures(run: Run) -> list[Figure]:
+    figures = (make(run) for make in FIGURES)
+    return [f for f in figures if f is not None]
+
+
+def figure(run: Run, name: str, title: str, caption: str, panels: Sequence[Panel]) -> Figure | None:
+    """Panels that have something to show as one figure; None if none has."""
+    shown = [p for p in panels if p.traces]
+    if not shown:
+        return None
+    spec = stack(shown, height=360, stages=run.stages())
+    return Figure(name, title, caption, spec["data"], spec["layout"])
+
+
+def lines(run: Run, keys: dict[str, str], *, start: int = 0, **style: Any) -> list[Trace]:
+    """One line for each measured key, named by its value; colours from the palette's position `start` on."""
+    measured = [(name, points) for key, name in keys.items() if (points := run.series(key))]
+    return [line(points, name, color(start + i), **style) for i, (name, points) in enumerate(measured)]
+
+
+def learning_curve(run: Run) -> Figure | None:
+    traces = []
+    training = run.series("outcome/mean")
+    if training:
+        traces.append(line(training, "training", "@quiet", width=1, form=".1%"))
+    keys = sorted({k for e in run.evaluations for k in e if k.startswith("pass@")}, key=lambda k: (len(k), k))
+    for i, key in enumerate(keys):
+        points = _curve(run, key)
+        if not points:
+            continue
+        if len(points) > 1:
+            low, high = [(s, r[1]) for s, r in points], [(s, r[2]) for s, r in points]
+            traces.append(band(low, high, color(i)))
+        traces.append(_held_out(points, f"held-out {key}", color(i)))
+    if not traces:
+        return None
+    stages = run.stages()
+    spec = stack([Panel("share solved", traces, {**PERCENT, "rangemode": "tozero"})], height=400, stages=stages)
+    spec["layout"]["annotations"] += name_stages(stages)
+    return Figure(
+        "learning-curve",
+        "Does it get better?",
+        "Share of problems solved. The band is the 95 % interval over held-out problems; the thin line is "
+        "what the policy solved while it trained, on training problems and at the training temperature.",
+        spec["data"],
+        spec["layout"],
+        wide=True,
+    )
+
+
+def _curve(run: Run, key: str) -> list[tuple[float, tuple[float, float, float]]]:
+    """(step, rate) in order; of two evaluations at one step the later one counts."""
+    by_step = {}
+    for evaluation in run.evaluations:
+        step, value = number(evaluation.get("step")), rate(evaluation, key)
+        if step is not None and value is not None:
+            by_step[step] = value
+    return sorted(by_step.items())
+
+
+def _held_out(points: Sequence[tuple[float, tuple[float, float, float]]], name: str, paint: str) -> Trace:
+    trace = line([(s, r[0]) for s, r in points], name, paint, width=2.4, form=".1%")
+    if len(points) <= 60:
+        trace |= {"mode": "lines+markers"}
+    if len(points) == 1:
+        _, (estimate, low, high) = points[0]
+        trace |= {"error_y": {"array": [high - estimate], "arrayminus": [estimate - low], "color": paint}}
+    return trace
+
+
+def by_kind(rows: Sequence[Record]) -> Figure | None:
+    """Before against after for every task type; rows as made by `summary.kinds`."""
+    if not rows:
+        return None
+    names = [text(r["kind"]) for r in rows]
+    data = []
+    for when, paint in (("before", "@quiet"), ("after", "@accent")):
+        rates = [r[when] for r in rows]
+        known = [(n, r) for n, r in zip(names, rates, strict=True) if r]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": when,
+                "x": [r[0] for _, r in known],
+                "y": [n for n, _ in known],
+                "error_x": {
+                    "array": [r[2] - r[0] for _, r in known],
+                    "arrayminus": [r[0] - r[1] for _, r in known],
+                    "color": paint,
+                    "thickness": 1.6,
+                    "width": 0,
+                },
+                "marker": {"color": paint, "size": 11},
+                "hovertemplate": "%{y}: %{x:.1%}<extra>" + when + "</extra>",
+            }
+        )
+    layout = {
+        "height": 110 + 44 * len(rows),
+        "xaxis": {**PERCENT, "rangemode": "tozero"},
+        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True, "showgrid": True},
+        "hovermode": "closest",
+        "showlegend": True,
+    }
+    caption = "Held-out accuracy before and after, by task type, with 95 % intervals."
+    return Figure("by-kind", "Where did it improve?", caption, data, layout, wide=True)
+
+
+def reward(run: Run) -> Figure | None:
+    mean, spread = run.series("reward/mean"), dict(run.series("reward/std"))
+    traces = [line(mean, "mean reward")] if mean else []
+    if mean and all(s in spread for s, _ in mean):
+        low, high = [(s, m - spread[s]) for s, m in mean], [(s, m + spread[s]) for s, m in mean]
+        traces.insert(0, band(low, high))
+    columns = [c for m in run.metrics if (c := _histogram(m)) is not None]
+    panels = [Panel("mean, and one standard deviation either side", traces)]
+    panels.append(
+        Panel("distribution at each step", [heat(columns, length=0.42 if traces else 1.0)] if columns else [])
+    )
+    caption = "The distribution shows what the mean hides: whether all improve a little, or a few a lot."
+    return figure(run, "reward", "What was rewarded?", caption, panels)
+
+
+def _histogram(record: Record) -> tuple[float, list[float], list[float]] | None:
+    step, value = number(record.get("step")), record.get("reward/histogram")
+    if step is None or not isinstance(value, dict):
+        return None
+    edges = [number(e) for e in value.get("edges", ())]
+    counts = [number(c) for c in value.get("counts", ())]
+    right = len(counts) > 0 and len(edges) == len(counts) + 1
+    if not right or None in edges or None in counts:
+        return None
+    return step, edges, counts  # type: ignore[return-value]
+
+
+def outcomes(run: Run) -> Figure | None:
+    keys = sorted({k for m in run.metrics for k in m if k.startswith("outcome/") and k != "outcome/mean"})
+    if len(keys) < 2:
+        return None
+    traces = lines(run, {k: k.removeprefix("outcome/") for k in keys[:6]}, form=".1%", width=1.4)
+    caption = "Share solved in training, by task type. A flat line at 0 or 1 is a task that teaches nothing."
+    return figure(run, "outcomes", "Which tasks are being learned?", caption, [Panel("share solved", traces, SHARE)])
+
+
+def signal(run: Run) -> Figure | None:
+    panels = [Panel("groups with signal", lines(run, {"groups/signal": "groups with signal"}, form=".1%"), SHARE)]
+    caption = "Share of groups whose completions did not all earn the same. The others teach nothing."
+    return figure(run, "signal", "How much of a batch teaches?", caption, panels)
+
+
+def entropy(run: Run) -> Figure | None:
+    panels = [Panel("nats per token", lines(run, {"entropy": "entropy"}), {"rangemode": "tozero"})]
+    kls = sorted({k for m in run.metrics for k in m if k.startswith("kl/")})
+    panels.append(Panel("distance to the reference", lines(run, {k: k for k in kls}, start=1)))
+    caption = "How undecided the policy is. A fall to zero early on means that it has stopped exploring."
+    return figure(run, "entropy", "Is it still exploring?", caption, panels)
+
+
+def ratio(run: Run) -> Figure | None:
+    moved = lines(run, {"ratio/mean": "mean ratio"}) + lines(run, {"ratio/max": "largest ratio"}, start=1, peaks=True)
+    clipped = lines(run, {"clip_fraction": "clipped"}, start=2, form=".2%")
+    panels = [
+        Panel("probability ratio, new over old", moved),
+        Panel("share of tokens clipped", clipped, {**PERCENT, "rangemode": "tozero"}),
+    ]
+    caption = "How far an update moves the policy. At ratio 1 it has not moved since sampling."
+    return figure(run, "ratio", "How big are the steps?", caption, panels)
+
+
+def length(run: Run) -> Figure | None:
+    lengths = lines(run, {"length/mean": "mean length"}) + lines(
+        run, {"length/max": "longest"}, start=1, peaks=True, form=".0f"
+    )
+    cut = lines(run, {"truncated": "cut off"}, start=2, form=".1%")
+    panels = [
+        Panel("tokens per completion", lengths, {"rangemode": "tozero"}),
+        Panel("share cut off at the limit", cut, {**PERCENT, "rangemode": "tozero"}),
+    ]
+    caption = "An answer cut off at the limit cannot be right: much of that and the limit is too low."
+    return figure(run, "length", "How long are the answers?", caption, panels)
+
+
+def gradient(run: Run) -> Figure | None:
+    noise = [(s, n) for s, n in run.series("grad_noise") if n > 0]
+    panels = [
+        Panel("gradient norm", lines(run, {"grad_norm": "gradient norm"}), {"rangemode": "tozero"}),
+        Panel(
+            "noise scale",
+            [line(noise, "noise scale", color(1))] if noise else [],
+            {"type": "log", "dtick": 1},
+        ),
+    ]
+    caption = "Batches well below the noise scale gain from being larger; batches above it mostly cost time."
+    return figure(run, "gradient", "Is the gradient sound?", caption, panels)
+
+
+def mismatch(run: Run) -> Figure | None:
+    gaps = {key: [(s, v) for s, v in run.series(f"mismatch/{key}") if v > 0] for key in ("mean", "max")}
+    traces = [
+        line(points, name, color(i), peaks=name == "max") for i, (name, points) in enumerate(gaps.items()) if points
+    ]
+    panels = [
+        Panel("gap in log-probability, nats", traces, {"type": "log", "exponentformat": "power", "dtick": 1}),
+        Panel("KL (sampler || learner)", lines(run, {"mismatch/kl": "KL"}, start=2), {"exponentformat": "power"}),
+        Panel(
+            "effective sample size",
+            lines(run, {"mismatch/ess": "effective sample size"}, start=3, form=".1%"),
+            {**PERCENT, "rangemode": "normal"},
+        ),
+    ]
+    caption = "Sampler and learner should agree on every token. A growing gap biases the gradient."
+    return figure(run, "mismatch", "Do sampler and learner agree?", caption, panels)
+
+
+def loss(run: Run) -> Figure | None:
+    panels = [
+        Panel("loss", lines(run, {"loss": "loss"})),
+        Panel(
+            "learning rate",
+            lines(run, {"lr": "learning rate"}, start=1),
+            {"exponentformat": "power", "rangemode": "tozero"},
+        ),
+    ]
+    caption = "In policy optimisation the loss need not fall while the policy gets better."
+    return figure(run, "loss", "Loss and learning rate", caption, panels)
+
+
+def time(run: Run) -> Figure | None:
+    parts = {f"seconds/{k}": k for k in ("rollout", "reward", "learn")}
+    areas = [
+        {
+            **trace,
+            "stackgroup": "time",
+            "fillcolor": f"{trace['line']['color']}/45",
+            "line": {**trace["line"], "width": 0.8},
+        }
+        for trace in lines(run, parts, form=".2f")
+    ]
+    panels = [
+        Panel(
+            "tokens per second",
+            lines(run, {"tokens_per_second": "tokens per second"}, start=3),
+            {"rangemode": "tozero"},
+        ),
+        Panel("seconds per step", areas, {"rangemode": "tozero"}),
+    ]
+    caption = "Where a step's time goes: writing completions, scoring them, learning from them."
+    return figure(run, "time", "Where does the time go?", caption, panels)
+
+
+FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
+    reward,
+    signal,
+    outcomes,
+    entropy,
+    ratio,
+    length,
+    gradient,
+    mismatch,
+    loss,
+    time,
+)

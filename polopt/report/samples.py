@@ -1,0 +1,97 @@
+"""Which samples a report shows, and how sure the policy was of each token."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from polopt.report.run import Record, number
+
+SAMPLES = 60
+TOKENS = 15_000  # coloured tokens in the whole report; each costs about 50 bytes of page
+CHARACTERS = 6_000  # of one prompt or completion
+
+# A token's shade: 0 where the policy gave it at least 90 %, 5 below 1 %.
+LOG_PROBABILITIES = (-0.10536, -0.69315, -1.60944, -2.99573, -4.60517)
+SHADES = ("90 % or more", "50 %", "20 %", "5 %", "1 %", "less")
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """`shade` is None where the policy did not decide (tool output) or no log-probability was written."""
+
+    text: str
+    logp: float | None
+    shade: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One completion as the report shows it. Without `tokens` the completion is shown as plain text."""
+
+    when: str
+    kind: str
+    prompt: str
+    completion: str
+    answer: str | None
+    reward: float | None
+    solved: bool
+    truncated: bool
+    step: int | None
+    tokens: list[Token]
+
+
+def choose(records: Sequence[Record]) -> list[Sample]:
+    """At most `SAMPLES`, drawn in turn from each (when, kind, solved), one prompt's together."""
+    heaps: dict[tuple[str, str, bool], list[Record]] = {}
+    for record in records:
+        heaps.setdefault((str(record.get("when")), str(record.get("kind")), record.get("solved") is True), []).append(
+            record
+        )
+    turns = itertools.zip_longest(*heaps.values())
+    chosen = [r for r in itertools.chain.from_iterable(turns) if r is not None][:SAMPLES]
+    order = {prompt: i for i, prompt in enumerate(dict.fromkeys(str(r.get("prompt")) for r in chosen))}
+    chosen.sort(key=lambda r: (order[str(r.get("prompt"))], str(r.get("when")) == "after"))
+    result, left = [], TOKENS
+    for record in chosen:
+        tokens = _tokens(record)
+        tokens = tokens if len(tokens) <= left else []
+        left -= len(tokens)
+        result.append(_sample(record, tokens))
+    return result
+
+
+def _sample(record: Record, tokens: list[Token]) -> Sample:
+    step = number(record.get("step"))
+    return Sample(
+        when=str(record.get("when", "")),
+        kind=str(record.get("kind", "")),
+        prompt=_cut(str(record.get("prompt", ""))),
+        completion=_cut(str(record.get("completion", ""))),
+        answer=None if record.get("answer") is None else _cut(str(record["answer"])),
+        reward=number(record.get("reward")),
+        solved=record.get("solved") is True,
+        truncated=record.get("truncated") is True,
+        step=None if step is None else int(step),
+        tokens=tokens,
+    )
+
+
+def _tokens(record: Record) -> list[Token]:
+    words, logps = record.get("tokens"), record.get("logp")
+    if not isinstance(words, list) or not isinstance(logps, list) or len(words) != len(logps):
+        return []
+    decided = record.get("decided")
+    decided = decided if isinstance(decided, list) and len(decided) == len(words) else [True] * len(words)
+    result = []
+    for word, value, own in zip(words, logps, decided, strict=True):
+        logp = number(value) if own else None
+        shade = None if logp is None else sum(logp < edge for edge in LOG_PROBABILITIES)
+        result.append(Token(str(word), logp, shade))
+    return result
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - CHARACTERS
+    return text if left_out <= 0 else f"{text[:CHARACTERS]} … ({left_out:,} more characters)"

@@ -1,0 +1,163 @@
+"""What a run says in words and numbers: headline, task types, stages, warnings."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from polopt.report.run import Record, Run, number, rate
+
+Rate = tuple[float, float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """Held-out accuracy around one stage. `final` is False while the stage is still running."""
+
+    stage: str
+    before: Rate | None
+    after: Rate | None
+    final: bool
+    first: Record
+    last: Record
+
+
+def changes(run: Run) -> list[Change]:
+    """One change for each evaluated stage: from its own "before", else from the evaluation ahead of it."""
+    measured = [e for e in run.evaluations if rate(e) is not None]
+    result = []
+    for stage in dict.fromkeys(str(e.get("stage", "")) for e in measured):
+        places = [i for i, e in enumerate(measured) if str(e.get("stage", "")) == stage]
+        own_before = [i for i in places if measured[i].get("when") == "before"]
+        first = own_before[0] if own_before else max(places[0] - 1, 0)
+        later = [i for i in places if i != first]
+        last = later[-1] if later else first
+        result.append(
+            Change(
+                stage=stage,
+                before=rate(measured[first]),
+                after=rate(measured[last]) if later else None,
+                final=measured[last].get("when") == "after",
+                first=measured[first],
+                last=measured[last],
+            )
+        )
+    return result
+
+
+def kinds(change: Change) -> list[Record]:
+    """A row for each task type: kind, before and after (rates or None), problems; most improved first."""
+    first, last = _mapping(change.first.get("kinds")), _mapping(change.last.get("kinds"))
+    rows = [
+        {
+            "kind": kind,
+            "before": rate(first, kind) if kind in first else None,
+            "after": rate(last, kind) if kind in last and change.after else None,
+            "problems": _problems(last.get(kind, first.get(kind))),
+        }
+        for kind in dict.fromkeys([*first, *last])
+    ]
+    return sorted(rows, key=lambda r: -_gain(r))
+
+
+def _mapping(value: Any) -> Record:
+    return value if isinstance(value, dict) else {}
+
+
+def _problems(value: Any) -> int | None:
+    return int(n) if isinstance(value, dict) and (n := number(value.get("problems"))) is not None else None
+
+
+def _gain(row: Record) -> float:
+    return row["after"][0] - row["before"][0] if row["before"] and row["after"] else -2.0
+
+
+def notices(run: Run, change: Change | None) -> list[str]:
+    """What a careful reader would point out."""
+    result = list(run.troubles)
+    if run.info.get("finished") is not True:
+        result.append("This run has not finished; the report shows what has been written so far.")
+    if change is None:
+        result.append("No held-out evaluation has been written yet, so nothing here says whether the policy is better.")
+    elif (
+        change.before
+        and change.after
+        and max(change.before[1], change.after[1]) <= min(change.before[2], change.after[2])
+    ):
+        result.append(
+            "The intervals before and after overlap: this run alone is weak evidence of a change. "
+            "More held-out problems or more seeds would settle it."
+        )
+    cut = _recent(run, "truncated")
+    if cut is not None and cut > 0.2:
+        result.append(f"{cut:.0%} of the last completions were cut off at the length limit; consider raising it.")
+    size = _recent(run, "mismatch/ess")
+    if size is not None and size < 0.5:
+        result.append(
+            f"The effective sample size is {size:.0%}: sampler and learner disagree so much that "
+            "most of a batch carries no weight."
+        )
+    signal = _recent(run, "groups/signal")
+    if signal is not None and signal < 0.2:
+        result.append(f"Only {signal:.0%} of the last groups had any signal; the tasks are too easy or too hard.")
+    return result
+
+
+def _recent(run: Run, key: str) -> float | None:
+    """Mean of the last tenth of a series, at least one value."""
+    values = [v for _, v in run.series(key)]
+    tail = values[-max(len(values) // 10, 1) :]
+    return sum(tail) / len(tail) if tail else None
+
+
+def headline(run: Run) -> list[tuple[str, str]]:
+    """(label, value) of the small facts under the title."""
+    recipe, info = run.recipe, run.info
+    method = info.get("method") or recipe.get("method")
+    steps = len({m["step"] for m in run.metrics if number(m.get("step")) is not None})
+    seconds = number(info.get("seconds")) or max((s for _, s in run.series("seconds")), default=None)
+    facts = [
+        ("method", _brief(method)),
+        ("policy", _brief(recipe.get("policy"))),
+        ("tasks", _brief(recipe.get("tasks"))),
+        ("seed", _brief(recipe.get("seed"))),
+        ("parameters", count(number(info.get("parameters")))),
+        ("steps", count(steps) if steps else ""),
+        ("time", duration(seconds)),
+    ]
+    return [(label, value) for label, value in facts if value]
+
+
+def _brief(value: Any) -> str:
+    """A setting in a few words: names and scalars as they are, of a mapping its name or its keys."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        for key in ("name", "part", "kind", "model", "path", "model_type"):
+            if isinstance(value.get(key), str):
+                return str(value[key])
+        if isinstance(value.get("config"), dict):
+            return _brief(value["config"])
+        return ", ".join(map(str, value))[:60]
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_brief(v) for v in value)[:60]
+    return str(value)[:60]
+
+
+def count(value: float | None) -> str:
+    if value is None:
+        return ""
+    for size, unit in ((1e9, " billion"), (1e6, " million")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,87 @@
+"""Held-out accuracy of a policy, with intervals. Training cannot tell that it happened."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from polopt.experience import Support
+from polopt.metrics import Interval, pass_at_k, rate_interval
+from polopt.training.source import Player, Transcript
+from polopt.worlds.protocol import Task
+
+# Rows per batch of episodes.
+BATCH = 512
+PLAIN = Support()
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it."""
+
+    problems: int
+    samples: int
+    overall: dict[int, Interval]
+    kinds: dict[str, tuple[Interval, int]]
+    rows: list[Transcript]
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in evaluations.jsonl."""
+        shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
+        lengths = [sum(row.decided) for row in self.rows]
+        return {
+            "problems": self.problems,
+            "samples": self.samples,
+            **{f"pass@{k}": shown(interval) for k, interval in self.overall.items()},
+            "kinds": {kind: {**shown(i), "problems": n} for kind, (i, n) in self.kinds.items()},
+            "length/mean": sum(lengths) / len(lengths),
+        }
+
+
+def evaluate(
+    player: Player,
+    tasks: Sequence[Task],
+    *,
+    samples: int = 1,
+    k: Sequence[int] = (),
+    support: Support = PLAIN,
+    seed: int = 0,
+) -> Accuracy:
+    """Play `samples` episodes of each task. The world says whether an episode solved it.
+
+    Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
+    interval, however many samples each has.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mode, clock = player.policy.training, dict(player.seconds)
+    player.policy.eval()
+    size = max(1, BATCH // samples)
+    # Prompts of like length share a batch; batches put back in order afterwards.
+    order = sorted(range(len(tasks)), key=lambda i: len(tasks[i].prompt))
+    rows: dict[int, list[Transcript]] = {}
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
+        played = player.play([tasks[i] for i in chosen], samples, support, generator)
+        rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
+    player.policy.train(mode)
+    player.seconds = clock
+    solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]
+    kinds = sorted({task.kind for task in tasks})
+    return Accuracy(
+        problems=len(tasks),
+        samples=samples,
+        overall={n: _interval(solved, samples, n) for n in (1, *(n for n in k if n != 1))},
+        kinds={
+            kind: (_interval(of, samples, 1), len(of))
+            for kind in kinds
+            if (of := [c for c, task in zip(solved, tasks, strict=True) if task.kind == kind])
+        },
+        rows=[row for i in range(len(tasks)) for row in rows[i]],
+    )
+
+
+def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:
+    return rate_interval(pass_at_k([samples] * len(solved), solved, k))

@@ -1,0 +1,277 @@
+"""The language loop: sample, reward, credit, update, measure; stage after stage, from a folder that survives."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+import polopt
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.make import new_policy
+from polopt.training import recipe as recipes
+from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.learner import Learner
+from polopt.training.measure import describe, show
+from polopt.training.recipe import Recipe
+from polopt.training.run import Run
+from polopt.training.source import LanguageSource, Player
+from polopt.worlds import build_tasks
+
+# Tasks whose texts a new tokenizer is made from.
+EXAMPLES = 2000
+
+
+class Watcher(Protocol):
+    """Hears what happens while it happens: a progress display, a tracker."""
+
+    def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None: ...
+    def step(self, record: Mapping[str, Any]) -> None: ...
+    def evaluation(self, record: Mapping[str, Any]) -> None: ...
+
+
+class LanguageTraining:
+    """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
+
+    On CPU the result is a function of the recipe alone: a run that is killed at any instant and resumed ends
+    with bit-identical weights, metrics (clock times aside) and task order.
+    """
+
+    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = ()) -> None:
+        self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+        if recipe.threads is not None:
+            torch.set_num_threads(recipe.threads)
+        split = build_tasks(recipe.tasks, seed=recipe.seed)
+        self.train_tasks, self.heldout = split.train, split.heldout
+        critic = any("value" in a.all_needs | a.all_evaluates for a in recipe.algorithms.values())
+        self.policy = self._make_policy(critic)
+        self.policy.to(recipe.device)
+        self.sampling = torch.Generator().manual_seed(recipe.seed)
+        self.shuffling = torch.Generator().manual_seed(recipe.seed + 1)
+        self.global_step, self.seconds, self.tokens = 0, 0.0, 0
+        self._clock = time.perf_counter()
+
+    def _make_policy(self, critic: bool) -> LanguagePolicy:
+        spec = self.recipe.policy
+        if spec.model is not None:
+            return LanguagePolicy.load(spec.model, critic=critic, dtype=spec.dtype)
+        examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
+        texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
+        return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, critic=critic)
+
+    def run(self) -> Run:
+        """Train from the last checkpoint, or from the start, to the end."""
+        restored = self.run_folder.restore()
+        tensors, state = restored if restored else ({}, {"stage": next(iter(self.recipe.stages)), "stage_step": 0})
+        names = list(self.recipe.stages)
+        if restored:
+            self._load(tensors, state)
+        about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        for watcher in self.watchers:
+            watcher.begin(self.recipe, about)
+        self.run_folder.describe(about)
+        for name in names[names.index(state["stage"]) :]:
+            first = state["stage_step"] if name == state["stage"] else 0
+            self._stage(name, first, tensors if first else {}, state if first else {})
+        self.policy.save(self.run_folder.folder / "policy")
+        self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
+        return self.run_folder
+
+    def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """One stage, from step `first` on."""
+        stage, algorithm = self.recipe.stages[name], self.recipe.algorithms[name].to(self.recipe.device)
+        player = Player(self.policy, self.train_tasks, self.recipe.limit)
+        source = LanguageSource(player, rows=stage.rows, seed=self.recipe.seed, generator=self.sampling)
+        learner = Learner(self.policy, algorithm, stage, self.shuffling)
+        reference = self._reference(name, algorithm, first)
+        if first:
+            learner.load(tensors)
+            source.position = state["position"]
+        elif name == list(self.recipe.stages)[-1]:
+            self._evaluate(name, "before", self.recipe.evaluation.problems)
+        for step in range(first, stage.steps):
+            record = self._step(source, learner, step, reference)
+            self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+            self.global_step += 1
+            every, last = self.recipe.evaluation.every, step + 1 == stage.steps
+            if last and name == list(self.recipe.stages)[-1]:
+                self._evaluate(name, "after", self.recipe.evaluation.problems)
+            elif every and (step + 1) % every == 0:
+                self._evaluate(name, "during", self.recipe.evaluation.quick)
+            if last or (step + 1) % self.recipe.checkpoint == 0:
+                self._save(name, step + 1, learner, source)
+
+    def _step(
+        self, source: LanguageSource, learner: Learner, step: int, reference: LanguagePolicy | None
+    ) -> dict[str, Any]:
+        """Sample, reward, credit, update: one batch."""
+        algorithm, start = learner.algorithm, time.perf_counter()
+        clock = dict(source.player.seconds)
+        experience = algorithm.sampling(source)
+        if not experience.mask.any():  # filters may leave nothing to learn from
+            return {"rows": 0}
+        experience = self._provide(experience, source, learner, reference)
+        experience = algorithm.judge(experience)
+        sampled = time.perf_counter()
+        record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
+        record |= learner.update(experience, step)
+        tokens = int(experience.mask.sum())
+        self.tokens += tokens
+        now = time.perf_counter()
+        spent = {k: source.player.seconds[k] - clock[k] for k in clock}
+        return record | {
+            "tokens": tokens,
+            "seconds": self._elapsed(),
+            "tokens_per_second": tokens / (now - start),
+            "seconds/rollout": spent["rollout"],
+            "seconds/reward": spent["reward"],
+            "seconds/learn": now - sampled,
+        }
+
+    def _provide(
+        self, experience: Experience, source: LanguageSource, learner: Learner, reference: LanguagePolicy | None
+    ) -> Experience:
+        """Compute the fields that some part of the algorithm declares, and no others."""
+        needs = learner.algorithm.all_needs
+        if "extras.greedy_reward" in needs:
+            tasks = {task.id: task for task in experience.extras["task"]}
+            rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
+            greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
+            experience = experience.replace(extras={"greedy_reward": greedy})
+        if needs & {"old_logp", "ref_logp", "value"}:
+            experience = learner.assess(experience, needs, reference)
+        return experience
+
+    def _reference(self, name: str, algorithm: Algorithm, first: int) -> LanguagePolicy | None:
+        """The policy as it was when the stage began, if the algorithm compares with it."""
+        if "ref_logp" not in algorithm.all_needs:
+            return None
+        reference = self.policy.frozen()
+        if first:
+            _load_parameters(reference, self.run_folder.kept(f"reference-{name}"))
+        else:
+            self.run_folder.keep(f"reference-{name}", _parameters(self.policy))
+        return reference
+
+    def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
+        spec = self.recipe.evaluation
+        tasks = [self.heldout[i] for i in range(min(problems, len(self.heldout)))]
+        player = Player(self.policy, self.heldout, self.recipe.limit)
+        seed = self.recipe.seed * 1_000_003 + self.global_step
+        accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
+        record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
+        record |= accuracy.record()
+        self.run_folder.log("evaluations", record)
+        if when != "during":
+            for row in _examples(accuracy):
+                shown = show(row, self.policy.tokenizer)
+                self.run_folder.log("samples", {"step": self.global_step, "when": when, **shown})
+        for watcher in self.watchers:
+            watcher.evaluation(record)
+        return accuracy
+
+    def _log(self, record: dict[str, Any]) -> None:
+        self.run_folder.log("metrics", record)
+        for watcher in self.watchers:
+            watcher.step(record)
+
+    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource) -> None:
+        tensors = {f"policy.{k}": v for k, v in _parameters(self.policy).items()}
+        tensors |= learner.state()
+        tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
+        state = {
+            "stage": stage,
+            "stage_step": stage_step,
+            "position": source.position,
+            "seconds": self._elapsed(),
+            "tokens": self.tokens,
+        }
+        self.run_folder.save(self.global_step, tensors, state)
+
+    def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        _load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        self.sampling.set_state(tensors["rng.sampling"])
+        self.shuffling.set_state(tensors["rng.shuffling"])
+        self.global_step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
+
+    def _elapsed(self) -> float:
+        """Seconds of training, those before a resume included."""
+        return self.seconds + time.perf_counter() - self._clock
+
+
+def train(
+    recipe: Recipe | Path | str | None = None,
+    folder: Path | str = "runs/latest",
+    *,
+    watchers: tuple[Watcher, ...] = (),
+    **changes: Any,
+) -> Run:
+    """Train a language policy: a recipe (the laptop's by default) into a folder.
+
+    changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
+
+    Raises:
+        ConfigError: the recipe is wrong. RunError: the folder holds a run already.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
+    run = Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
+    return LanguageTraining(recipe, run, watchers).run()
+
+
+def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
+    """Continue a run to the result it would have had without the interruption.
+
+    Raises:
+        RunError: the folder is not a run.
+    """
+    run = Run.open(Path(folder))
+    return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+
+
+def _about(recipe: Recipe) -> dict[str, Any]:
+    method = list(recipe.stages.values())[-1].method
+    return {
+        "polopt": polopt.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "method": method if isinstance(method, str) else method["name"],
+        "citation": _citations(recipe),
+        "finished": False,
+    }
+
+
+def _citations(recipe: Recipe) -> list[str]:
+    """BibTeX of the published methods that the stages use."""
+    names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
+    return [polopt.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+
+
+def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
+    """Parameters by name, tied ones once."""
+    return {name: p.detach() for name, p in policy.named_parameters()}
+
+
+@torch.no_grad()
+def _load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
+    for name, parameter in policy.named_parameters():
+        parameter.copy_(tensors[name])
+
+
+def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
+    """A few solved and a few unsolved episodes of each kind."""
+    shown: dict[tuple[str, bool], int] = {}
+    for row in accuracy.rows:
+        key = (row.task.kind, row.solved)
+        shown[key] = shown.get(key, 0) + 1
+        if shown[key] <= each:
+            yield row

@@ -1,0 +1,164 @@
+"""One batch of experience becomes optimiser steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from polopt.algorithm import Algorithm, add_metrics
+from polopt.experience import Evaluation, Experience
+from polopt.metrics import gradient_noise, logp_mismatch
+from polopt.training.recipe import OptimiserSpec, StageSpec
+
+
+class Policy(Protocol):
+    """What a learner needs of a policy."""
+
+    def evaluate(self, experience: Experience, needs: Any = ()) -> Evaluation: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+class Learner:
+    """Optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
+
+    A minibatch is one optimiser batch, and every normaliser is computed on the whole of it, so micro_rows
+    changes memory and nothing else.
+    """
+
+    def __init__(self, policy: Any, algorithm: Algorithm, stage: StageSpec, generator: torch.Generator) -> None:
+        self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
+        self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        spec = stage.optimiser
+        self.optimiser = torch.optim.AdamW(
+            self.parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
+        )
+        self.needs = algorithm.all_evaluates
+
+    def update(self, experience: Experience, step: int) -> dict[str, float]:
+        """Learn from one batch with advantages, as step number `step` of the stage; what happened, averaged."""
+        rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        records = [self._minibatch(batch, first=first) for first, batch in self._minibatches(experience)]
+        return {**_combined(records), "lr": rate}
+
+    def _minibatches(self, experience: Experience) -> Iterator[tuple[bool, Experience]]:
+        count = min(self.stage.minibatches, len(experience))
+        for epoch in range(self.stage.epochs):
+            if count == 1:
+                yield epoch == 0, experience
+                continue
+            order = torch.randperm(len(experience), generator=self.generator)
+            for i, rows in enumerate(order.chunk(count)):
+                yield epoch == 0 and i == 0, experience[rows.to(experience.device)]
+
+    def _minibatch(self, batch: Experience, *, first: bool) -> dict[str, float]:
+        """One optimiser step. On the first of a batch the policy is still the one that sampled it."""
+        # Rows of like length share a micro-batch; the loss does not depend on who sits with whom.
+        batch = batch[_width(batch).argsort(stable=True)]
+        active = self.algorithm.objective.contributes(batch)
+        rows = self.stage.micro_rows or len(batch)
+        self.optimiser.zero_grad(set_to_none=True)
+        metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
+        logps, square_small = [], math.nan
+        for micro in batch.split(rows, only=active):
+            evaluation = self.policy.evaluate(micro, self.needs)
+            result = self.algorithm.objective(micro, evaluation)
+            result.loss.backward()
+            metrics.append({"loss": result.loss.detach(), **result.metrics})
+            logps.append(evaluation.logp.detach())
+            if len(logps) == 1 and len(micro) < int(active.sum()):
+                square_small = float(_square_norm(self.parameters)) * (int(active.sum()) / len(micro)) ** 2
+        if not logps:
+            return {}
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
+        self.optimiser.step()
+        record = {**add_metrics(metrics), "grad_norm": norm}
+        if not math.isnan(square_small):
+            record["grad_noise"] = gradient_noise(square_small, norm**2, rows, int(active.sum())).scale
+        if batch.logp is not None:
+            seen = batch[active]
+            change = torch.where(seen.mask, torch.cat(logps) - seen.logp, 0)
+            record["ratio/max"] = float(change.max().exp())
+        if first and batch.logp is not None:
+            found = logp_mismatch(seen.logp, torch.cat(logps), seen.mask)
+            record |= {
+                "mismatch/mean": float(found.mean),
+                "mismatch/max": float(found.max),
+                "mismatch/kl": float(found.k3),
+                "mismatch/ess": float(found.ess_sequence),
+            }
+        return record
+
+    @torch.no_grad()
+    def assess(self, experience: Experience, needs: frozenset[str], reference: Any | None) -> Experience:
+        """Fill in what the algorithm reads and only policies can say: old_logp, ref_logp, value, final_value."""
+        rows = self.stage.micro_rows or len(experience)
+        found: dict[str, list[Tensor]] = {}
+        for micro in experience.split(rows):
+            if needs & {"old_logp", "value"}:
+                evaluation = self.policy.evaluate(micro, {"value"} if "value" in needs else ())
+                found.setdefault("old_logp", []).append(evaluation.logp)
+                if "value" in needs:
+                    found.setdefault("value", []).append(evaluation.value)
+                    found.setdefault("final_value", []).append(evaluation.final_value)
+            if "ref_logp" in needs and reference is not None:
+                found.setdefault("ref_logp", []).append(reference.evaluate(micro).logp)
+        return experience.replace(**{name: torch.cat(values) for name, values in found.items()})
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimiser's tensors and the algorithm's, by name."""
+        tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
+        for i, parameter in enumerate(self.parameters):
+            for name, value in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser.{i}.{name}"] = torch.as_tensor(value)
+        return tensors
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `state`."""
+        own = {k.removeprefix("algorithm."): v for k, v in tensors.items() if k.startswith("algorithm.")}
+        self.algorithm.load_state_dict(own)
+        for i, parameter in enumerate(self.parameters):
+            prefix = f"optimiser.{i}."
+            state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
+            if state:
+                self.optimiser.state[parameter] = {
+                    k: v if k == "step" else v.to(parameter.device) for k, v in state.items()
+                }
+
+
+def _combined(records: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over optimiser steps of what was measured; the largest of what is a largest value."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.items():
+            found.setdefault(name, []).append(value)
+    return {
+        name: max(values) if name.endswith("/max") else sum(values) / len(values)
+        for name, values in sorted(found.items())
+    }
+
+
+def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
+    """The rate of step 0 <= step < steps: a linear rise, then constant, linear or cosine decay to final * lr."""
+    if step < spec.warmup:
+        return spec.lr * (step + 1) / spec.warmup
+    done = (step - spec.warmup) / max(1, steps - spec.warmup)
+    left = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
+    floor = 1.0 if spec.decay == "constant" else spec.final
+    return spec.lr * (floor + (1 - floor) * left)
+
+
+def _square_norm(parameters: list[nn.Parameter]) -> Tensor:
+    grads = [p.grad for p in parameters if p.grad is not None]
+    return nn.utils.get_total_norm(grads).square()
+
+
+def _width(batch: Experience) -> Tensor:
+    """[B] column of each row's last decision, plus one: how much of it must be read."""
+    columns = torch.arange(1, batch.mask.shape[1] + 1, device=batch.device)
+    return torch.where(batch.mask, columns, 0).amax(1)

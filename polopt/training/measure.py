@@ -1,0 +1,68 @@
+"""What one step's experience looked like: the numbers and samples that are logged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.training.source import Transcript
+
+
+@torch.no_grad()
+def describe(experience: Experience) -> dict[str, Any]:
+    """Metrics of a batch of rollouts after credit: rewards, outcomes per kind, entropy, lengths, signal."""
+    reward = experience.returns()
+    length = experience.lengths.float()
+    record: dict[str, Any] = {
+        "reward/mean": float(reward.mean()),
+        "reward/std": float(reward.std(correction=0)),
+        "reward/histogram": _histogram(reward),
+        "length/mean": float(length.mean()),
+        "length/max": float(length.max()),
+        "truncated": float(experience.truncated.float().mean()),
+        "groups/signal": _signal(experience),
+        "outcome/mean": float(experience.outcome.mean()),
+    }
+    if experience.entropy is not None:
+        record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
+    kinds = [task.kind for task in experience.extras["task"]]
+    for kind in sorted(set(kinds)):
+        rows = torch.tensor([k == kind for k in kinds], device=experience.device)
+        record[f"outcome/{kind}"] = float(experience.outcome[rows].mean())
+    return record
+
+
+def _histogram(reward: torch.Tensor) -> dict[str, list[float]]:
+    values = reward.float().cpu()
+    low, high = float(values.min()), float(values.max())
+    if high - low < 1e-6:
+        low, high = low - 0.5, low + 0.5
+    counts, edges = torch.histogram(values, bins=10, range=(low, high))
+    return {"edges": [round(e, 6) for e in edges.tolist()], "counts": counts.tolist()}
+
+
+def _signal(experience: Experience) -> float:
+    """Share of groups with an advantage that is not 0 everywhere."""
+    alive = ((experience.advantage != 0) & experience.mask).any(1).to(experience.advantage.dtype)
+    index, count = ops.group_index(experience.group)
+    return float((alive.new_zeros(len(count)).index_add(0, index, alive) > 0).float().mean())
+
+
+def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
+    """A sample for people: texts, tokens from the first decision on, and each token's log-probability."""
+    start = row.decided.index(True) if any(row.decided) else len(row.ids)
+    return {
+        "kind": row.task.kind,
+        "prompt": row.task.prompt,
+        "completion": tokenizer.decode(row.ids[start:], skip_special_tokens=True),
+        "answer": row.task.solution,
+        "reward": row.reward,
+        "solved": row.solved,
+        "truncated": row.truncated,
+        "tokens": [tokenizer.decode([i]) for i in row.ids[start:]],
+        "logp": [round(x, 5) for x in row.logp[start:]],
+        "decided": row.decided[start:],
+    }

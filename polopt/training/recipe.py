@@ -1,0 +1,182 @@
+"""The recipe: everything that determines a run, checked before anything runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+import yaml
+
+from polopt import catalogue
+from polopt.algorithm import Algorithm
+from polopt.config import Config, ConfigError, parse
+from polopt.experience import Support
+from polopt.part import build, locate, nearest
+
+Positive = Annotated[int, pydantic.Field(ge=1)]
+
+
+class PolicySpec(Config):
+    """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
+    `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts."""
+
+    model: str | None = None
+    config: dict[str, Any] = pydantic.Field(default_factory=dict)
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+
+
+class OptimiserSpec(Config):
+    """AdamW. The rate rises over `warmup` steps, then decays to `final` times `lr` at the stage's end."""
+
+    lr: float = pydantic.Field(default=1e-3, gt=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = pydantic.Field(default=0.0, ge=0)
+    warmup: int = pydantic.Field(default=0, ge=0)
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: float = pydantic.Field(default=0.0, ge=0, le=1)
+    clip: float = pydantic.Field(default=1.0, gt=0)
+
+
+class StageSpec(Config):
+    """One stretch of training with one method.
+
+    method: a method's name, or its name and settings as {name: grpo, clip: 0.1}, or a Python function that
+    returns an `Algorithm`, as my_method.py:build. but: changes to the algorithm, by dotted path.
+    rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt; None leaves it to the method.
+    epochs x minibatches: optimiser steps per batch. micro_rows: rows per forward pass, None for all.
+    """
+
+    method: str | dict[str, Any] = "dr-grpo"
+    but: dict[str, Any] = pydantic.Field(default_factory=dict)
+    steps: Positive
+    rows: Positive
+    group: Positive | None = None
+    epochs: Positive = 1
+    minibatches: Positive = 1
+    micro_rows: Positive | None = None
+    optimiser: OptimiserSpec = OptimiserSpec()
+
+    def algorithm(self, where: str) -> Algorithm:
+        """The stage's sentence.
+
+        Raises:
+            ConfigError: no such method, setting or path; the nearest name is given.
+        """
+        settings = {"name": self.method} if isinstance(self.method, str) else dict(self.method)
+        try:
+            name = settings.pop("name", None)
+            if name is None:
+                raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
+            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **build(settings))
+            if not isinstance(algorithm, Algorithm):
+                raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+            if self.group is not None and hasattr(algorithm.sampling, "group"):
+                algorithm = algorithm.but({"sampling.group": self.group})
+            return algorithm.but(self.but)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}.method: {error}") from None
+
+
+class EvaluationSpec(Config):
+    """problems: held-out problems at the beginning and end of a stage; quick: how many of them every `every`
+    steps in between (0 for never). samples: answers per problem. k: which pass@k to report (pass@1 always is).
+    """
+
+    problems: Positive = 400
+    samples: Positive = 1
+    k: tuple[Positive, ...] = ()
+    every: int = pydantic.Field(default=0, ge=0)
+    quick: Positive = 100
+    support: Support = Support()
+
+    @pydantic.model_validator(mode="after")
+    def _enough_samples(self) -> EvaluationSpec:
+        if self.k and max(self.k) > self.samples:
+            raise ValueError(f"pass@{max(self.k)} needs samples >= {max(self.k)}, found {self.samples}")
+        return self
+
+
+class Recipe(Config):
+    """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
+
+    threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
+    """
+
+    seed: int = 0
+    device: str = "cpu"
+    threads: Positive | None = None
+    policy: PolicySpec = PolicySpec()
+    tasks: dict[str, Any]
+    limit: Positive = 64
+    stages: dict[str, StageSpec]
+    evaluation: EvaluationSpec = EvaluationSpec()
+    checkpoint: Positive = 20
+
+    @pydantic.model_validator(mode="after")
+    def _some_stage(self) -> Recipe:
+        if not self.stages:
+            raise ValueError("a recipe needs at least one stage, found none")
+        return self
+
+    def to_yaml(self) -> str:
+        """The complete recipe, defaults included; `load` reads it back to an equal one."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+
+    @functools.cached_property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """Each stage's algorithm, newly built."""
+        return {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+
+
+def load(source: Path | str | None = None, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe from a YAML file, from one of polopt's own by name, or the main one; with dotted changes.
+
+    Raises:
+        ConfigError: no such file or recipe, an unknown or mistyped key (the nearest one is named), or a
+            method that does not exist. Nothing is generated or trained before all of it is checked.
+    """
+    path = _find("laptop" if source is None else source)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
+    for key, value in (changes or {}).items():
+        _set(data, key, value)
+    recipe = parse(Recipe, data, path.name)
+    _ = recipe.algorithms
+    return recipe
+
+
+def names() -> list[str]:
+    """The recipes that come with polopt."""
+    return sorted(p.name.removesuffix(".yaml") for p in _shipped().iterdir() if p.name.endswith(".yaml"))
+
+
+def _shipped() -> Path:
+    return Path(str(resources.files("polopt") / "recipes"))
+
+
+def _find(source: Path | str) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    if str(source) in names():
+        return _shipped() / f"{source}.yaml"
+    raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{nearest(str(source), names())}")
+
+
+def _set(data: Any, key: str, value: Any) -> None:
+    """data[a][b][c] = value for the key a.b.c. Maps on the way are made; what they may hold is checked later."""
+    *path, last = key.split(".")
+    # `but` holds dotted paths of its own, which stay whole.
+    if "but" in path:
+        path, last = path[: path.index("but") + 1], ".".join([*path[path.index("but") + 1 :], last])
+    for step in path:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"{key}: {step!r} is {data!r}, which holds no settings")
+    data[last] = value

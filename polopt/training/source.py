@@ -1,0 +1,240 @@
+"""Where a language loop's experience comes from: tasks in a fixed order, episodes played on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience, Support
+from polopt.policies.dialogue import Dialogue
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.sampler import Sampled, sample
+from polopt.worlds.protocol import Episode, Task, Tasks
+
+
+@dataclasses.dataclass
+class Transcript:
+    """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose."""
+
+    task: Task
+    group: int
+    episode: Episode
+    ids: list[int]
+    decided: list[bool]
+    logp: list[float]
+    entropy: list[float]
+    turn: list[int]
+    kept: list[Tensor | None]
+    answer: str = ""
+    reward: float = 0.0
+    solved: bool = False
+    terminated: bool = False
+    truncated: bool = False
+    turns: int = 0
+
+    @classmethod
+    def begin(cls, task: Task, group: int, episode: Episode, opening: list[int]) -> Transcript:
+        n = len(opening)
+        return cls(task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n)
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    def observe(self, ids: list[int]) -> None:
+        self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), -1, None)
+
+    def decide(self, ids: list[int], logp: list[float], entropy: list[float], kept: list[Tensor] | None) -> None:
+        self._extend(ids, True, logp, entropy, self.turns, kept)
+        self.turns += 1
+
+    def _extend(
+        self, ids: list[int], decided: bool, logp: list[float], entropy: list[float], turn: int, kept: Any
+    ) -> None:
+        self.ids += ids
+        self.decided += [decided] * len(ids)
+        self.logp += logp
+        self.entropy += entropy
+        self.turn += [turn] * len(ids)
+        self.kept += kept if kept is not None else [None] * len(ids)
+
+
+class Player:
+    """Plays episodes of a world with a policy, a batch of them at a time, turn by turn."""
+
+    def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int) -> None:
+        self.policy, self.tasks, self.limit = policy, tasks, limit
+        self.dialogue = Dialogue(policy.tokenizer)
+        self.seconds = {"rollout": 0.0, "reward": 0.0}
+
+    def play(self, tasks: Sequence[Task], group: int, support: Support, generator: torch.Generator) -> list[Transcript]:
+        """`group` episodes of each task, row i * group onwards for task i.
+
+        An answer that is cut off by the token limit never reaches the world: its episode is truncated.
+        """
+        episodes = [[self.tasks.episode(task) for _ in range(group)] for task in tasks]
+        openings = [self._open(plays) for plays in episodes]
+        rows = [
+            Transcript.begin(task, i, play, opening)
+            for i, (task, plays, opening) in enumerate(zip(tasks, episodes, openings, strict=True))
+            for play in plays
+        ]
+        answers = self._sample(openings, group, support, generator)
+        going = self._advance(rows, answers)
+        while going:
+            answers = self._sample([row.ids for row in going], 1, support, generator)
+            going = self._advance(going, answers)
+        return rows
+
+    def demonstrate(self, tasks: Sequence[Task]) -> list[Transcript]:
+        """One episode of each task, played by the task's own demonstration.
+
+        Raises:
+            ValueError: the world shows no solution to a task.
+        """
+        rows = []
+        for i, task in enumerate(tasks):
+            episode = self.tasks.episode(task)
+            row = Transcript.begin(task, i, episode, self._open([episode]))
+            while not row.over:
+                action = episode.demonstrate()
+                if action is None:
+                    raise ValueError(
+                        f"task {task.id} comes with no solution to imitate; leave out the stage that needs "
+                        "demonstrations, or give the tasks solutions"
+                    )
+                ids = self.dialogue.answer(action)
+                row.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
+                self._step(row, action)
+            rows.append(row)
+        return rows
+
+    def _open(self, plays: Sequence[Episode]) -> list[int]:
+        observations = {play.reset() for play in plays}
+        if len(observations) != 1:
+            raise ValueError(f"one task must open with one observation, found {len(observations)}")
+        return self.dialogue.opening(observations.pop())
+
+    def _sample(
+        self, contexts: Sequence[Sequence[int]], group: int, support: Support, generator: torch.Generator
+    ) -> list[Sampled]:
+        start = time.perf_counter()
+        answers = sample(
+            self.policy.model,
+            contexts,
+            group=group,
+            support=support,
+            limit=self.limit,
+            stop=self.policy.stop,
+            generator=generator,
+        )
+        self.seconds["rollout"] += time.perf_counter() - start
+        return answers
+
+    def _advance(self, rows: Sequence[Transcript], answers: Sequence[Sampled]) -> list[Transcript]:
+        """Give each row its answer; the rows whose episode goes on."""
+        start = time.perf_counter()
+        for row, answer in zip(rows, answers, strict=True):
+            row.decide(answer.tokens, answer.logp, answer.entropy, answer.kept)
+            row.answer = self.dialogue.text(answer.tokens)
+            if answer.stopped:
+                self._step(row, row.answer)
+            else:
+                row.truncated = True
+        self.seconds["reward"] += time.perf_counter() - start
+        return [row for row in rows if not row.over]
+
+    def _step(self, row: Transcript, action: str) -> None:
+        step = row.episode.step(action)
+        row.reward += step.reward
+        row.solved = bool(step.info.get("solved", row.reward >= 1))
+        row.terminated, row.truncated = step.terminated, step.truncated
+        if not row.over:
+            row.observe(self.dialogue.reply(step.observation))
+
+
+def to_experience(rows: Sequence[Transcript], support: Support, horizon: int | None, device: Any) -> Experience:
+    """Transcripts as one batch, padded on the right; `horizon` counts decisions."""
+    B, T = len(rows), max(len(row.ids) for row in rows)
+
+    def pad(values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([v + [blank] * (T - len(v)) for v in values], dtype=dtype).reshape(B, T).to(device)
+
+    def column(values: list[Any], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype).to(device)
+
+    outcome = column([row.reward for row in rows], torch.float32)
+    extras: dict[str, Any] = {
+        "tokens": pad([row.ids for row in rows], -1, torch.long),
+        "answer": [row.answer for row in rows],
+        "task": [row.task for row in rows],
+    }
+    if support.truncated:
+        extras["kept"] = _kept(rows, T).to(device)
+    return Experience(
+        mask=pad([row.decided for row in rows], False, torch.bool),
+        logp=pad([row.logp for row in rows], 0.0, torch.float32),
+        support=support,
+        horizon=horizon,
+        entropy=pad([row.entropy for row in rows], 0.0, torch.float32),
+        turn=pad([row.turn for row in rows], -1, torch.long),
+        group=column([row.group for row in rows], torch.long),
+        terminated=column([row.terminated for row in rows], torch.bool),
+        truncated=column([row.truncated for row in rows], torch.bool),
+        reward=outcome,
+        outcome=outcome,
+        extras=extras,
+    )
+
+
+def _kept(rows: Sequence[Transcript], T: int) -> Tensor:
+    """[B, T, K] the ids that each decision chose from, -1 beyond."""
+    width = max((len(k) for row in rows for k in row.kept if k is not None), default=1)
+    kept = torch.full((len(rows), T, width), -1, dtype=torch.int32)
+    for b, row in enumerate(rows):
+        for t, ids in enumerate(row.kept):
+            if ids is not None:
+                kept[b, t, : len(ids)] = ids.int()
+    return kept
+
+
+class LanguageSource:
+    """The loop's `Source`: takes the tasks in a shuffled order that a position alone determines."""
+
+    def __init__(self, player: Player, *, rows: int, seed: int, generator: torch.Generator) -> None:
+        self.player, self.rows, self.seed, self.generator = player, rows, seed, generator
+        self.position = 0
+        self._epoch: tuple[int, list[int]] = (-1, [])
+
+    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+        rows = self.player.play(self._next(prompts), group, support, self.generator)
+        horizon = self.player.limit * self.player.tasks.turns
+        return to_experience(rows, support, horizon, self.player.policy.device)
+
+    def greedy(self, tasks: Sequence[Task]) -> list[float]:
+        """The outcome of the likeliest answer to each task."""
+        rows = self.player.play(tasks, 1, Support(top_k=1), torch.Generator().manual_seed(0))
+        return [row.reward for row in rows]
+
+    def demonstrate(self, rows: int) -> Experience:
+        shown = self.player.demonstrate(self._next(rows))
+        experience = to_experience(shown, Support(), None, self.player.policy.device)
+        # Nobody sampled these decisions, so no behaviour log-probabilities exist.
+        return experience.replace(logp=None, entropy=None)
+
+    def _next(self, count: int) -> list[Task]:
+        """The next tasks of an endless sequence of shuffles, each shuffle seeded by its number."""
+        tasks, size = [], len(self.player.tasks)
+        for position in range(self.position, self.position + count):
+            epoch, offset = divmod(position, size)
+            if epoch != self._epoch[0]:
+                order = torch.randperm(size, generator=torch.Generator().manual_seed(self.seed * 1_000_003 + epoch))
+                self._epoch = (epoch, order.tolist())
+            tasks.append(self.player.tasks[self._epoch[1][offset]])
+        self.position += count
+        return tasks

@@ -1,0 +1,96 @@
+"""What a world is: tasks, and episodes played on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+
+class Step(NamedTuple):
+    """What the world answers to an action.
+
+    observation: the text that the policy reads next; empty when the episode is over.
+    reward: of this step alone.
+    terminated: the episode ended. truncated: the world's patience ended. Two things, never one: after a
+    truncation the future still had value.
+    info: what a person may want to know about the step; no part of the observation. `solved`, where the
+    world says it, tells whether the task is done; otherwise it is when its rewards add up to 1.
+    """
+
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class Episode(Protocol):
+    """One play of one task. A single answer is an episode that terminates after its first step."""
+
+    def reset(self) -> str:
+        """Start afresh; the first observation, which is the task's prompt."""
+
+    def step(self, action: str) -> Step:
+        """Play one action.
+
+        Raises:
+            EpisodeError: the episode is over, or has not begun.
+        """
+
+    def demonstrate(self) -> str | None:
+        """The action a good player takes now, for supervised warm-up; None where the world knows none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One problem.
+
+    id: stable between runs, unique among the tasks it comes with.
+    kind: what sort of task it is; results are reported per kind.
+    prompt: the first observation.
+    solution: an answer that the world accepts, where one is known and a single answer is what it wants.
+    row: whatever else the world knows of it.
+    """
+
+    id: str
+    kind: str
+    prompt: str
+    solution: str | None
+    row: dict[str, Any]
+
+
+@runtime_checkable
+class Tasks(Protocol):
+    """A fixed, indexable set of tasks, and the world that plays them."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of task that it may hold."""
+
+    @property
+    def turns(self) -> int:
+        """The most answers that one episode may ask for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Task:
+        """The task at 0 <= index < len, always the same one."""
+
+    def episode(self, task: Task) -> Episode:
+        """A new play of one of its tasks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSplit:
+    """Tasks to learn from, and tasks to be judged on; no task is in both."""
+
+    train: Tasks
+    heldout: Tasks
+
+
+class EpisodeError(RuntimeError):
+    """A step was taken in an episode that is over or has not begun."""

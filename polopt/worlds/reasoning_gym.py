@@ -1,0 +1,274 @@
+"""Tasks from reasoning_gym: a mix of its procedural datasets, judged by their own scorers."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+import random
+import re
+import sys
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pydantic
+
+from polopt.config import Config, ConfigError, parse
+from polopt.part import nearest
+from polopt.worlds.answers import OneAnswer, TaskList
+from polopt.worlds.protocol import Episode, Task, TaskSplit
+from polopt.worlds.untrusted import is_safe
+
+# Tasks per instance of a dataset. Some instances prepare all their tasks when they are built.
+BLOCK = 5_000
+# Draws before a task that must not be held out is given up on; see `_distinct` for why one is always found.
+PATIENCE = 2_000
+# Their generators draw from Python's or numpy's global random numbers.
+GLOBAL = frozenset({"codeio", "list_functions", "pool_matrix"})
+# Their tasks depend on the iteration order of sets of text, which Python changes from process to process.
+UNSTABLE = frozenset({"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"})
+
+
+class ReasoningGym:
+    """A weighted mix of reasoning_gym datasets, drawn lazily: task i depends on `seed` and i alone.
+
+    datasets: name -> its settings; besides the dataset's own, `weight` > 0 is its share of the mix
+        (default 1). Shares are exact up to a few tasks for every prefix of the mix.
+    size: number of tasks.
+    partial: pay the scorer's own score in [0, 1]. By default the reward is 1 if the score reaches 1, else 0:
+        many scorers pay 0.01 to 0.5 for an answer that is wrong.
+    answer_tag: judge only the text inside the last <tag>...</tag>, and 0 without one. By default the whole
+        completion, stripped, is the answer.
+    exclude: prompts that must not be drawn.
+
+    `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
+    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen.
+
+    Raises:
+        ConfigError: an unknown dataset or setting (with the nearest valid one), a value of the wrong type or
+            out of its range, or a dataset that is not reproducible here.
+    """
+
+    def __init__(
+        self,
+        datasets: Mapping[str, Mapping[str, Any] | None],
+        size: int,
+        seed: int = 0,
+        *,
+        partial: bool = False,
+        answer_tag: str | None = None,
+        exclude: Collection[str] = (),
+    ) -> None:
+        if size < 1:
+            raise ConfigError(f"reasoning-gym.size must be >= 1, found {size}")
+        settings, weights = _check(datasets)
+        self._settings = settings
+        self._names = list(weights)
+        self._edges = [*itertools.accumulate(weights.values())]
+        self._size, self._seed = size, seed
+        self._partial, self._tag = partial, answer_tag
+        self._exclude = frozenset(exclude)
+        self._tasks: dict[int, Task] = {}
+        self._block = functools.lru_cache(maxsize=64)(self._new_block)
+
+    @classmethod
+    def split(
+        cls,
+        datasets: Mapping[str, Mapping[str, Any] | None],
+        *,
+        train: int,
+        heldout: int,
+        seed: int,
+        partial: bool = False,
+        answer_tag: str | None = None,
+    ) -> TaskSplit:
+        """Two sets of tasks without a prompt in common.
+
+        The held-out tasks come from their own generator seed and are all different. Training tasks are drawn
+        lazily and may repeat where a dataset has few prompts; what is held out is never among them.
+
+        Raises:
+            ConfigError: as the class, or a dataset has too few prompts to hold out that many.
+        """
+        options: dict[str, Any] = {"partial": partial, "answer_tag": answer_tag}
+        source = cls(datasets, heldout, _derived(seed, "heldout"), **options)
+        kept = _distinct(source)
+        prompts = {task.prompt for task in kept}
+        rest = cls(datasets, train, _derived(seed, "train"), exclude=prompts, **options)
+        return TaskSplit(rest, TaskList(kept, source.score))
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted(self._names)
+
+    @property
+    def turns(self) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Task:
+        if not 0 <= index < self._size:
+            raise IndexError(f"task {index} of {self._size}")
+        if index not in self._tasks:
+            self._tasks[index] = self._drawn(index, self._exclude)[0]
+        return self._tasks[index]
+
+    def episode(self, task: Task) -> Episode:
+        return OneAnswer(task, self.score)
+
+    def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
+        """The reward of one completion, and what led to it."""
+        answer = self._answer(completion)
+        info: dict[str, Any] = {"answer": answer, "score": 0.0}
+        if answer is not None and (answer == task.row["answer"] or is_safe(task.kind, answer)):
+            scorer, _ = self._block(task.kind, 0)
+            try:
+                info["score"] = float(scorer.score_answer(answer, task.row))
+            except Exception as error:  # some scorers raise on an answer that they cannot read: a wrong one
+                info["scorer_error"] = f"{type(error).__name__}: {error}"
+        info["solved"] = info["score"] >= 1
+        return (info["score"] if self._partial else float(info["solved"])), info
+
+    def _answer(self, completion: str) -> str | None:
+        if self._tag is None:
+            return completion.strip()
+        tag = re.escape(self._tag)
+        found = re.findall(f"<{tag}>(.*?)</{tag}>", completion, flags=re.DOTALL)
+        return found[-1].strip() if found else None
+
+    def _name(self, index: int) -> str:
+        """Which dataset task `index` comes from: multiples of the golden ratio fill every share evenly."""
+        golden = 0x9E3779B97F4A7C15
+        share = (index * golden + self._seed) % 2**64 / 2**64
+        return self._names[min(bisect.bisect(self._edges, share * self._edges[-1]), len(self._names) - 1)]
+
+    def _drawn(self, index: int, exclude: Collection[str]) -> tuple[Task, int]:
+        """Task `index`, and how many draws it took to find one whose prompt is not excluded."""
+        name = self._name(index)
+        for attempt in range(PATIENCE):
+            # A step that shares no factor with BLOCK visits every task of the block before it repeats one.
+            number = (index + attempt * 1_009) % BLOCK
+            dataset, seed = self._block(name, index // BLOCK)
+            with _sealed(name, seed + number):
+                entry = dataset[number]
+            if entry["question"] not in exclude:
+                return self._task(name, index, entry), attempt + 1
+        raise ConfigError(f"reasoning-gym.datasets.{name}: nearly all of its prompts are excluded; hold out fewer")
+
+    def _task(self, name: str, index: int, entry: dict[str, Any]) -> Task:
+        answer = entry["answer"] if isinstance(entry["answer"], str) else None
+        if answer is not None and self._tag is not None:
+            answer = f"<{self._tag}>{answer}</{self._tag}>"
+        return Task(f"{name}/{self._seed}/{index}", name, entry["question"], answer, entry)
+
+    def _new_block(self, name: str, block: int) -> tuple[Any, int]:
+        import reasoning_gym
+
+        seed = _derived(self._seed, name, block)
+        with _sealed(name, seed):
+            return reasoning_gym.create_dataset(name, **self._settings[name], seed=seed, size=BLOCK), seed
+
+
+def _distinct(source: ReasoningGym) -> list[Task]:
+    """All of its tasks, with no prompt twice.
+
+    Needing over twice as many draws as tasks means that they cover about four fifths of a dataset's prompts.
+    Refusing that here also leaves, for every training task, a prompt within `PATIENCE` draws.
+    """
+    seen: set[str] = set()
+    tasks: list[Task] = []
+    draws: dict[str, int] = dict.fromkeys(source.kinds, 0)
+    found: dict[str, int] = dict.fromkeys(source.kinds, 0)
+    for index in range(len(source)):
+        task, tried = source._drawn(index, seen)
+        seen.add(task.prompt)
+        tasks.append(task)
+        draws[task.kind] += tried
+        found[task.kind] += 1
+        if draws[task.kind] > 2 * found[task.kind] + 20:
+            raise ConfigError(
+                f"reasoning-gym.datasets.{task.kind}: too few different prompts to hold {found[task.kind]} "
+                f"out and still learn from the rest; lower heldout = {len(source)}, or widen its settings"
+            )
+    return tasks
+
+
+def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+    """Each dataset's settings and weight, checked without generating anything."""
+    registry = _registry()
+    if not datasets:
+        raise ConfigError("reasoning-gym.datasets is empty; name at least one, as in chain_sum: {max_terms: 2}")
+    settings, weights = {}, {}
+    for name, given in datasets.items():
+        where = f"reasoning-gym.datasets.{name}"
+        if name not in registry:
+            hint = nearest(name, registry)
+            raise ConfigError(f"{where} is not a dataset of reasoning_gym{hint}")
+        if name in UNSTABLE and sys.flags.hash_randomization:
+            raise ConfigError(
+                f"{where} makes different tasks in every Python process; set the environment variable "
+                f"PYTHONHASHSEED=0 before starting, or leave it out"
+            )
+        config = registry[name][1]
+        parsed = parse(_model(config), given or {}, where)
+        values = {key: getattr(parsed, key) for key in parsed.model_fields_set}
+        weights[name] = values.pop("weight", 1.0)
+        settings[name] = values
+        try:
+            config(**values).validate()
+        except (AssertionError, ValueError, TypeError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return settings, weights
+
+
+def _registry() -> dict[str, tuple[type, type]]:
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ImportError:
+        raise ConfigError("reasoning-gym needs the package of that name: pip install reasoning-gym") from None
+    # `composite` is a mix of datasets, which this class is already.
+    return {name: value for name, value in DATASETS.items() if name != "composite"}
+
+
+@functools.cache
+def _model(config: type) -> type[Config]:
+    """A dataset's settings as a checked model; seed and size are this module's to choose."""
+    hints = typing.get_type_hints(config)
+    fields: dict[str, Any] = {
+        field.name: (hints[field.name], pydantic.Field(default=None))
+        for field in dataclasses.fields(config)
+        if field.name not in ("seed", "size")
+    }
+    fields["weight"] = (float, pydantic.Field(default=1.0, gt=0, lt=math.inf))
+    return pydantic.create_model(config.__name__, __base__=Config, **fields)
+
+
+@contextlib.contextmanager
+def _sealed(name: str, seed: int) -> Iterator[None]:
+    """Inside, global random numbers that dataset `name` may draw depend on `seed` alone; outside, nothing
+    happened to them."""
+    if name not in GLOBAL:
+        yield
+        return
+    state, numpy_state = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+def _derived(*parts: object) -> int:
+    """A 31-bit seed from names and numbers, the same in every process."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

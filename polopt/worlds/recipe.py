@@ -1,0 +1,137 @@
+"""A world from plain data, as a recipe holds it: `{"kind": "reasoning-gym", "datasets": ...}`."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pydantic
+
+from polopt.config import Config, ConfigError, parse
+from polopt.part import locate, nearest
+from polopt.worlds.guess import GuessNumber
+from polopt.worlds.jsonl import Jsonl
+from polopt.worlds.protocol import TaskSplit
+from polopt.worlds.reasoning_gym import ReasoningGym
+
+
+class World(Config):
+    """Settings of one kind of world."""
+
+    @abc.abstractmethod
+    def build(self, seed: int) -> TaskSplit:
+        """Training and held-out tasks; the same for the same settings and seed."""
+
+
+class ReasoningGymWorld(World):
+    """`datasets`: name -> settings, see `ReasoningGym`; `train` and `heldout`: numbers of tasks."""
+
+    kind: Literal["reasoning-gym"] = "reasoning-gym"
+    datasets: dict[str, dict[str, Any] | None]
+    train: pydantic.PositiveInt = 20_000
+    heldout: pydantic.PositiveInt = 400
+    partial: bool = False
+    answer_tag: str | None = None
+
+    def build(self, seed: int) -> TaskSplit:
+        return ReasoningGym.split(
+            self.datasets,
+            train=self.train,
+            heldout=self.heldout,
+            seed=seed,
+            partial=self.partial,
+            answer_tag=self.answer_tag,
+        )
+
+
+class JsonlWorld(World):
+    """`path` and how to judge it, see `Jsonl`; `heldout`: a fraction of its prompts, or a second file."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: str
+    verifier: Any = "exact"
+    heldout: float | str = 0.1
+    prompt: str = "prompt"
+    answer: str = "answer"
+    kind_field: str | None = None
+
+    def build(self, seed: int) -> TaskSplit:
+        rows = Jsonl(self.verifier, prompt=self.prompt, answer=self.answer, kind=self.kind_field)
+        return rows.split(self.path, heldout=self.heldout, seed=seed)
+
+
+class GuessNumberWorld(World):
+    """Numbers from `low` to `high` in at most `turns` turns, see `GuessNumber`."""
+
+    kind: Literal["guess-number"] = "guess-number"
+    low: int = 1
+    high: int = 100
+    turns: pydantic.PositiveInt = 7
+    train: pydantic.PositiveInt = 2_000
+    heldout: pydantic.PositiveInt = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        return GuessNumber.split(self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed)
+
+
+class OwnWorld(World):
+    """A user's class or function, by name: called with the settings and `seed`, it gives a `TaskSplit`."""
+
+    kind: str
+    settings: dict[str, Any]
+
+    def build(self, seed: int) -> TaskSplit:
+        split = locate(self.kind)(**self.settings, seed=seed)
+        if not isinstance(split, TaskSplit):
+            raise ConfigError(f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}")
+        return split
+
+
+KINDS: dict[str, type[World]] = {
+    "reasoning-gym": ReasoningGymWorld,
+    "jsonl": JsonlWorld,
+    "guess-number": GuessNumberWorld,
+}
+
+
+def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
+    """A world's settings, checked; nothing is generated and no data is read.
+
+    Raises:
+        ConfigError: an unknown kind or setting (with the nearest valid one), or a wrong value.
+        ValueError: a user's own world that does not exist.
+    """
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("kind"), str):
+        kinds = ", ".join(KINDS)
+        raise ConfigError(f"{where}.kind is missing; give one of {kinds}, or file.py:Name for a world of your own")
+    kind = spec["kind"]
+    if ":" in kind:
+        return _own(kind, {key: value for key, value in spec.items() if key != "kind"}, where)
+    if kind not in KINDS:
+        raise ConfigError(f"{where}.kind = {kind!r} is not a world{nearest(kind, KINDS)}")
+    return parse(KINDS[kind], spec, where)
+
+
+def _own(kind: str, settings: dict[str, Any], where: str) -> OwnWorld:
+    signature = inspect.signature(locate(kind))
+    names = [name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for key in settings:
+        if key == "seed" or (key not in names and not takes_any):
+            raise ConfigError(f"{where}.{key} is not a setting of {kind}{nearest(key, set(names) - {'seed'})}")
+    try:
+        signature.bind(**settings, seed=0)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {kind} is called with these settings and seed, but {error}") from None
+    return OwnWorld(kind=kind, settings=settings)
+
+
+def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
+    """Training and held-out tasks of the world that `spec` describes.
+
+    Raises:
+        ConfigError: as `parse_world`, or the world cannot be built as asked.
+    """
+    return parse_world(spec).build(seed)

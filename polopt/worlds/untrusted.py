@@ -1,0 +1,86 @@
+"""Answers that a scorer would run as code, or that would keep it busy for ever.
+
+Some of reasoning_gym's scorers hand the answer to `eval`, or to sympy's `parse_expr`, which is `eval` too;
+some read 1e999999999 exactly, digit by digit. An answer is a model's text, so a scorer only gets to see what
+is safe.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+# Scorers that call eval(answer), hoping for a list.
+EVALUATE = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
+# Scorers that call sympy's parse_expr(answer), hoping for arithmetic on numbers, or for a formula.
+ARITHMETIC = frozenset({"countdown", "puzzle24"})
+FORMULA = frozenset({"intermediate_integration", "polynomial_multiplication", "simple_integration"})
+
+FUNCTIONS = {"exp", "log", "ln", "sqrt", "Abs", "sec", "csc", "cot"}.union(
+    f"{arc}{name}{h}" for arc in ("", "a") for name in ("sin", "cos", "tan") for h in ("", "h")
+)
+MAX_LENGTH = 1000
+MAX_BITS = 4096
+_HUGE = re.compile(r"[0-9.][eE][-+]?[0-9_]{4,}")
+
+
+def is_safe(dataset: str, answer: str) -> bool:
+    """Whether `dataset`'s scorer may see `answer`: plain data, or arithmetic of bounded size."""
+    if _HUGE.search(answer):
+        return False
+    if dataset in EVALUATE:
+        return not _is_program(answer)
+    if dataset in ARITHMETIC | FORMULA:
+        return _is_arithmetic(answer, names=dataset in FORMULA)
+    return True
+
+
+def _is_program(text: str) -> bool:
+    """Whether eval(text) would do more than read a literal or fail on its syntax."""
+    try:
+        ast.parse(text.lstrip(" \t"), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    except (RecursionError, MemoryError):
+        return True
+    try:
+        ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return True
+    return False
+
+
+def _is_arithmetic(text: str, names: bool) -> bool:
+    """Numbers under + - * / ** with, if `names`, symbols and elementary functions; no huge power anywhere."""
+    if len(text) > MAX_LENGTH:
+        return False
+    try:
+        _bits(ast.parse(text.strip(), mode="eval").body, names)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _bits(node: ast.expr, names: bool) -> int:
+    """A bound on log2 of the numbers that arise from `node`; ValueError if it is not plain or not small."""
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            bits = max(1, value.bit_length())
+        # sympy reads 1e-999999999 exactly, and dividing by it makes a huge number.
+        case ast.Constant(value=float(value)) if 1e-9 <= value <= 1e15:
+            bits = max(1, int(value).bit_length())
+        case ast.Name() if names and not node.id.startswith("_"):
+            bits = 1
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub()):
+            bits = _bits(node.operand, names)
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
+            bits = _bits(node.left, names) + _bits(node.right, names)
+        case ast.BinOp(op=ast.Pow()):
+            bits = _bits(node.left, names) * 2 ** _bits(node.right, names)
+        case ast.Call(func=ast.Name(id=called), keywords=[]) if names and called in FUNCTIONS:
+            bits = 2 + sum(_bits(argument, names) for argument in node.args)
+        case _:
+            raise ValueError("not arithmetic")
+    if bits > MAX_BITS:
+        raise ValueError("too large")
+    return bits
