@@ -258,7 +258,7 @@ class TestYaml:
         assert diff(part, again) == []
         assert again.to_yaml() == part.to_yaml()
         assert again.to_dict() == part.to_dict()
-        assert again.sampling.support == part.sampling.support
+        assert again.sampling.settings().get("support") == part.sampling.settings().get("support")
 
 
 class NeedsEntropy(po.objectives.Trust):
