@@ -17,7 +17,7 @@ FLOORS = [
     {"part"},
     {"config"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"},
-    {"algorithm"},
+    {"algorithm", "config"},
     {"policies", "worlds"},
     {"lab"},
     {"method"},
@@ -28,6 +28,7 @@ FLOORS = [
     {"cli", "report", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+FLOOR[""] = FLOOR["catalogue"]  # `import polopt` brings all that polopt/__init__.py imports
 HEAVY = ("transformers", "reasoning_gym", "plotly", "rich", "typer", "pandas", "scipy")
 
 
