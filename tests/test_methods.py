@@ -172,7 +172,7 @@ def ppo(g: list[Row]) -> Coefficients:
 SETTINGS: dict[str, dict[str, Any]] = {
     "reinforce": {}, "reinforce-baseline": {}, "rloo": {"group": 2, "kl": KL}, "remax": {"kl": KL},
     "ppo": {"group": 2, "kl": KL}, "grpo": {"group": 2}, "dr-grpo": {"group": 2}, "dapo": {"group": 2, "refills": 0},
-    "gspo": {"group": 2}, "cispo": {"group": 2}, "raft": {"group": 2}, "rft": {"group": 2},
+    "gspo": {"group": 2}, "cispo": {"group": 2}, "raft": {"group": 2}, "rft": {"group": 3},
 }  # fmt: skip
 HAND: dict[str, Callable[[list[Row]], Coefficients]] = {
     "reinforce": reinforce, "reinforce-baseline": reinforce_baseline, "rloo": rloo, "remax": remax, "ppo": ppo,
@@ -356,13 +356,40 @@ def test_kl_in_the_reward_is_the_gradient_of_the_regularised_return() -> None:
     np.testing.assert_allclose(found.mean[: slope.numel()].numpy(), slope.flatten().numpy(), atol=1e-12)
 
 
+# slug -> the ratios between which a token of positive, then of negative advantage keeps its gradient (the papers')
+BANDS = {
+    "ppo": (0.0, 1.2, 0.8, 1e6), "grpo": (0.0, 1.2, 0.8, 1e6), "dr-grpo": (0.0, 1.2, 0.8, 1e6),
+    "dapo": (0.0, 1.28, 0.8, 1e6), "gspo": (0.0, 1.0004, 0.9997, 1e6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", list(BANDS))
+def test_clip_bounds_are_the_published_ones(slug: str) -> None:
+    settings = {"kl": 0} if slug in ("ppo", "grpo") else {}
+    objective = po.method(slug, **settings).objective.but(regularise=[])
+    for sign, (low, high) in ((1.0, BANDS[slug][:2]), (-1.0, BANDS[slug][2:])):
+        for ratio in (low * (1 - 1e-6), low * (1 + 1e-6), high * (1 - 1e-6), high * (1 + 1e-6)):
+            if not 0 < ratio < 1e5:
+                continue
+            batch = po.Experience(
+                mask=torch.ones(1, 1, dtype=torch.bool),
+                logp=torch.full((1, 1), -math.log(ratio), dtype=torch.double),
+                advantage=torch.full((1, 1), sign, dtype=torch.double),
+                horizon=1,
+            )
+            logp = torch.zeros(1, 1, dtype=torch.double, requires_grad=True)
+            (pull,) = torch.autograd.grad(objective(batch, po.Evaluation(logp=logp)).loss, logp)
+            inside = low < ratio < high
+            assert pull.item() == pytest.approx(-sign * ratio if inside else 0.0, abs=1e-12)
+
+
 # --- identities ------------------------------------------------------------------------------------------------
 
 
 def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    source = TreeSource(
-        tree, policy, rows=group * prompts, seed=8, behaviour=behaviour, reference=policy, needs=frozenset({"value", "extras.greedy_reward"})
-    )  # fmt: skip
+    needs = frozenset({"value", "extras.greedy_reward"})
+    rows = group * prompts
+    source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())
 
 
