@@ -173,6 +173,12 @@ def test_micro_batches_add_up(slug: str) -> None:
     same(sum(slope_of(part) for part in batch.split(5)), slope_of(batch))
 
 
+@pytest.mark.parametrize("slug", ANCESTORS)
+def test_two_algorithms_of_a_method_share_nothing(slug: str) -> None:
+    one, two = po.method(slug), po.method(slug)
+    assert not {id(m) for m in one.modules()} & {id(m) for m in two.modules()}
+
+
 def test_all_ancestors_are_found() -> None:
     assert set(ANCESTORS) <= set(po.slugs())
     with pytest.raises(ValueError, match="did you mean 'grpo'"):
