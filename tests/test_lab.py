@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from scipy import stats
 
 import polopt as po
 from polopt.experience import Support
-from polopt.lab import TabularPolicy, TinyTransformer, TokenTree, TreeSource, bias_variance, expectation, train
+from polopt.lab import (
+    LeafGradient,
+    TabularPolicy,
+    TinyTransformer,
+    TokenTree,
+    TreeSource,
+    bias_variance,
+    expectation,
+    flat_gradient,
+    train,
+)
 from polopt.lab.kl import kl_table, three_actions
 from polopt.lab.problems import digits, lengths
 from polopt.objectives import SequenceMean
@@ -68,7 +79,7 @@ def test_kl_agrees_with_scipy_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda t: TabularPolicy(t, spread=0.7, seed=1), TinyTransformer])
-def test_exact_gradient_agrees_with_finite_differences(make) -> None:
+def test_exact_gradient_agrees_with_finite_differences(make: Any) -> None:
     tree = stop_tree()
     policy = make(tree)
     exact, start, h = tree.gradient(policy), 0, 1e-6
@@ -124,9 +135,8 @@ def test_sampling_frequencies_fit_the_probabilities() -> None:
 def test_the_source_deals_what_was_asked_for() -> None:
     tree, policy = digits()
     needs = frozenset({"value", "entropy", "extras.greedy_reward"})
-    source = TreeSource(
-        tree, policy, rows=4, needs=needs, behaviour=TabularPolicy(tree, spread=2.0, seed=9, critic=True)
-    )
+    other = TabularPolicy(tree, spread=2.0, seed=9, critic=True)
+    source = TreeSource(tree, policy, rows=4, needs=needs, behaviour=other)
     batch = source.rollout(2, 2, Support())
     assert not torch.equal(batch.logp, batch.old_logp)
     greedy = []
@@ -147,7 +157,7 @@ def test_the_source_deals_what_was_asked_for() -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"answer \(0,\) begins answer \(0, 1\)"):
         TokenTree(2, [(0,), (0, 1)], lambda p, a: 0.0)
-    with pytest.raises(ValueError, match=r"needs tokens, all in 0..1"):
+    with pytest.raises(ValueError, match=r"needs tokens, all in 0\.\.1"):
         TokenTree(2, [(0,), (2,)], lambda p, a: 0.0)
     tree, policy = lengths()
     with pytest.raises(ValueError, match=r"sum to .*, expected 1"):
@@ -163,11 +173,11 @@ def test_bias_variance_finds_what_enumeration_says() -> None:
     for sentence in (po.method("rloo", group=2, kl=0), po.method("grpo", group=2, kl=0)):
         exact = expectation(sentence, tree, policy)
         # Two prompts in one batch would share a token mean; one prompt a batch is what `expectation` lists.
-        found = bias_variance(sentence, tree, policy, batches=1500, seed=5)
+        found = bias_variance(sentence, tree, policy, batches=800, seed=5)
         assert abs(found.variance - exact.variance) < 5 * found.variance_se
         off = (found.mean - exact.mean).abs()
         assert (off <= 5 * found.error + 1e-12).all()
-    assert found.batches == 1500
+    assert found.batches == 800
 
 
 def test_bias_variance_can_tell_biased_from_unbiased() -> None:
@@ -195,8 +205,6 @@ def test_a_transformer_fits_the_same_interface(method: str) -> None:
     assert expectation(sentence, tree, policy, scale=scale).relative_bias < 1e-10
     # The direct gradient of one batch equals the one carried through the leaves.
     batch = sentence.judge(sentence.sampling(TreeSource(tree, policy, rows=8, seed=2)))
-    from polopt.lab import LeafGradient, flat_gradient
-
     probe = LeafGradient(sentence, tree, policy, Support())
     direct = flat_gradient(sentence.objective(batch, policy.evaluate(batch)).loss, policy)
     assert torch.allclose(probe.pull_back(probe(batch)[None])[0], direct, atol=1e-12)
@@ -218,7 +226,7 @@ OFF_POLICY |= {("k1", True): "reverse", ("k2", True): "neither", ("k3", True): "
 
 
 @pytest.mark.parametrize("row", kl_table(*three_actions()), ids=lambda r: f"{r.estimator}-{r.ratio}-{r.on_policy}")
-def test_kl_estimators(row) -> None:
+def test_kl_estimators(row: Any) -> None:
     kind = (ON_POLICY if row.on_policy else OFF_POLICY)[row.estimator, row.ratio]
     distance = {"reverse": row.to_reverse, "forward": row.to_forward, "zero": row.to_zero}
     for name, value in distance.items():

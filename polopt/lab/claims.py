@@ -119,7 +119,7 @@ def _effective(tree: TokenTree, policy: TabularPolicy) -> float:
     return torch.exp(-(p * p.clamp(min=1e-300).log()).sum()).item()
 
 
-def collapse(algorithm: Algorithm, rate: float = 2.0, seeds: int = 40) -> float:
+def collapse(algorithm: Algorithm, rate: float = 2.0, seeds: int = 24) -> float:
     """Effective number of right arms, of 8, once the success rate has reached 0.95; mean over seeds."""
     found = []
     for seed in range(seeds):

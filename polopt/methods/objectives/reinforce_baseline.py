@@ -30,7 +30,7 @@ def reinforce_baseline(*, baseline: Baseline = MovingAverage(decay=0.9), group: 
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=baseline, scale=None),
+        credit=Relative(baseline=baseline.but(), scale=None),  # a copy: two algorithms never share their average
         objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
     )
 
