@@ -15,6 +15,7 @@ from polopt.objectives import (
     Clip,
     ClipWeight,
     Entropy,
+    Proximal,
     ReferenceKL,
     Score,
     Sequence,
@@ -209,6 +210,23 @@ def test_ppo(seed, dual):
         critic = max((now[i][t] - target) ** 2, (near - target) ** 2) / 2
         return value + 0.7 * critic - 0.02 * entropy[i][t], {t: slope * r}
 
+    agree(objective, batch, x.token_mean, term)
+
+
+@SEEDS
+def test_decoupled_ppo(seed):
+    """The ratio to the learner's own start is clipped; that start's ratio to the sampler is a capped weight."""
+    batch = random_batch(seed)
+    A = loops.grpo_advantage(batch.experience, 1e-6)
+    batch = credited(batch, A, Relative())
+    x = Numbers(batch)
+
+    def term(i, t):
+        r, w = math.exp(x.now[i][t] - x.old[i][t]), min(math.exp(x.old[i][t] - x.then[i][t]), 1.05)
+        value, slope = loops.clipped(r, A[i], 0.1, 0.1)
+        return w * value, {t: w * slope * r}
+
+    objective = Surrogate(ratio=Proximal(), trust=Clip(low=0.1, high=0.1), weights=[TruncatedImportance(cap=1.05)])
     agree(objective, batch, x.token_mean, term)
 
 

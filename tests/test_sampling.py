@@ -42,6 +42,7 @@ class Source:
     """Prompts 0, 1, 2, ...; every second group is unanimous, and answer k of a group of prompt p is p % (k + 1)."""
 
     rows: int
+    dull: int = 0  # so many first calls give unanimous groups only
     calls: int = 0
     asked: list = dataclasses.field(default_factory=list)
 
@@ -54,7 +55,7 @@ class Source:
             mask=torch.ones(prompts * group, 2, dtype=torch.bool),
             support=support,
             group=number,
-            outcome=((number % 2 == 0) & (member == 0)).float(),
+            outcome=((number % 2 == 0) & (member == 0) & (self.calls > self.dull)).float(),
             extras={"answer": [f"{p % (k + 1)}" for p, k in zip(number.tolist(), member.tolist(), strict=True)]},
         )
 
@@ -93,7 +94,8 @@ def test_a_full_batch_is_cut_between_groups(rows):
 
 
 def test_groups_larger_than_the_batch():
-    assert len(Rollouts(group=8, select=[Varied()], refills=3)(Source(rows=4))) == 8
+    for dull in (0, 1):
+        assert len(Rollouts(group=8, select=[Varied()], refills=3)(Source(rows=4, dull=dull))) == 8
 
 
 def test_demonstrations():
