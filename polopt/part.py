@@ -302,6 +302,11 @@ def _replaced(part: Any, path: list[str], value: Any) -> Any:
             raise ValueError(f"{head!r} is not a position in a list of {len(items)} parts")
         items[int(head)] = _replaced(items[int(head)], rest, value) if rest else value
         return items
+    if dataclasses.is_dataclass(part) and not isinstance(part, (Part, type)):  # plain settings, such as Support
+        known = [f.name for f in dataclasses.fields(part)]
+        if head not in known:
+            raise ValueError(f"{type(part).__name__} has no setting {head!r}{nearest(head, known)}")
+        return dataclasses.replace(part, **{head: _replaced(getattr(part, head), rest, value) if rest else value})
     if not isinstance(part, Part):
         raise ValueError(f"{'.'.join(path)!r} reaches into {part!r}, which has no settings")
     settings = part.settings()

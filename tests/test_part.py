@@ -110,6 +110,13 @@ class TestBut:
         assert changed.sampling.group == 4
         assert (base.objective.trust.high, base.sampling.group) == (0.2, 64)
 
+    def test_reaches_into_plain_settings(self):
+        base = po.method("grpo")
+        assert base.but(**{"sampling.support.temperature": 0.7}).sampling.support == po.Support(temperature=0.7)
+        assert base.sampling.support == po.Support()
+        with pytest.raises(ValueError, match="Support has no setting 'temprature'; did you mean 'temperature'"):
+            base.but(**{"sampling.support.temprature": 0.7})
+
     def test_reaches_into_lists(self):
         base = Surrogate(regularise=[Entropy(), ReferenceKL()])
         changed = base.but(**{"regularise.1.coefficient": 0.5, "regularise.0": ReferenceKL(value="k1")})
