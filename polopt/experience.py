@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from polopt.support import PLAIN
 from polopt.support import Support as Support
 from polopt.support import SupportError as SupportError
 
@@ -82,7 +83,7 @@ class Experience:
 
     mask: Tensor
     logp: Tensor = _ABSENT
-    support: Support = Support()
+    support: Support = PLAIN
     horizon: int | None = None
     old_logp: Tensor = _ABSENT
     ref_logp: Tensor = _ABSENT
@@ -289,7 +290,7 @@ class Evaluation:
     """
 
     logp: Tensor
-    support: Support = Support()
+    support: Support = PLAIN
     entropy: Tensor = _ABSENT
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT

@@ -34,3 +34,7 @@ class Support:
     def truncated(self) -> bool:
         """True if some choices can never be sampled."""
         return self.top_k > 0 or self.top_p < 1
+
+
+# The policy's own distribution.
+PLAIN = Support()
