@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.lab.tree import Policy, TokenTree
+from polopt.support import PLAIN, Support
 
 
 class TreeSource:
@@ -55,7 +56,7 @@ class TreeSource:
         """The policies have changed: ask them again."""
         self._decks.clear()
 
-    def deck(self, support: Support = Support()) -> tuple[Experience, Tensor]:  # noqa: B008
+    def deck(self, support: Support = PLAIN) -> tuple[Experience, Tensor]:
         """Every leaf with everything that is known of it, and [prompts, answers] how often it is drawn."""
         if support not in self._decks:
             with torch.no_grad():

@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, Support
+from polopt.experience import Evaluation, Experience
+from polopt.support import PLAIN, Support
 
 Answer = tuple[int, ...]
 
@@ -120,7 +121,7 @@ class TokenTree:
             },
         )
 
-    def leaves(self, support: Support = Support()) -> Experience:  # noqa: B008 (frozen)
+    def leaves(self, support: Support = PLAIN) -> Experience:
         """Every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
 
         `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the
@@ -146,7 +147,7 @@ class TokenTree:
         choices[self.nodes[mask], self._leaves.extras["tokens"][mask]] = True
         return choices
 
-    def log_probabilities(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def log_probabilities(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """[prompts, answers] log-probability of each answer, with gradient.
 
         Raises:
@@ -160,26 +161,26 @@ class TokenTree:
             raise ValueError(f"TokenTree: the answers' probabilities sum to {worst:.6g}, expected 1 for every prompt")
         return logp
 
-    def value(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def value(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """Expected return over uniform prompts, with gradient."""
         return (self.log_probabilities(policy, support).exp() * self.outcome).sum(1).mean()
 
-    def gradient(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def gradient(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """The exact policy gradient, flat over `policy.parameters()`; 0 for parameters without influence."""
         return flat_gradient(self.value(policy, support), policy)
 
-    def entropy(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def entropy(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """Entropy of whole answers in nats, mean over prompts, with gradient."""
         logp = self.log_probabilities(policy, support)
         return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(1).mean()
 
-    def kl(self, policy: Policy, other: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def kl(self, policy: Policy, other: Policy, support: Support = PLAIN) -> Tensor:
         """KL(policy || other) between whole answers in nats, mean over prompts, with gradient to both."""
         logp, base = self.log_probabilities(policy, support), self.log_probabilities(other, support)
         p = logp.exp()
         return torch.where(p > 0, p * (logp - base), 0).sum(1).mean()
 
-    def state_values(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+    def state_values(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """[rows of `leaves`, T] expected reward still to come before each decision: the perfect critic."""
         with torch.no_grad():
             p = self.log_probabilities(policy, support).exp().flatten()[:, None].expand(self.nodes.shape)

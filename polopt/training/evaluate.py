@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from polopt.experience import Support
 from polopt.metrics import Interval, pass_at_k, rate_interval
+from polopt.support import PLAIN, Support
 from polopt.training.source import Player, Transcript
 from polopt.worlds.protocol import Task
 
 # Rows per batch of episodes.
 BATCH = 512
-PLAIN = Support()
 
 
 @dataclasses.dataclass(frozen=True)
