@@ -71,6 +71,11 @@ class Player:
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
 
+    @property
+    def horizon(self) -> int:
+        """The most decisions that one episode may take."""
+        return self.limit * self.tasks.turns
+
     def play(self, tasks: Sequence[Task], group: int, support: Support, generator: torch.Generator) -> list[Transcript]:
         """`group` episodes of each task, row i * group onwards for task i.
 

@@ -37,6 +37,8 @@ class OneAnswer:
 class TaskList:
     """Tasks kept in memory, each taking one answer that `score` judges."""
 
+    turns = 1
+
     def __init__(self, tasks: Sequence[Task], score: Score) -> None:
         self._tasks = list(tasks)
         self._score = score

@@ -70,6 +70,10 @@ class Tasks(Protocol):
     def kinds(self) -> list[str]:
         """Every kind of task that it may hold."""
 
+    @property
+    def turns(self) -> int:
+        """The most turns that an episode may take."""
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Task:

@@ -55,6 +55,8 @@ class ReasoningGym:
             out of its range, or a dataset that is not reproducible here.
     """
 
+    turns = 1
+
     def __init__(
         self,
         datasets: Mapping[str, Mapping[str, Any] | None],
