@@ -57,7 +57,7 @@ class Learner:
                 yield epoch == 0, experience
                 continue
             order = torch.randperm(len(experience), generator=self.generator)
-            for i, rows in enumerate(order.chunk(count)):
+            for i, rows in enumerate(order.tensor_split(count)):
                 yield epoch == 0 and i == 0, experience[rows.to(experience.device)]
 
     def _minibatch(self, batch: Experience, *, first: bool) -> dict[str, float]:
@@ -79,7 +79,7 @@ class Learner:
                 square_small = float(_square_norm(self.parameters)) * (int(active.sum()) / len(micro)) ** 2
         if not logps:
             return {}
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip, error_if_nonfinite=True))
         self.optimiser.step()
         record = {**add_metrics(metrics), "grad_norm": norm}
         if not math.isnan(square_small):
@@ -123,9 +123,7 @@ class Learner:
             prefix = f"optimiser.{i}."
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
-                self.optimiser.state[parameter] = {
-                    k: v if k == "step" else v.to(parameter.device) for k, v in state.items()
-                }
+                self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
 
 
 def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
