@@ -79,7 +79,12 @@ class Learner:
                 square_small = float(_square_norm(self.parameters)) * (int(active.sum()) / len(micro)) ** 2
         if not logps:
             return {}
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip, error_if_nonfinite=True))
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
+                "or look at the last checkpoint's metrics for where it diverged"
+            )
         self.optimiser.step()
         record = {**add_metrics(metrics), "grad_norm": norm}
         if not math.isnan(square_small):
