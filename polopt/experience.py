@@ -289,7 +289,10 @@ class Experience:
                 values = _apart(values)
             fields[name] = _stack(values)
         extras: dict[str, Any] = {}
-        for name in first.extras:
+        for name in sorted({name for part in parts for name in part.extras}):
+            missing = [name not in p.extras for p in parts]
+            if any(missing):
+                raise ExperienceError(f"Experience.cat: extras[{name!r}] is missing in batch {missing.index(True)}")
             values = [p.extras[name] for p in parts]
             extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
         horizons = {p.horizon for p in parts}
