@@ -72,7 +72,7 @@ class LanguagePolicy(nn.Module):
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
-        return frozenset(ids if isinstance(ids, list) else [ids])
+        return frozenset(i for i in (ids if isinstance(ids, list) else [ids]) if i is not None)
 
     def frozen(self) -> Self:
         """A copy without gradient: the reference of a KL term."""

@@ -158,7 +158,7 @@ class Player:
         row.reward += step.reward
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
-            row.observe(self.dialogue.reply(step.observation))
+            row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
 
 
 def to_experience(
