@@ -83,7 +83,8 @@ class StageSpec(Config):
 
 class EvaluationSpec(Config):
     """problems: held-out problems at the beginning and end of the last stage; quick: how many of them every
-    `every` steps of each stage (0 for never). samples: answers per problem. k: which pass@k to report (pass@1 always is).
+    `every` steps of each stage (0 for never). samples: answers per problem. k: which pass@k to report (pass@1
+    always is).
     """
 
     problems: Positive = 400
