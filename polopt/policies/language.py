@@ -86,13 +86,17 @@ class LanguagePolicy(nn.Module):
 
         Raises:
             ExperienceError: no `extras["tokens"]`; or a truncated support without `extras["kept"]`.
+            ValueError: a decision that is padding, or that has padding or nothing before it.
         """
         needs = frozenset(needs)
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
         experience.require(wanted, by="LanguagePolicy.evaluate")
         tokens, mask = experience.extras["tokens"], experience.mask
-        if mask[:, 0].any():
-            raise ValueError("LanguagePolicy.evaluate: a row's first token has no past and cannot be a decision")
+        if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
+            raise ValueError(
+                "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
+                "found one that is padding, or that has padding or nothing before it"
+            )
         row, column = mask.nonzero(as_tuple=True)
         # The decision at t is taken on the hidden state at t - 1.
         hidden_at, logits_at = self._read(tokens, mask)
