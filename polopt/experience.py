@@ -225,14 +225,14 @@ class Experience:
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
-        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers.
+        """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
 
         only: [B] bool, leaves out rows that are known to contribute nothing.
         """
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
-        for index in chosen.split(rows):
+        for index in chosen.split(rows) if len(chosen) else ():
             yield dataclasses.replace(self[index], _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
