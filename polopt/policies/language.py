@@ -136,7 +136,8 @@ class LanguagePolicy(nn.Module):
             arguments |= {"input_ids": packed.tokens, "position_ids": packed.position, "attention_mask": packed.mask}
         else:
             place = lambda rows, columns: (rows, columns)  # noqa: E731
-            arguments["input_ids"] = tokens.clamp(min=0)
+            # Any id does for padding; transformers would warn about the tokenizer's own.
+            arguments["input_ids"] = torch.where(real, tokens, tokens.amax().clamp(min=0))
             # Padding on the right cannot be seen by what stands before it; anywhere else it must be masked.
             if not right_padded:
                 arguments["attention_mask"] = real.long()
