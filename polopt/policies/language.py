@@ -183,7 +183,7 @@ def _has_plain_head(model: Any) -> bool:
 
     head, hook = model.get_output_embeddings(), model.base_model.register_forward_hook(enlarge)
     try:
-        logits = model(input_ids=torch.tensor([[0, 1]], device=model.device), use_cache=False).logits
+        logits = model(input_ids=torch.tensor([[2, 1]], device=model.device), use_cache=False).logits
     finally:
         hook.remove()
     return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)
@@ -201,7 +201,7 @@ def _widest_pack(model: Any) -> int:
 def _can_pack(model: Any) -> bool:
     """Whether answers packed behind one prompt read as they do alone: not so for recurrent layers, or positions
     that are not given from outside. It is tried on answers of one and two tokens."""
-    tokens = torch.tensor([[0, 1, 0, -1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 1, 1, 1]], device=model.device)
+    tokens = torch.tensor([[2, 1, 2, -1], [2, 1, 1, 2], [2, 1, 2, 1], [2, 1, 1, 1]], device=model.device)
     mask = torch.tensor([[False, False, True, True]], device=model.device).expand(4, 4) & (tokens >= 0)
     packed = pack(tokens, mask, model.dtype)
     assert packed is not None
@@ -212,5 +212,5 @@ def _can_pack(model: Any) -> bool:
         ).logits[packed.place(row, column)]
     except (ValueError, RuntimeError, TypeError):  # it takes no mask of four dimensions, or no positions
         return False
-    alone = model(input_ids=tokens.clamp(min=0), use_cache=False).logits[row, column]
+    alone = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[row, column]
     return torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
