@@ -6,13 +6,28 @@ experience = algorithm.judge(experience)
 result = algorithm.objective(experience, evaluation)      # result.loss, result.metrics
 """
 
+import importlib
+from importlib import metadata
+from typing import Any
+
 from polopt import credit, objectives, ops, rewards, sampling
 from polopt.algorithm import Algorithm
 from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
 from polopt.part import Part, build, diff, from_yaml
 
-__version__ = "0.1.0"
+__version__ = metadata.version("polopt")
+
+# Training needs `transformers` and friends, so it is imported when it is asked for.
+_LAZY = {"train": "polopt.training.language", "resume": "polopt.training.language", "lab": "polopt.lab"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'polopt' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    return module if module.__name__ == f"polopt.{name}" else getattr(module, name)
+
 
 __all__ = [
     "Algorithm",
@@ -29,10 +44,13 @@ __all__ = [
     "diff",
     "find",
     "from_yaml",
+    "lab",
     "method",
     "objectives",
     "ops",
+    "resume",
     "rewards",
     "sampling",
     "slugs",
+    "train",
 ]

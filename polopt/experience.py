@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -126,10 +126,11 @@ class Experience:
     advantage: Tensor = _ABSENT
     weight: Tensor = _ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
+    declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mask.ndim != 2 or self.mask.dtype != torch.bool:
+        if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
             raise ExperienceError(
                 f"Experience: field 'mask' must be bool of shape [B, T], found {_describe(self.mask)}"
             )
@@ -145,10 +146,6 @@ class Experience:
                 )
 
     def _check(self, name: str, value: Any) -> None:
-        B, T = self.mask.shape
-        allowed = [[B] if s == "B" else [B, T] for s in SHAPES[name]]
-        expected = " or ".join(f"[{', '.join(s)}] = {shape}" for s, shape in zip(SHAPES[name], allowed, strict=True))
-        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
         right_kind = isinstance(value, Tensor) and (
             value.dtype == torch.bool
             if name in BOOLS
@@ -156,10 +153,14 @@ class Experience:
             if name in FLOATS
             else value.dtype in (torch.int64, torch.int32)
         )
-        if not right_kind or list(value.shape) not in allowed:
-            raise ExperienceError(
-                f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
-            )
+        size = self.mask.shape
+        if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
+            return
+        expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
+        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
+        raise ExperienceError(
+            f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
+        )
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -218,10 +219,9 @@ class Experience:
 
     def __getitem__(self, rows: Any) -> Self:
         """A new batch of some rows: a slice, a bool mask or indices. Its normalisers are its own."""
-        if isinstance(rows, int):
-            rows = [rows]
-        if isinstance(rows, Sequence):
-            rows = torch.tensor(rows, dtype=torch.long, device=self.device)
+        if not isinstance(rows, slice):
+            rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
+            rows = rows if rows.dtype == torch.bool else rows.long()
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
@@ -236,15 +236,20 @@ class Experience:
             yield dataclasses.replace(self[index], _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only."""
+        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
+
+        A micro-batch goes on remembering its whole, which stays where it is.
+        """
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            moved = value.to(*args, **kwargs)
-            return moved if value.is_floating_point() else moved.to(value.dtype)
+            if value.is_floating_point():
+                return value.to(*args, **kwargs)
+            # Never through the floating-point dtype: large group numbers would be rounded together.
+            return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return dataclasses.replace(self, _whole=None, **self._map(move))
+        return dataclasses.replace(self, **self._map(move))
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
@@ -267,7 +272,7 @@ class Experience:
 
         Raises:
             SupportError: the batches were sampled from different supports.
-            ExperienceError: a field is there in some batches and not in others.
+            ExperienceError: a field is there in some batches and not in others, or not of the same rank.
         """
         if not parts:
             raise ExperienceError("Experience.cat needs at least one batch, found none")
@@ -285,14 +290,17 @@ class Experience:
                 continue
             if any(missing):
                 raise ExperienceError(f"Experience.cat: field {name!r} is missing in batch {missing.index(True)}")
+            if len({v.ndim for v in values}) > 1:
+                shapes = " and ".join(str(list(v.shape)) for v in values)
+                raise ExperienceError(f"Experience.cat: field {name!r} must have one kind of shape, found {shapes}")
             if name == "group":
                 values = _apart(values)
             fields[name] = _stack(values)
         extras: dict[str, Any] = {}
-        for name in sorted({name for part in parts for name in part.extras}):
-            missing = [name not in p.extras for p in parts]
-            if any(missing):
-                raise ExperienceError(f"Experience.cat: extras[{name!r}] is missing in batch {missing.index(True)}")
+        for part in parts:
+            for name in first.extras.keys() ^ part.extras.keys():
+                raise ExperienceError(f"Experience.cat: extras[{name!r}] is in some batches and not in others")
+        for name in first.extras:
             values = [p.extras[name] for p in parts]
             extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
         horizons = {p.horizon for p in parts}
@@ -314,6 +322,7 @@ class Evaluation:
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT
     final_value: Tensor = _ABSENT
+    declared_as: ClassVar[str] = "evaluates"
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""
@@ -332,9 +341,10 @@ class Evaluation:
         """
         for name in ("logp", "entropy", "logits", "value"):
             value = getattr(self, name)
-            if value is not None and value.shape[:2] != experience.mask.shape:
+            rank = 3 if name == "logits" else 2
+            if value is not None and (value.ndim != rank or value.shape[:2] != experience.mask.shape):
                 raise ExperienceError(
-                    f"Evaluation: field {name!r} must begin with the batch's [B, T] = "
+                    f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
                     f"{list(experience.mask.shape)}, found {_describe(value)}"
                 )
 
@@ -353,6 +363,17 @@ class Loss(NamedTuple):
 
     loss: Tensor
     metrics: dict[str, Tensor]
+
+
+def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
+    """`value`, or a refusal of what would broadcast into something else without a word.
+
+    Raises:
+        ExperienceError: `value`, which the part `by` returned, has not the shape of `like`.
+    """
+    if value.shape != like.shape:
+        raise ExperienceError(f"{_name(by)} must return shape {list(like.shape)}, found {list(value.shape)}")
+    return value
 
 
 def _describe(value: Any) -> str:
@@ -379,8 +400,10 @@ def _take(value: Any, rows: Any) -> Any:
 def _apart(groups: list[Tensor]) -> list[Tensor]:
     shifted, start = [], 0
     for group in groups:
-        shifted.append(group + start)
-        start += int(group.max()) + 1 if group.numel() else 0
+        if group.numel():
+            group = group + (start - int(group.min().clamp(max=0)))
+            start = int(group.max()) + 1
+        shifted.append(group)
     return shifted
 
 

@@ -10,6 +10,9 @@ from torch import Tensor
 
 KLEstimator = Literal["k1", "k2", "k3"]
 
+# exp(20) is 5e8: far beyond any trust region, and far from overflow.
+LIMIT = 20.0
+
 
 def masked_sum(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Sum over the decisions; whatever stands elsewhere, NaN included, does not enter."""
@@ -50,15 +53,24 @@ def group_size(group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
     return count[index]
 
 
+def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Each row's group minimum."""
+    index, count = group_index(group)
+    return x.new_zeros(len(count)).scatter_reduce(0, index, x, "amin", include_self=False)[index]
+
+
 def group_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's group mean."""
-    return group_sum(x, group) / group_size(group)
+    """Each row's group mean; exactly x where the group is all equal."""
+    # Rounding in the plain sum would leave an all-equal group a tiny difference, which a scale then blows up.
+    least = group_least(x, group)
+    return least + group_sum(x - least, group) / group_size(group)
 
 
 def leave_one_out_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Mean of the *other* rows of each row's group: (sum - x_i) / (n - 1); 0 for a group of one."""
-    n = group_size(group)
-    return torch.where(n > 1, (group_sum(x, group) - x) / (n - 1).clamp(min=1), 0)
+    n, least = group_size(group), group_least(x, group)
+    above = x - least
+    return torch.where(n > 1, least + (group_sum(above, group) - above) / (n - 1).clamp(min=1), 0)
 
 
 def group_std(x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 1) -> Float[Tensor, "B"]:
@@ -91,7 +103,8 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
 
     k1 = -d: unbiased, any sign. k2 = d^2 / 2: biased, small variance. k3 = exp(d) - 1 - d: unbiased, >= 0.
     As a loss on the policy's own samples, k1's gradient averages to zero, k2's to the gradient of
-    KL(policy || reference), k3's to that of KL(reference || policy).
+    KL(policy || reference), k3's to that of KL(reference || policy). Beyond d = 20, k3 goes on along its
+    tangent: finite in float32, with a gradient that still points to the reference.
 
     Source: J. Schulman, Approximating KL divergence, 2020.
     """
@@ -100,15 +113,22 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
         return -d
     if kind == "k2":
         return d.square() / 2
-    return torch.expm1(d) - d
+    near = d.clamp(max=LIMIT)
+    return torch.expm1(near) + near.exp() * (d - near) - d
 
 
-def discounted_to_go(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float) -> Float[Tensor, "B T"]:
-    """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count."""
+def discounted_to_go(
+    x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float, ended: Bool[Tensor, "B T"] | None = None
+) -> Float[Tensor, "B T"]:
+    """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count.
+
+    ended: decisions after which nothing follows, y_next = 0.
+    """
     y = torch.zeros_like(x)
-    carry = torch.zeros_like(x[:, 0])
+    carry = x.new_zeros(len(x))
     for t in range(x.shape[1] - 1, -1, -1):
-        carry = torch.where(mask[:, t], x[:, t] + discount * carry, carry)
+        after = carry if ended is None else torch.where(ended[:, t], 0, carry)
+        carry = torch.where(mask[:, t], x[:, t] + discount * after, carry)
         y[:, t] = torch.where(mask[:, t], carry, 0)
     return y
 
@@ -130,14 +150,14 @@ def gae(
     the state in which the episode was cut off; after either, A_next = 0.
     """
     advantage = torch.zeros_like(value)
-    carry = torch.zeros_like(value[:, 0])
-    following = torch.zeros_like(value[:, 0])
+    carry = following = value.new_zeros(len(value))
     for t in range(value.shape[1] - 1, -1, -1):
-        decided, ended = mask[:, t], terminated[:, t] | truncated[:, t]
-        following = torch.where(truncated[:, t], final_value[:, t], following)
-        following = torch.where(terminated[:, t], 0, following)
+        decided = mask[:, t]
+        done, cut = terminated[:, t] & decided, truncated[:, t] & decided
+        following = torch.where(cut, final_value[:, t], following)
+        following = torch.where(done, 0, following)
         delta = reward[:, t] + gamma * following - value[:, t]
-        now = delta + gamma * lam * torch.where(ended, 0, carry)
+        now = delta + gamma * lam * torch.where(done | cut, 0, carry)
         advantage[:, t] = torch.where(decided, now, 0)
         carry = torch.where(decided, now, carry)
         following = torch.where(decided, value[:, t], following)

@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -59,6 +60,11 @@ class Part(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        inherited = {
+            f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in dataclasses.fields(base)
+        }
+        for name in inherited & vars(cls).keys() - inspect.get_annotations(cls).keys():
+            raise TypeError(f"{cls.__qualname__}: setting {name!r} needs its type again, as in `{name}: type = ...`")
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
         for field in settings_of(cls):
             # A default left on the class would hide the sub-part that nn.Module registers by that name.
@@ -105,10 +111,9 @@ class Part(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check that every declared field is there, then run `forward`."""
-        if args and hasattr(args[0], "require"):
-            args[0].require(self.needs, by=self)
-        if len(args) > 1 and hasattr(args[1], "require"):
-            args[1].require(self.evaluates, by=self)
+        for value in (*args, *kwargs.values()):
+            if hasattr(value, "declared_as"):
+                value.require(getattr(self, value.declared_as), by=self)
         return super().__call__(*args, **kwargs)
 
     @property
@@ -162,7 +167,7 @@ def settings_of(cls: type[Part]) -> tuple[dataclasses.Field[Any], ...]:
 def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    return field.default
 
 
 @functools.cache
@@ -177,11 +182,11 @@ def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def name_of(cls: type[Part]) -> str:
-    """`credit.Relative` for polopt's own parts; `package.module:Class` for anybody else's."""
+    """`credit.Relative` for the parts in polopt's rooms; `package.module:Class` for all others."""
     room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
     if cls.__module__.startswith("polopt.") and room in ROOMS:
         return f"{room}.{cls.__qualname__}"
-    if cls.__module__.startswith("polopt."):
+    if cls.__module__ == "polopt.algorithm":
         return cls.__qualname__
     module = sys.modules[cls.__module__]
     return f"{getattr(module, '_polopt_path', cls.__module__)}:{cls.__qualname__}"
@@ -235,7 +240,11 @@ def _load_file(path: Path) -> Any:
         module = importlib.util.module_from_spec(spec)
         vars(module)["_polopt_path"] = str(path)
         sys.modules[key] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[key]  # half a module must not pass for the whole at the next try
+            raise
     return sys.modules[key]
 
 

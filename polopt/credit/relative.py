@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit.parts import Baseline, Credit, Scale
-from polopt.experience import Experience
+from polopt.experience import Experience, check_shape
 
 
 class GroupMean(Baseline):
@@ -36,7 +36,7 @@ class BatchMean(Baseline):
     """Mean return of the batch, the row included: shrinks the expected gradient by 1 - 1/B."""
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return returns.mean().expand_as(returns)
+        return ops.group_mean(returns, torch.zeros(len(returns), dtype=torch.long, device=returns.device))
 
 
 class MovingAverage(Baseline):
@@ -57,7 +57,7 @@ class MovingAverage(Baseline):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         total, mass = self.get_buffer("total"), self.get_buffer("mass")
-        average = (total / mass if mass > 0 else total).to(returns.dtype)
+        average = (total / mass if mass > 0 else torch.zeros_like(total)).to(returns.dtype)
         if self.training and len(returns):
             total.mul_(self.decay).add_((1 - self.decay) * returns.mean().double())
             mass.mul_(self.decay).add_(1 - self.decay)
@@ -76,13 +76,18 @@ class GreedyReturn(Baseline):
 class GroupStd(Scale):
     """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n.
 
-    A group whose returns are all equal, or of one row, has std 0: its advantages are 0 / eps = 0.
+    A group whose returns are all equal, or of one row, has std 0. Relative to the group's mean its advantages
+    are then 0; relative to anything else they are of the order 1 / eps.
     """
 
     eps: float = 1e-6
     correction: int = 1
 
     needs = frozenset({"group"})
+
+    def setup(self) -> None:
+        if self.eps < 0:
+            raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return ops.group_std(returns, experience.group, self.correction) + self.eps
@@ -92,6 +97,7 @@ class Relative(Credit):
     """A_i = (R_i - baseline_i) / scale_i on every decision of row i.
 
     R: [B] outcome, or the sum of a row's per-decision rewards. baseline None is 0, scale None is 1.
+    A row that equals its baseline has advantage 0, whatever its scale.
     """
 
     baseline: Baseline | None = GroupMean()
@@ -103,7 +109,8 @@ class Relative(Credit):
         returns = experience.returns().detach()
         advantage = returns
         if self.baseline is not None:
-            advantage = advantage - self.baseline(experience, returns)
+            advantage = advantage - check_shape(self.baseline(experience, returns), returns, self.baseline)
         if self.scale is not None:
-            advantage = advantage / self.scale(experience, returns)
+            scale = check_shape(self.scale(experience, returns), returns, self.scale)
+            advantage = torch.where(advantage == 0, 0, advantage / scale)
         return torch.where(experience.mask, advantage[:, None], 0)

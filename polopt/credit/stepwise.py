@@ -20,15 +20,26 @@ class Constant(Credit):
 
 
 class RewardToGo(Credit):
-    """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward."""
+    """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward.
+
+    Where `terminated` or `truncated` is [B, T], sums stop at the end of each episode inside the row.
+    """
 
     gamma: float = 1.0
 
     needs = frozenset({"reward"})
 
+    def setup(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"credit.RewardToGo: gamma must be in [0, 1], found {self.gamma}")
+
     def forward(self, experience: Experience) -> Tensor:
+        ended = torch.zeros_like(experience.mask)
+        for flag in (experience.terminated, experience.truncated):
+            if flag is not None and flag.ndim == 2:
+                ended = ended | flag
         rewards = ops.per_decision_reward(experience.reward.detach(), experience.mask)
-        return ops.discounted_to_go(rewards, experience.mask, self.gamma)
+        return ops.discounted_to_go(rewards, experience.mask, self.gamma, ended)
 
 
 class GAE(Credit):
@@ -39,7 +50,8 @@ class GAE(Credit):
     minus V, lam 0 the one-step temporal difference.
 
     Raises:
-        ExperienceError: a row did not terminate and the batch has no `final_value`.
+        ExperienceError: a row did not terminate and the batch has no `final_value`, or only one for its last
+            decision although an episode was cut off before.
     """
 
     gamma: float = 1.0
@@ -64,6 +76,12 @@ class GAE(Credit):
                 )
             final = torch.zeros_like(value)
         if final.ndim == 1:
+            inside = truncated & ~ops.last_decision(mask)
+            if inside.any():
+                raise ExperienceError(
+                    f"credit.GAE: {int(inside.any(1).sum())} rows were cut off before their last decision and need "
+                    f"experience.final_value of shape {list(mask.shape)}, found {list(final.shape)}"
+                )
             final = final[:, None].expand_as(value)
         reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
         final = torch.where(truncated, final.detach(), 0).to(value.dtype)
@@ -78,6 +96,8 @@ class Whitened(Credit):
 
     def forward(self, experience: Experience) -> Tensor:
         advantage, mask = self.credit(experience), experience.mask
+        # Measured from the first decision, so that rounding gives an all-equal batch exactly 0.
+        advantage = advantage - advantage[mask][:1].sum()
         centred = torch.where(mask, advantage - ops.masked_mean(advantage, mask), 0)
         std = (centred.square().sum() / (mask.sum() - 1).clamp(min=1)).sqrt()
         return centred / (std + self.eps)

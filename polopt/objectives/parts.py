@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from polopt import ops
@@ -32,7 +34,12 @@ class Trust(Part):
 
     How far one batch may move the policy. The second tensor is 1 where the trust region, not the
     advantage, decided the gradient; its mean is logged as `clip_fraction`.
+
+    silent_at_zero: whether a decision of advantage 0 gives a term of 0 with zero gradient, so that rows of such
+    decisions need not be evaluated.
     """
+
+    silent_at_zero: ClassVar[bool] = False
 
     def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -66,5 +73,5 @@ class Aggregate(Part):
         raise NotImplementedError
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
-        weights = self.weights(experience).to(terms.dtype)
-        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms.dtype))
+        weights = self.weights(experience).to(terms)
+        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms))

@@ -6,9 +6,7 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio
-
-# exp(20) is 5e8: far beyond any trust region, and far from overflow.
-LIMIT = 20.0
+from polopt.ops import LIMIT
 
 
 class Token(Ratio):

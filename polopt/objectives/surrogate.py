@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss, SupportError
+from polopt.experience import Evaluation, Experience, Loss, SupportError, check_shape
 from polopt.objectives.aggregate import TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Token
@@ -36,9 +37,9 @@ class Surrogate(Objective):
     needs = frozenset({"advantage"})
 
     def contributes(self, experience: Experience) -> Tensor:
-        """Every trust region's term is a multiple of the advantage, so without regularisers rows of advantage
-        0 contribute nothing."""
-        if len(self.regularise):
+        """Without regularisers, and with a trust region that is silent at advantage 0, rows of advantage 0
+        contribute nothing."""
+        if len(self.regularise) or not self.trust.silent_at_zero:
             return experience.mask.any(1)
         return (experience.mask & (experience.advantage != 0)).any(1)
 
@@ -53,22 +54,31 @@ class Surrogate(Objective):
         log_ratio = (
             self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
         )
+        check_shape(log_ratio, experience.mask, self.ratio)
         terms, held = self.trust(log_ratio, experience.advantage, evaluation)
+        check_shape(terms, experience.mask, self.trust)
         for weight in self.weights:
-            terms = terms * weight(experience, evaluation).detach()
+            terms = terms * check_shape(weight(experience, evaluation), terms, weight).detach()
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
             metrics = self._ratio_metrics(experience, log_ratio.detach(), held)
         for regulariser in self.regularise:
-            value = self.aggregate(experience, regulariser(experience, evaluation))
-            metrics[type(regulariser).__name__] = value.detach()
+            extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
+            value = self.aggregate(experience, extra)
+            metrics[_unused(type(regulariser).__name__, metrics)] = value.detach()
             loss = loss + regulariser.coefficient * value
         return Loss(loss, metrics)
 
     def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
         """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
         active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
-        decisions, mask = active(experience.whole).sum().clamp(min=1), active(experience)
+        decisions, mask = active(experience.whole).sum().clamp(min=1).to(log_ratio.device), active(experience)
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
         return {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
+
+
+def _unused(name: str, metrics: dict[str, Tensor]) -> str:
+    """`name`, or the first of name/2, name/3, ... that no other part has taken."""
+    names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
+    return next(n for n in names if n not in metrics)

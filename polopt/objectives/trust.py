@@ -12,12 +12,16 @@ from polopt.objectives.parts import Trust
 class Score(Trust):
     """The score function alone: -A_t logp_t. No ratio, no limit; with A = 1 it is the negative log-likelihood."""
 
+    silent_at_zero = True
+
     def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         return -advantage * evaluation.logp, torch.zeros_like(advantage)
 
 
 class Unlimited(Trust):
     """The plain surrogate -A_t r_t: importance-weighted, without a limit."""
+
+    silent_at_zero = True
 
     def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         return -advantage * log_ratio.exp(), torch.zeros_like(advantage)
@@ -32,6 +36,8 @@ class Clip(Trust):
     low: float = 0.2
     high: float = 0.2
     dual: float | None = None
+
+    silent_at_zero = True
 
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
@@ -57,6 +63,8 @@ class ClipWeight(Trust):
 
     low: float | None = None
     high: float = 4.0
+
+    silent_at_zero = True
 
     def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         ratio = log_ratio.detach().exp()

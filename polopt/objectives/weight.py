@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Weight
-from polopt.objectives.ratio import LIMIT
+from polopt.ops import LIMIT
 
 
 class TruncatedImportance(Weight):

@@ -53,6 +53,9 @@ class LanguagePolicy(nn.Module):
 
     def save(self, folder: Path) -> None:
         """The model and tokenizer in the Hugging Face format."""
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 

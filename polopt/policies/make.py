@@ -43,7 +43,6 @@ def new_policy(
         vocab_size=len(tokenizer),
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

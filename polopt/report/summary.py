@@ -133,9 +133,11 @@ def _brief(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, dict):
-        for key in ("name", "part", "kind", "model", "path"):
+        for key in ("name", "part", "kind", "model", "path", "model_type"):
             if isinstance(value.get(key), str):
                 return str(value[key])
+        if isinstance(value.get("config"), dict):
+            return _brief(value["config"])
         return ", ".join(map(str, value))[:60]
     if isinstance(value, (list, tuple)):
         return ", ".join(_brief(v) for v in value)[:60]

@@ -46,6 +46,10 @@ class Overlong(Reward):
     limit: int | None = None
     buffer: int | None = None
 
+    def setup(self) -> None:
+        if self.buffer is not None and self.buffer < 1:
+            raise ValueError(f"rewards.Overlong: buffer must be >= 1, found {self.buffer}")
+
     def forward(self, experience: Experience) -> Tensor:
         limit = self.limit if self.limit is not None else experience.horizon
         if limit is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.parts import Sampling, Select, Source
 
@@ -13,7 +14,7 @@ class Rollouts(Sampling):
 
     group: rollouts per prompt. support: the sampler's temperature, top-k and top-p. select: filters, in
     order. refills: how many further times to sample when the filters left less than a full batch; rows
-    beyond a full batch are dropped, whole groups at a time where groups are complete.
+    beyond a full batch are dropped, whole groups at a time, so that no group's statistics lose a row.
     """
 
     group: int = 8
@@ -36,7 +37,15 @@ class Rollouts(Sampling):
             batches.append(batch)
             if sum(map(len, batches)) >= source.rows or not self.select:
                 break
-        return Experience.cat(batches)[: source.rows] if len(batches) > 1 else batches[0]
+        return _whole_groups(Experience.cat(batches), source.rows) if len(batches) > 1 else batches[0]
+
+
+def _whole_groups(experience: Experience, rows: int) -> Experience:
+    """The first groups that fit into `rows`, and at least one."""
+    index, size = ops.group_index(experience.group)
+    fits = size.cumsum(0) <= rows
+    fits[:1] = True
+    return experience[fits[index]]
 
 
 class Demonstrations(Sampling):

@@ -50,7 +50,7 @@ def evaluate(
     support: Support = PLAIN,
     seed: int = 0,
 ) -> Accuracy:
-    """Play `samples` episodes of each task. A task is solved when its reward reaches 1.
+    """Play `samples` episodes of each task. The world says whether an episode solved it.
 
     Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
     interval, however many samples each has.
@@ -68,7 +68,7 @@ def evaluate(
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     player.policy.train(mode)
     player.seconds = clock
-    solved = [sum(row.reward >= 1 for row in rows[i]) for i in range(len(tasks))]
+    solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]
     kinds = sorted({task.kind for task in tasks})
     return Accuracy(
         problems=len(tasks),

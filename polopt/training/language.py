@@ -6,13 +6,14 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-import polopt
+from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
@@ -122,7 +123,7 @@ class LanguageTraining:
         experience = self._provide(experience, source, learner, reference)
         experience = algorithm.judge(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(experience), **(describe(experience) if experience.outcome is not None else {})}
+        record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
         record |= learner.update(experience, step)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
@@ -238,14 +239,21 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
 def _about(recipe: Recipe) -> dict[str, Any]:
     method = list(recipe.stages.values())[-1].method
     return {
-        "polopt": polopt.__version__,
+        "polopt": metadata.version("polopt"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "method": method if isinstance(method, str) else method["name"],
+        "citation": _citations(recipe),
         "finished": False,
     }
+
+
+def _citations(recipe: Recipe) -> list[str]:
+    """BibTeX of the published methods that the stages use."""
+    names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
+    return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
 
 
 def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
@@ -263,7 +271,7 @@ def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
     """A few solved and a few unsolved episodes of each kind."""
     shown: dict[tuple[str, bool], int] = {}
     for row in accuracy.rows:
-        key = (row.task.kind, row.reward >= 1)
+        key = (row.task.kind, row.solved)
         shown[key] = shown.get(key, 0) + 1
         if shown[key] <= each:
             yield row

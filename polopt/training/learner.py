@@ -44,11 +44,7 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         records = [self._minibatch(batch, first=first) for first, batch in self._minibatches(experience)]
-        names = {name for record in records for name in record}
-        mean = {
-            name: sum(r[name] for r in records if name in r) / sum(name in r for r in records) for name in sorted(names)
-        }
-        return {**mean, "lr": rate}
+        return {**_combined(records), "lr": rate}
 
     def _minibatches(self, experience: Experience) -> Iterator[tuple[bool, Experience]]:
         count = min(self.stage.minibatches, len(experience))
@@ -88,12 +84,19 @@ class Learner:
         self.optimiser.step()
         record = {**add_metrics(metrics), "grad_norm": norm}
         if not math.isnan(square_small):
-            noise = gradient_noise(square_small, norm**2, rows, int(active.sum()))
-            record |= {"grad_noise/signal": noise.signal, "grad_noise/noise": noise.noise}
-        if first and batch.logp is not None:
+            scale = gradient_noise(square_small, norm**2, rows, int(active.sum())).scale
+            record |= {} if math.isnan(scale) else {"grad_noise": scale}
+        if batch.logp is not None:
             seen = batch[active]
+            record["ratio/max"] = float((torch.cat(logps) - seen.logp)[seen.mask].max().exp())
+        if first and batch.logp is not None:
             found = logp_mismatch(seen.logp, torch.cat(logps), seen.mask)
-            record |= {f"mismatch/{name}": float(value) for name, value in found._asdict().items()}
+            record |= {
+                "mismatch/mean": float(found.mean),
+                "mismatch/max": float(found.max),
+                "mismatch/kl": float(found.k3),
+                "mismatch/ess": float(found.ess_sequence),
+            }
         return record
 
     @torch.no_grad()
@@ -129,6 +132,18 @@ class Learner:
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
                 self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+
+
+def _combined(records: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over optimiser steps of what was measured; the largest of what is a largest value."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.items():
+            found.setdefault(name, []).append(value)
+    return {
+        name: max(values) if name.endswith("/max") else sum(values) / len(values)
+        for name, values in sorted(found.items())
+    }
 
 
 def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:

@@ -60,7 +60,7 @@ def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
         "completion": tokenizer.decode(row.ids[start:], skip_special_tokens=True),
         "answer": row.task.solution,
         "reward": row.reward,
-        "solved": row.reward >= 1,
+        "solved": row.solved,
         "truncated": row.truncated,
         "tokens": [tokenizer.decode([i]) for i in row.ids[start:]],
         "logp": [round(x, 5) for x in row.logp[start:]],

@@ -32,6 +32,7 @@ class Transcript:
     kept: list[Tensor | None]
     answer: str = ""
     reward: float = 0.0
+    solved: bool = False
     terminated: bool = False
     truncated: bool = False
     turns: int = 0
@@ -156,6 +157,7 @@ class Player:
     def _step(self, row: Transcript, action: str) -> None:
         step = row.episode.step(action)
         row.reward += step.reward
+        row.solved = bool(step.info.get("solved", row.reward >= 1))
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
             row.observe(self.dialogue.reply(step.observation, row.ids[-1]))

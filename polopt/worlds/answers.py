@@ -37,8 +37,6 @@ class OneAnswer:
 class TaskList:
     """Tasks kept in memory, each taking one answer that `score` judges."""
 
-    turns = 1
-
     def __init__(self, tasks: Sequence[Task], score: Score) -> None:
         self._tasks = list(tasks)
         self._score = score
@@ -46,6 +44,10 @@ class TaskList:
     @property
     def kinds(self) -> list[str]:
         return sorted({task.kind for task in self._tasks})
+
+    @property
+    def turns(self) -> int:
+        return 1
 
     def __len__(self) -> int:
         return len(self._tasks)

@@ -13,7 +13,8 @@ class Step(NamedTuple):
     reward: of this step alone.
     terminated: the episode ended. truncated: the world's patience ended. Two things, never one: after a
     truncation the future still had value.
-    info: what a person may want to know about the step; no part of the observation.
+    info: what a person may want to know about the step; no part of the observation. `solved`, where the
+    world says it, tells whether the task is done; otherwise it is when its rewards add up to 1.
     """
 
     observation: str
@@ -72,7 +73,7 @@ class Tasks(Protocol):
 
     @property
     def turns(self) -> int:
-        """The most turns that an episode may take."""
+        """The most answers that one episode may ask for."""
 
     def __len__(self) -> int: ...
 

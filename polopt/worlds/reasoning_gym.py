@@ -55,8 +55,6 @@ class ReasoningGym:
             out of its range, or a dataset that is not reproducible here.
     """
 
-    turns = 1
-
     def __init__(
         self,
         datasets: Mapping[str, Mapping[str, Any] | None],
@@ -108,6 +106,10 @@ class ReasoningGym:
     @property
     def kinds(self) -> list[str]:
         return sorted(self._names)
+
+    @property
+    def turns(self) -> int:
+        return 1
 
     def __len__(self) -> int:
         return self._size

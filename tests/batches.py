@@ -1,0 +1,135 @@
+"""Random ragged batches with every field filled in, and with NaN and 1e30 wherever nobody may look."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from polopt.experience import PER_DECISION, SHAPES, Evaluation, Experience
+
+VOCABULARY = 5
+HORIZON = 12
+LEAVES = ("logp", "entropy", "value", "logits")
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A batch and what the current policy says of it; the leaves collect gradients."""
+
+    experience: Experience
+    leaves: dict[str, Tensor]
+
+    @property
+    def mask(self) -> Tensor:
+        return self.experience.mask
+
+    def evaluation(self) -> Evaluation:
+        return Evaluation(support=self.experience.support, **self.leaves)
+
+    def to(self, dtype: torch.dtype) -> Batch:
+        leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
+        return Batch(self.experience.to(dtype), leaves)
+
+    def rows(self, index: Tensor) -> Batch:
+        leaves = {k: v.detach()[index].requires_grad_() for k, v in self.leaves.items()}
+        return Batch(self.experience[index], leaves)
+
+    def nudged(self, step: dict[str, Tensor]) -> Batch:
+        return Batch(self.experience, {k: v.detach() + step[k] for k, v in self.leaves.items()})
+
+
+def random_mask(generator: torch.Generator, B: int, T: int) -> Tensor:
+    """Right padding, holes inside as between turns, one full row, one row with a single decision, one with none."""
+    length = torch.randint(2, T + 1, (B, 1), generator=generator)
+    mask = torch.arange(T) < length
+    hole = torch.rand(B, T, generator=generator) < 0.25
+    mask = mask & ~(hole & (torch.arange(T) > 0))
+    mask[0] = True
+    mask[1] = torch.arange(T) == 1
+    mask[2] = False
+    return mask
+
+
+def poison_like(x: Tensor) -> Tensor:
+    """NaN, 1e30 and -inf in turn."""
+    poison = torch.tensor([float("nan"), 1e30, -float("inf")], dtype=x.dtype)
+    return poison[torch.arange(x.numel()) % 3].reshape(x.shape)
+
+
+def poisoned(x: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
+
+
+def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+    """Float64; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
+
+    Odd seeds have rewards [B, T], others [B]; seeds 2 and 3 of each four have episode ends [B, T].
+    """
+    g = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    mask = random_mask(g, B, T)
+    logp = -0.1 - 2 * normal(B, T).abs()
+    many = seed % 4 >= 2
+    ends = torch.rand((B, T) if many else (B,), generator=g)
+    fields = {
+        "logp": logp,
+        "old_logp": logp + 0.1 * normal(B, T),
+        "ref_logp": logp + 0.5 * normal(B, T),
+        "value": normal(B, T),
+        "entropy": normal(B, T).abs(),
+        "advantage": normal(B, T),
+        "weight": normal(B, T).abs(),
+    }
+    reward = normal(B, T) if seed % 2 else normal(B)
+    leaves = {
+        "logp": logp + 0.3 * normal(B, T),
+        "entropy": normal(B, T).abs(),
+        "value": normal(B, T),
+        "logits": normal(B, T, VOCABULARY),
+    }
+    if not clean:
+        fields = {k: poisoned(v, mask) for k, v in fields.items()}
+        leaves = {k: poisoned(v, mask) for k, v in leaves.items()}
+        reward = poisoned(reward, mask) if reward.ndim == 2 else reward
+    experience = Experience(
+        mask=mask,
+        horizon=HORIZON,
+        reward=reward,
+        outcome=torch.randint(0, 2, (B,), generator=g).double(),
+        terminated=ends < 0.3,
+        truncated=(ends > 0.6) & (ends < 0.9),
+        final_value=normal(B, T) if many else normal(B),
+        group=torch.tensor([7, 3, 900, 3, 7, 7, 3, 5, 7])[torch.arange(B) % 9],
+        turn=(~mask).cumsum(1),
+        extras={
+            "greedy_reward": normal(B),
+            "answer": [str(int(i)) for i in torch.randint(0, 3, (B,), generator=g)],
+            "row": torch.arange(B),
+        },
+        **fields,
+    )
+    return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
+
+
+def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
+    """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions."""
+
+    def widen(x: Tensor, blank: bool) -> Tensor:
+        shape = (x.shape[0], T, *x.shape[2:])
+        wide = poison_like(torch.empty(shape, dtype=x.dtype)) if blank else torch.zeros(shape, dtype=x.dtype)
+        return wide.index_copy(1, columns, x.detach())
+
+    old = batch.experience
+    changes = {"mask": widen(old.mask, False)}
+    for name in SHAPES:
+        value = getattr(old, name)
+        if name != "mask" and value is not None and value.ndim == 2:
+            changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
+    leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
+    return Batch(old.replace(**changes), leaves)
+
+
+def without_decisions(batch: Batch) -> Batch:
+    return Batch(batch.experience.replace(mask=torch.zeros_like(batch.mask)), batch.leaves)

@@ -1,0 +1,54 @@
+"""Each check of the battery rejects a part that makes the mistake it looks for."""
+
+from __future__ import annotations
+
+import battery
+import pytest
+import wrong_parts as wrong
+from battery import Row
+
+from polopt.objectives import Surrogate
+
+REJECTED = [
+    (battery.objective_split, Surrogate(aggregate=wrong.MicroBatchMean())),
+    (battery.objective_split, Surrogate(weights=[wrong.MicroBatchStd()])),
+    (battery.objective_split, wrong.AverageMetric()),
+    (battery.objective_padding, Surrogate(aggregate=wrong.PaddedMean())),
+    (battery.objective_padding, Surrogate(weights=[wrong.ByColumn()])),
+    (battery.objective_permutation, Surrogate(weights=[wrong.ByRow()])),
+    (battery.objective_poison, wrong.Leaky()),
+    (battery.objective_precision, Surrogate(weights=[wrong.Rounded()])),
+    (battery.objective_gradient, Surrogate(trust=wrong.Detached())),
+    (battery.objective_empty, Surrogate(aggregate=wrong.UnguardedMean())),
+    (battery.objective_extremes, wrong.Unbounded()),
+    (battery.credit_padding, wrong.OffMask()),
+    (battery.credit_permutation, wrong.Contiguous()),
+    (battery.credit_permutation, wrong.GroupNumber()),
+    (battery.credit_poison, wrong.OffMask()),
+    (battery.credit_no_gradient, wrong.WithGradient()),
+    (battery.credit_precision, wrong.HalfCredit()),
+    (battery.credit_empty, wrong.OffMask()),
+    (battery.credit_equal, wrong.PlainScore()),
+    (battery.credit_equal, wrong.PlainScore(eps=1e-6)),
+    (battery.state_resumes, wrong.Forgetful()),
+    (battery.copies_are_apart, wrong.Shared()),
+    (battery.yaml_returns, wrong.Restless()),
+    (battery.repr_builds, wrong.Misprinted()),
+    (battery.reward_rows, wrong.BatchShare()),
+    (battery.reward_precision, wrong.HalfReward()),
+    (battery.reward_empty, wrong.PerToken()),
+    (battery.select_permutation, wrong.FirstRows()),
+    (battery.select_rows, wrong.Shuffled()),
+    (battery.select_padding, wrong.LongRows()),
+]
+
+
+@pytest.mark.parametrize(("check", "part"), REJECTED, ids=lambda x: getattr(x, "__name__", repr(x)))
+def test_the_battery_rejects(check, part):
+    with pytest.raises(AssertionError):
+        check(Row(part, relative=True))
+
+
+def test_every_check_is_shown_to_fail():
+    checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT}
+    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in REJECTED}

@@ -1,0 +1,85 @@
+"""Masked and grouped maths against brute force; annotated shapes are enforced here as in every test."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polopt import ops
+
+floats = st.floats(-100, 100, allow_subnormal=False)
+rows = st.lists(st.tuples(floats, st.integers(-3, 3)), min_size=1, max_size=12)
+
+
+@given(rows)
+@settings(max_examples=60, deadline=None)
+def test_group_statistics(pairs):
+    x = torch.tensor([p[0] for p in pairs], dtype=torch.float64)
+    group = torch.tensor([p[1] for p in pairs])
+    for i, (_, g) in enumerate(pairs):
+        own = [v for v, h in pairs if h == g]
+        others = [v for j, (v, h) in enumerate(pairs) if h == g and j != i]
+        assert ops.group_size(group)[i] == len(own)
+        assert ops.group_least(x, group)[i] == min(own)
+        assert ops.group_sum(x, group)[i].item() == pytest.approx(math.fsum(own), abs=1e-9)
+        assert ops.group_mean(x, group)[i].item() == pytest.approx(statistics.fmean(own), abs=1e-9)
+        expected = statistics.fmean(others) if others else 0.0
+        assert ops.leave_one_out_mean(x, group)[i].item() == pytest.approx(expected, abs=1e-9)
+        for correction, reference in ((0, statistics.pstdev), (1, statistics.stdev)):
+            expected = reference(own) if len(own) > correction else 0.0
+            assert ops.group_std(x, group, correction)[i].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_masked_sum_and_mean():
+    x = torch.tensor([[1.0, math.nan], [4.0, math.inf]])
+    mask = torch.tensor([[True, False], [True, False]])
+    assert ops.masked_sum(x, mask) == 5
+    assert ops.masked_mean(x, mask) == 2.5
+    assert ops.masked_mean(x, torch.zeros_like(mask)) == 0
+
+
+def test_last_decision():
+    mask = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
+    assert ops.last_decision(mask).nonzero().tolist() == [[0, 2], [2, 3]]
+
+
+def test_top_k_keeps_ties_and_top_p_the_smallest_set():
+    logits = torch.tensor([3.0, 1.0, 2.0, 2.0, 0.0])
+    assert ops.kept_choices(logits, 2, 1.0).tolist() == [True, False, True, True, False]
+    assert ops.kept_choices(logits, 0, 1.0).all()
+    assert ops.kept_choices(logits, 0, 1e-6).tolist() == [True, False, False, False, False]
+    # top_k first, then top_p over what is left: 3 and the two 2s have shares 0.576, 0.212, 0.212.
+    assert ops.kept_choices(logits, 2, 0.6).sum() == 2
+
+
+def test_entropy():
+    logp = torch.tensor([[0.5, 0.25, 0.25, 0.0]]).log()
+    assert ops.entropy_of(logp).item() == pytest.approx(1.5 * math.log(2))
+
+
+def test_k3_is_exact_near_the_reference():
+    """expm1 keeps what exp - 1 would lose: k3 = d^2 / 2 + d^3 / 6 + ..."""
+    d = torch.tensor([[1e-5]], dtype=torch.float64)
+    assert ops.kl_estimate("k3", torch.zeros_like(d), d).item() == pytest.approx(5e-11, rel=1e-4)
+
+
+def test_no_columns_and_no_rows():
+    for shape in ((3, 0), (0, 4), (0, 0)):
+        x, mask = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+        assert ops.discounted_to_go(x, mask, 0.9).shape == shape
+        assert ops.gae(x, x, x, mask, mask, mask, 0.9, 0.9).shape == shape
+        assert ops.last_decision(mask).shape == shape
+        assert ops.masked_mean(x, mask) == 0
+
+
+def test_shapes_are_checked_in_tests():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        ops.masked_sum(torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.bool))
+    with pytest.raises(jaxtyping.TypeCheckError):
+        ops.group_mean(torch.zeros(2), torch.zeros(3, dtype=torch.long))
