@@ -247,7 +247,7 @@ def test_bfloat16_models_speak_float32() -> None:
     # Normalised after widening: probabilities add up to one far below bfloat16's 1/256.
     logits = policy.evaluate(Experience(mask=mask, extras={"tokens": tokens}), {"logits"}).logits[mask]
     everything = logits.log_softmax(-1)
-    assert float((everything.exp().sum(-1) - 1).abs().max()) < 1e-5
+    assert (everything.exp().sum(-1) - 1).abs().max().item() < 1e-5
     torch.testing.assert_close(everything.gather(1, tokens[mask][:, None])[:, 0], found.logp[mask], atol=1e-5, rtol=0)
 
 

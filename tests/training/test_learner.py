@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -168,24 +169,31 @@ def test_a_step_by_hand() -> None:
     gap = (torch.tensor(now, dtype=torch.float64) - raw.logp[raw.mask]).abs()
     assert record["mismatch/mean"] == pytest.approx(gap.mean().item(), rel=1e-9)
     assert record["mismatch/max"] == pytest.approx(gap.max().item(), rel=1e-9)
+    assert record["ratio/max"] == pytest.approx(max(ratios), rel=1e-9)
 
 
 def test_the_gradients_noise_from_its_first_micro_batch() -> None:
-    """McCandlish's two equations on the norms of the shortest rows' gradient and of the whole."""
-    algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = prepared(made, algorithm, batch_of(made))
-    short = batch.lengths.argsort(stable=True)[:4]
-    rows = [e for e in batch[short].split(4)]  # noqa: C416
-    (loss,) = [algorithm.objective(e, made.evaluate(e)).loss for e in rows]
-    small = sum(
-        float(g.square().sum())
-        for g in torch.autograd.grad(loss, list(made.parameters()), allow_unused=True)
-        if g is not None
-    )
-    record = learner_of(made, algorithm, micro_rows=4).update(batch, 0)
-    big = record["grad_norm"] ** 2
-    assert record["grad_noise/signal"] == pytest.approx((12 * big - 4 * small) / 8, rel=1e-6)
-    assert record["grad_noise/noise"] == pytest.approx((small - big) / (1 / 4 - 1 / 12), rel=1e-6)
+    """McCandlish's two equations on the norms of the shortest rows' gradient and of the whole, where they leave a
+    signal; nothing is reported where they do not."""
+    algorithm, start = ALGORITHMS["grpo"], stopping()
+    mixed = prepared(start, algorithm, batch_of(start))
+    agreed = mixed.replace(advantage=mixed.mask.float())
+    signals = []
+    for batch, rows in itertools.product((mixed, agreed), (3, 6)):
+        made = stopping()
+        made.load_state_dict(start.state_dict())
+        shortest = batch[batch.lengths.argsort(stable=True)[:rows]]
+        loss = algorithm.objective(shortest, made.evaluate(shortest)).loss
+        found = torch.autograd.grad(loss, list(made.parameters()), allow_unused=True)
+        small = sum(float(g.square().sum()) for g in found if g is not None)
+        record = learner_of(made, algorithm, micro_rows=rows).update(batch, 0)
+        big = record["grad_norm"] ** 2
+        signal, noise = (12 * big - rows * small) / (12 - rows), (small - big) / (1 / rows - 1 / 12)
+        signals.append(signal > 0)
+        assert ("grad_noise" in record) == (signal > 0)
+        if signal > 0:
+            assert record["grad_noise"] == pytest.approx(max(noise, 0) / signal, rel=1e-6)
+    assert set(signals) == {True, False}
 
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 1), (1, 4), (2, 5), (2, 100)])
@@ -215,6 +223,7 @@ def test_only_the_first_minibatch_is_compared_with_the_sampler() -> None:
     batch = algorithm.judge(batch_of(made))
     record = learner_of(made, algorithm, epochs=2, minibatches=2, optimiser=OptimiserSpec(lr=0.05)).update(batch, 0)
     assert record["mismatch/max"] < 1e-10
+    assert record["ratio/max"] > 1.01  # the largest of all steps
     assert abs(record["ratio/mean"] - 1) > 1e-4
 
 

@@ -339,7 +339,6 @@ def test_episodes_of_many_turns_are_learnt_from(tmp_path: Path) -> None:
     result = outcome(tmp_path / "run")
     warmup, rl = result["metrics"][:50], result["metrics"][50:]
     assert warmup[-1]["loss"] < 0.3 * warmup[0]["loss"]
-    assert all(m["outcome/mean"] == 1 for m in warmup)  # halving wins within three turns
     for record in rl:
         assert record["rows"] == 32
         assert record["outcome/mean"] == record["outcome/guess-number"]
