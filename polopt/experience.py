@@ -198,7 +198,7 @@ class Experience:
         return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
-        """Micro-batches of at most `rows` rows that remember the whole batch for their normalisers.
+        """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
 
         only: [B] bool, leaves out rows that are known to contribute nothing.
         """

@@ -177,6 +177,11 @@ def kept_choices(logits: Float[Tensor, "*N V"], top_k: int, top_p: float) -> Boo
     return keep
 
 
+def wide(logits: Tensor) -> Tensor:
+    """In float32, or float64 if they are: log-probabilities in half precision are too coarse for a ratio."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
 def entropy_of(logp: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """-sum p log p in nats from normalised log-probabilities, with 0 log 0 = 0."""
     return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 # Stands for an answer when a chat template is asked what it puts around one.
@@ -25,12 +24,13 @@ class Dialogue:
             return self.tokenizer(observation)["input_ids"]
         return self._ids(self._render([_user(observation)], answer_next=True))
 
-    def reply(self, observation: str) -> list[int]:
-        """Ids between the stop token of one answer and the beginning of the next."""
+    def reply(self, observation: str, stop: int) -> list[int]:
+        """Ids between an answer, which ended with the token `stop`, and the beginning of the next."""
         if self.tokenizer.chat_template is None:
             return self._ids(observation)
         whole = self._render([_user("?"), _assistant(_ANSWER), _user(observation)], answer_next=True)
-        return self._ids(whole.partition(_ANSWER)[2].removeprefix(self._stop_text))
+        ids = self._ids(whole.partition(_ANSWER)[2])
+        return ids[1:] if ids[:1] == [stop] else ids
 
     def answer(self, text: str) -> list[int]:
         """Ids of an answer as a policy would give it, with its stop token."""
@@ -38,11 +38,7 @@ class Dialogue:
 
     def text(self, ids: list[int]) -> str:
         """What the ids say: a view, never encoded again."""
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
-
-    @functools.cached_property
-    def _stop_text(self) -> str:
-        return self.tokenizer.eos_token or ""
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _render(self, messages: list[dict[str, str]], *, answer_next: bool) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer_next)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.policies.packing import pack
+from polopt.policies.packing import WIDEST, pack
 
 At = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,11 +36,12 @@ class LanguagePolicy(nn.Module):
         self.critic: nn.Linear | None = None
         if critic:
             width = model.config.get_text_config().hidden_size
-            self.critic = nn.Linear(width, 1, device=model.device)
+            precision = torch.float64 if model.dtype == torch.float64 else torch.float32
+            self.critic = nn.Linear(width, 1, device=model.device, dtype=precision)
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._plain_head = _has_plain_head(model)
-        self._packs = _can_pack(model)
+        self._widest = _widest_pack(model)
 
     @classmethod
     def load(cls, name: str | Path, *, critic: bool = False, **kwargs: Any) -> Self:
@@ -74,7 +75,7 @@ class LanguagePolicy(nn.Module):
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
-        return frozenset(ids if isinstance(ids, list) else [ids])
+        return frozenset(i for i in (ids if isinstance(ids, list) else [ids]) if i is not None)
 
     def frozen(self) -> Self:
         """A copy without gradient: the reference of a KL term."""
@@ -88,13 +89,17 @@ class LanguagePolicy(nn.Module):
 
         Raises:
             ExperienceError: no `extras["tokens"]`; or a truncated support without `extras["kept"]`.
+            ValueError: a decision that is padding, or that has padding or nothing before it.
         """
         needs = frozenset(needs)
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
         experience.require(wanted, by="LanguagePolicy.evaluate")
         tokens, mask = experience.extras["tokens"], experience.mask
-        if mask[:, 0].any():
-            raise ValueError("LanguagePolicy.evaluate: a row's first token has no past and cannot be a decision")
+        if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
+            raise ValueError(
+                "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
+                "found one that is padding, or that has padding or nothing before it"
+            )
         row, column = mask.nonzero(as_tuple=True)
         # The decision at t is taken on the hidden state at t - 1.
         hidden_at, logits_at = self._read(tokens, mask)
@@ -127,14 +132,15 @@ class LanguagePolicy(nn.Module):
         tokens, mask = tokens[:, :width], mask[:, :width]
         real = tokens >= 0
         right_padded = not (real[:, 1:] & ~real[:, :-1]).any()
-        packed = pack(tokens, mask, self.model.dtype) if right_padded and self._packs else None
+        packed = pack(tokens, mask, self.model.dtype, self._widest) if right_padded and self._widest else None
         arguments: dict[str, Any] = {"use_cache": False}
         if packed is not None:
             place = packed.place
             arguments |= {"input_ids": packed.tokens, "position_ids": packed.position, "attention_mask": packed.mask}
         else:
             place = lambda rows, columns: (rows, columns)  # noqa: E731
-            arguments["input_ids"] = tokens.clamp(min=0)
+            # Any id does for padding; transformers would warn about the tokenizer's own.
+            arguments["input_ids"] = torch.where(real, tokens, tokens.amax().clamp(min=0))
             # Padding on the right cannot be seen by what stands before it; anywhere else it must be masked.
             if not right_padded:
                 arguments["attention_mask"] = real.long()
@@ -142,10 +148,10 @@ class LanguagePolicy(nn.Module):
         if self._plain_head:
             hidden = self.model.base_model(**arguments).last_hidden_state
             head = self.model.get_output_embeddings()
-            return lambda r, c: hidden[place(r, c)], lambda r, c: _wide(head(hidden[place(r, c)]))
+            return lambda r, c: hidden[place(r, c)], lambda r, c: ops.wide(head(hidden[place(r, c)]))
         output = self.model(**arguments, output_hidden_states=True)
         last, logits = output.hidden_states[-1], output.logits
-        return lambda r, c: last[place(r, c)], lambda r, c: _wide(logits[place(r, c)])
+        return lambda r, c: last[place(r, c)], lambda r, c: ops.wide(logits[place(r, c)])
 
 
 def _chosen_logp(logits: Tensor, chosen: Tensor, kept: Tensor | None) -> Tensor:
@@ -164,34 +170,50 @@ def _entropy(logits: Tensor, kept: Tensor | None) -> Tensor:
     return ops.entropy_of(_among(logits, kept).log_softmax(-1))
 
 
-def _wide(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
 @torch.no_grad()
 def _has_plain_head(model: Any) -> bool:
     """Whether logits are the output layer of the last hidden state and nothing more, so that only decisions
-    need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up."""
-    ids = torch.tensor([[0, 1]], device=model.device)
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    logits = model(input_ids=ids, use_cache=False).logits
-    return torch.allclose(model.get_output_embeddings()(hidden), logits, rtol=1e-4, atol=1e-5)
+    need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up, on hidden
+    states so large that a cap shows whatever the weights are."""
+    if model.base_model is model:
+        return False
+    seen: list[Tensor] = []
+
+    def enlarge(module: nn.Module, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state * 1e3
+        seen.append(output.last_hidden_state)
+        return output
+
+    head, hook = model.get_output_embeddings(), model.base_model.register_forward_hook(enlarge)
+    try:
+        logits = model(input_ids=torch.tensor([[2, 1]], device=model.device), use_cache=False).logits
+    finally:
+        hook.remove()
+    return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)
+
+
+def _widest_pack(model: Any) -> int:
+    """How many tokens may stand in one pack; 0 if the model cannot read packs. A pack's mask takes the place of
+    the model's own, so no pack may outgrow a window beyond which the model would not look."""
+    config = model.config.get_text_config()
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    return min([WIDEST, *(w for w in windows if isinstance(w, int))]) if _can_pack(model) else 0
 
 
 @torch.no_grad()
 def _can_pack(model: Any) -> bool:
-    """Whether answers packed behind one prompt read as they do alone: not so for recurrent layers, sliding
-    windows or positions that are not given from outside. It is tried on two answers of one token."""
-    tokens = torch.tensor([[0, 1, 0, -1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 1, 1, 1]], device=model.device)
+    """Whether answers packed behind one prompt read as they do alone: not so for recurrent layers, or positions
+    that are not given from outside. It is tried on answers of one and two tokens."""
+    tokens = torch.tensor([[2, 1, 2, -1], [2, 1, 1, 2], [2, 1, 2, 1], [2, 1, 1, 1]], device=model.device)
     mask = torch.tensor([[False, False, True, True]], device=model.device).expand(4, 4) & (tokens >= 0)
     packed = pack(tokens, mask, model.dtype)
     assert packed is not None
     row, column = mask.nonzero(as_tuple=True)
     try:
-        together = model.base_model(
+        together = model(
             input_ids=packed.tokens, position_ids=packed.position, attention_mask=packed.mask, use_cache=False
-        ).last_hidden_state[packed.place(row, column)]
+        ).logits[packed.place(row, column)]
     except (ValueError, RuntimeError, TypeError):  # it takes no mask of four dimensions, or no positions
         return False
-    alone = model.base_model(input_ids=tokens.clamp(min=0), use_cache=False).last_hidden_state[row, column]
+    alone = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[row, column]
     return torch.allclose(together, alone, rtol=1e-3, atol=1e-4)

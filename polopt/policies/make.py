@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
+from polopt.part import nearest
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.tokenizer import make_tokenizer
+
+FROM_TOKENIZER = {"vocab_size", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
 def new_policy(
@@ -20,7 +23,7 @@ def new_policy(
     come from the tokenizer.
 
     Raises:
-        ValueError: no model_type, or one that transformers does not know.
+        ValueError: no model_type, one that transformers does not know, or a setting that it does not have.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -28,6 +31,11 @@ def new_policy(
     kind = settings.pop("model_type", None)
     if kind is None:
         raise ValueError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
+    default = AutoConfig.for_model(kind)
+    known = {*default.to_dict(), *default.attribute_map, "attn_implementation"} - FROM_TOKENIZER
+    for key in settings:
+        if key not in known:
+            raise ValueError(f"policy.config.{key} is not a setting of {kind}{nearest(key, known)}")
     tokenizer = make_tokenizer(texts)
     full = AutoConfig.for_model(
         kind,

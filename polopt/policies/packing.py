@@ -33,10 +33,10 @@ class Packed:
         return self.pack[rows], inside
 
 
-def pack(tokens: Tensor, mask: Tensor, dtype: torch.dtype) -> Packed | None:
+def pack(tokens: Tensor, mask: Tensor, dtype: torch.dtype, widest: int = WIDEST) -> Packed | None:
     """Pack rows [B, T] (right-padded with -1) that share everything up to their first decision.
 
-    None where it would not pay: too few tokens are shared, or the packs would be too wide.
+    None where it would not pay: too few tokens are shared, or a pack would be wider than `widest`.
     """
     length = (tokens >= 0).sum(1)
     prompt = torch.where(mask.any(1), mask.int().argmax(1), length)
@@ -46,7 +46,7 @@ def pack(tokens: Tensor, mask: Tensor, dtype: torch.dtype) -> Packed | None:
         packs.setdefault(tuple(line[:n]), []).append(row)
     sizes = [len(key) + sum(lengths[r] - len(key) for r in rows) for key, rows in packs.items()]
     width = max(sizes)
-    if width > WIDEST or len(packs) * width > 0.7 * tokens.numel():
+    if width > widest or len(packs) * width > 0.7 * tokens.numel():
         return None
 
     flat = torch.zeros(len(packs), width, dtype=torch.long)

@@ -46,9 +46,15 @@ def sample(
 
     Contexts are read once each and their cache is shared out to the group; finished rows leave the batch.
     The random numbers a row consumes do not depend on when other rows finish.
+
+    Raises:
+        ValueError: a context without tokens, or a model with recurrent layers.
+        FloatingPointError: the model's logits are not finite.
     """
     if not contexts:
         return []
+    if not all(map(len, contexts)):
+        raise ValueError("sample: every context needs at least one token to continue, found an empty one")
     device = model.device
     rows, width = len(contexts) * group, max(map(len, contexts))
     noise = torch.rand(limit, rows, generator=generator, dtype=torch.float64).to(device)
@@ -62,12 +68,12 @@ def sample(
     cache = _cache(model, width + limit)
     position = (seen[:, :width].cumsum(1) - 1).clamp(min=0)
     logits = _forward(model, ids, seen[:, :width], position, cache)
-    cache.batch_repeat_interleave(group)
-    logits, seen = logits.repeat_interleave(group, 0), seen.repeat_interleave(group, 0)
-    position = position[:, -1:].repeat_interleave(group, 0)
+    shared = torch.arange(len(contexts), device=device).repeat_interleave(group)
+    cache.reorder_cache(shared)
+    logits, seen, position = logits[shared], seen[shared], position[shared, -1:]
 
-    record = _Record(rows, limit, device, support, stop)
-    stops = torch.tensor(sorted(stop), device=device)
+    record = _Record(rows, limit, logits, support, stop)
+    stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
     alive = torch.arange(rows, device=device)
     running = torch.ones(rows, dtype=torch.bool, device=device)
     for step in range(limit):
@@ -79,7 +85,7 @@ def sample(
         # Dropping rows copies the cache, so it waits until it saves more than it costs.
         if len(going) <= KEEP * len(alive):
             alive, token, position, seen, running = (x[going] for x in (alive, token, position, seen, running))
-            cache.batch_select_indices(going)
+            cache.reorder_cache(going)
         position = position + 1
         logits = _forward(model, token[:, None], seen[:, : width + step + 1], position, cache)
     return record.rows()
@@ -94,23 +100,23 @@ def _forward(model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: Any
         use_cache=True,
         logits_to_keep=1,
     )
-    return output.logits[:, -1]
+    return ops.wide(output.logits[:, -1])
 
 
 class _Record:
     """What was chosen, row by row and step by step."""
 
-    def __init__(self, rows: int, limit: int, device: torch.device, support: Support, stop: frozenset[int]) -> None:
+    def __init__(self, rows: int, limit: int, like: Tensor, support: Support, stop: frozenset[int]) -> None:
         self.support, self.stop = support, stop
-        self.tokens = torch.full((rows, limit), -1, device=device)
-        self.logp = torch.zeros(rows, limit, device=device)
-        self.entropy = torch.zeros(rows, limit, device=device)
+        self.tokens = torch.full((rows, limit), -1, device=like.device)
+        self.logp = like.new_zeros(rows, limit)
+        self.entropy = like.new_zeros(rows, limit)
         self.kept: list[dict[int, Tensor]] = []
 
     def choose(self, step: int, rows: Tensor, running: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
         """Draw each row's next token by inverting the cumulative distribution at the row's own noise; note it
         where the row is still running."""
-        logits = logits.float() / self.support.temperature
+        logits = logits / self.support.temperature
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)
             logits = logits.masked_fill(~keep, -torch.inf)
@@ -118,8 +124,10 @@ class _Record:
             self.kept.append(dict(zip(rows.tolist(), ids, strict=True)))
         logp = logits.log_softmax(-1)
         reached = logp.exp().double().cumsum(-1)
-        # Below the total mass even after rounding, so that a choice of probability 0 is never drawn.
         total = reached[:, -1:]
+        if not total.isfinite().all():
+            raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
+        # Below the total mass even after rounding, so that a choice of probability 0 is never drawn.
         target = torch.minimum(noise[rows, None] * total, torch.nextafter(total, torch.zeros_like(total)))
         token = torch.searchsorted(reached, target, right=True).flatten()
         self.tokens[rows, step] = torch.where(running, token, -1)
@@ -145,9 +153,14 @@ class _Record:
 def _cache(model: Any, length: int) -> Any:
     """A cache that is written in place where the model's layers are plain attention, and grows otherwise."""
     from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
+    from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
     cache = DynamicCache(config=model.config)
+    if model._is_stateful or any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in cache.layers):
+        raise ValueError(
+            f"sample: {type(model).__name__} has recurrent layers, which cannot read prompts of different lengths "
+            "together; take a model whose layers are all attention"
+        )
     if all(type(layer) is DynamicLayer for layer in cache.layers):
         cache.layers = [_reserved_layer(length) for _ in cache.layers]
     return cache
@@ -175,14 +188,9 @@ def _reserved_layer(length: int) -> Any:
             self.keys, self.values = self.key_buffer[:, :, :end], self.value_buffer[:, :, :end]
             return self.keys, self.values
 
-        def batch_repeat_interleave(self, repeats: int) -> None:
-            rows = torch.arange(len(self.key_buffer), device=self.key_buffer.device)
-            self._take(rows.repeat_interleave(repeats))
-
-        def batch_select_indices(self, indices: Tensor) -> None:
-            self._take(indices)
-
-        def _take(self, rows: Tensor) -> None:
+        def reorder_cache(self, rows: Tensor) -> None:
+            if not self.is_initialized:  # a layer that reads another layer's cache
+                return
             end = self.get_seq_length()
             for name in ("key_buffer", "value_buffer"):
                 old = getattr(self, name)

@@ -103,10 +103,14 @@ def _joined(line: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def _pattern(token: str) -> str:
-    """Match the token, but never a whole word inside a longer one."""
+    """Match the token, but never a whole word inside a longer one, nor a part of a number."""
     pattern = re.escape(token)
     if len(token) > 1 and token[0].isalpha():
         pattern = r"(?<![A-Za-z])" + pattern
     if len(token) > 1 and token[-1].isalpha():
         pattern += r"(?![A-Za-z])"
+    if len(token) > 1 and token[0].isdigit():
+        pattern = r"(?<![0-9])" + pattern
+    if len(token) > 1 and token[-1].isdigit():
+        pattern += r"(?![0-9])"
     return pattern

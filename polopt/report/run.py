@@ -117,7 +117,7 @@ def _yaml(text: str, troubles: list[str]) -> Record:
 
 def _jsonl(path: Path, troubles: list[str]) -> list[Record]:
     records, broken = [], []
-    for i, line in enumerate(_text(path).splitlines(), start=1):
+    for i, line in enumerate(_text(path).split("\n"), start=1):
         try:
             value = json.loads(line)
             if not isinstance(value, dict):

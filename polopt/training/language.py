@@ -52,12 +52,13 @@ class LanguageTraining:
             torch.set_num_threads(recipe.threads)
         split = build_tasks(recipe.tasks, seed=recipe.seed)
         self.train_tasks, self.heldout = split.train, split.heldout
-        critic = any("value" in a.all_needs | a.all_evaluates for a in recipe.algorithms.values())
+        self.algorithms = recipe.algorithms
+        critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         self.policy.to(recipe.device)
         self.sampling = torch.Generator().manual_seed(recipe.seed)
         self.shuffling = torch.Generator().manual_seed(recipe.seed + 1)
-        self.global_step, self.seconds, self.tokens = 0, 0.0, 0
+        self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
@@ -88,7 +89,7 @@ class LanguageTraining:
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
-        stage, algorithm = self.recipe.stages[name], self.recipe.algorithms[name].to(self.recipe.device)
+        stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         player = Player(self.policy, self.train_tasks, self.recipe.limit)
         source = LanguageSource(player, rows=stage.rows, seed=self.recipe.seed, generator=self.sampling)
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
@@ -125,7 +126,6 @@ class LanguageTraining:
         record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
         record |= learner.update(experience, step)
         tokens = int(experience.mask.sum())
-        self.tokens += tokens
         now = time.perf_counter()
         spent = {k: source.player.seconds[k] - clock[k] for k in clock}
         return record | {
@@ -193,7 +193,6 @@ class LanguageTraining:
             "stage_step": stage_step,
             "position": source.position,
             "seconds": self._elapsed(),
-            "tokens": self.tokens,
         }
         self.run_folder.save(self.global_step, tensors, state)
 
@@ -201,7 +200,7 @@ class LanguageTraining:
         _load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
         self.sampling.set_state(tensors["rng.sampling"])
         self.shuffling.set_state(tensors["rng.shuffling"])
-        self.global_step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
+        self.global_step, self.seconds = state["step"], state["seconds"]
 
     def _elapsed(self) -> float:
         """Seconds of training, those before a resume included."""

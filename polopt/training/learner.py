@@ -53,7 +53,7 @@ class Learner:
                 yield epoch == 0, experience
                 continue
             order = torch.randperm(len(experience), generator=self.generator)
-            for i, rows in enumerate(order.chunk(count)):
+            for i, rows in enumerate(order.tensor_split(count)):
                 yield epoch == 0 and i == 0, experience[rows.to(experience.device)]
 
     def _minibatch(self, batch: Experience, *, first: bool) -> dict[str, float]:
@@ -76,14 +76,19 @@ class Learner:
         if not logps:
             return {}
         norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
+                "or look at the last checkpoint's metrics for where it diverged"
+            )
         self.optimiser.step()
         record = {**add_metrics(metrics), "grad_norm": norm}
         if not math.isnan(square_small):
-            record["grad_noise"] = gradient_noise(square_small, norm**2, rows, int(active.sum())).scale
+            scale = gradient_noise(square_small, norm**2, rows, int(active.sum())).scale
+            record |= {} if math.isnan(scale) else {"grad_noise": scale}
         if batch.logp is not None:
             seen = batch[active]
-            change = torch.where(seen.mask, torch.cat(logps) - seen.logp, 0)
-            record["ratio/max"] = float(change.max().exp())
+            record["ratio/max"] = float((torch.cat(logps) - seen.logp)[seen.mask].max().exp())
         if first and batch.logp is not None:
             found = logp_mismatch(seen.logp, torch.cat(logps), seen.mask)
             record |= {
@@ -126,9 +131,7 @@ class Learner:
             prefix = f"optimiser.{i}."
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
-                self.optimiser.state[parameter] = {
-                    k: v if k == "step" else v.to(parameter.device) for k, v in state.items()
-                }
+                self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
 
 
 def _combined(records: list[dict[str, float]]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -71,7 +70,8 @@ class StageSpec(Config):
             name = settings.pop("name", None)
             if name is None:
                 raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **build(settings))
+            settings = {key: build(value) for key, value in settings.items()}
+            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
             if not isinstance(algorithm, Algorithm):
                 raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
             if self.group is not None and hasattr(algorithm.sampling, "group"):
@@ -82,8 +82,9 @@ class StageSpec(Config):
 
 
 class EvaluationSpec(Config):
-    """problems: held-out problems at the beginning and end of a stage; quick: how many of them every `every`
-    steps in between (0 for never). samples: answers per problem. k: which pass@k to report (pass@1 always is).
+    """problems: held-out problems at the beginning and end of the last stage; quick: how many of them every
+    `every` steps of each stage (0 for never). samples: answers per problem. k: which pass@k to report (pass@1
+    always is).
     """
 
     problems: Positive = 400
@@ -126,9 +127,9 @@ class Recipe(Config):
         """The complete recipe, defaults included; `load` reads it back to an equal one."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
 
-    @functools.cached_property
+    @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """Each stage's algorithm, newly built."""
+        """Each stage's algorithm, newly built: what one run's baselines have learnt is not the next run's."""
         return {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
 
 

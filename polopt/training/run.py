@@ -73,9 +73,10 @@ class Run:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """A log's records."""
+        """A log's records; the last line of a killed process may be torn and is left out."""
         path = self.folder / f"{name}.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Write a checkpoint beside the others and then, in one atomic step, give it its name."""

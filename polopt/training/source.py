@@ -72,6 +72,11 @@ class Player:
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
 
+    @property
+    def horizon(self) -> int:
+        """The most decisions that one episode may take."""
+        return self.limit * self.tasks.turns
+
     def play(self, tasks: Sequence[Task], group: int, support: Support, generator: torch.Generator) -> list[Transcript]:
         """`group` episodes of each task, row i * group onwards for task i.
 
@@ -155,12 +160,17 @@ class Player:
         row.solved = bool(step.info.get("solved", row.reward >= 1))
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
-            row.observe(self.dialogue.reply(step.observation))
+            row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
 
 
-def to_experience(rows: Sequence[Transcript], support: Support, horizon: int | None, device: Any) -> Experience:
-    """Transcripts as one batch, padded on the right; `horizon` counts decisions."""
+def to_experience(
+    rows: Sequence[Transcript], support: Support, *, horizon: int | None, policy: LanguagePolicy
+) -> Experience:
+    """Transcripts as one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64
+    if the policy is, else float32."""
     B, T = len(rows), max(len(row.ids) for row in rows)
+    device = policy.device
+    precision = torch.float64 if policy.model.dtype == torch.float64 else torch.float32
 
     def pad(values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
         return torch.tensor([v + [blank] * (T - len(v)) for v in values], dtype=dtype).reshape(B, T).to(device)
@@ -178,10 +188,10 @@ def to_experience(rows: Sequence[Transcript], support: Support, horizon: int | N
         extras["kept"] = _kept(rows, T).to(device)
     return Experience(
         mask=pad([row.decided for row in rows], False, torch.bool),
-        logp=pad([row.logp for row in rows], 0.0, torch.float32),
+        logp=pad([row.logp for row in rows], 0.0, precision),
         support=support,
         horizon=horizon,
-        entropy=pad([row.entropy for row in rows], 0.0, torch.float32),
+        entropy=pad([row.entropy for row in rows], 0.0, precision),
         turn=pad([row.turn for row in rows], -1, torch.long),
         group=column([row.group for row in rows], torch.long),
         terminated=column([row.terminated for row in rows], torch.bool),
@@ -213,8 +223,7 @@ class LanguageSource:
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         rows = self.player.play(self._next(prompts), group, support, self.generator)
-        horizon = self.player.limit * self.player.tasks.turns
-        return to_experience(rows, support, horizon, self.player.policy.device)
+        return to_experience(rows, support, horizon=self.player.horizon, policy=self.player.policy)
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""
@@ -223,7 +232,7 @@ class LanguageSource:
 
     def demonstrate(self, rows: int) -> Experience:
         shown = self.player.demonstrate(self._next(rows))
-        experience = to_experience(shown, Support(), None, self.player.policy.device)
+        experience = to_experience(shown, Support(), horizon=None, policy=self.player.policy)
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
         return experience.replace(logp=None, entropy=None)
 

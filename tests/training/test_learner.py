@@ -1,0 +1,338 @@
+"""Optimiser steps, against the same arithmetic written out by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import Digits, policy
+from torch import Tensor
+
+import polopt
+from polopt import Algorithm, Experience, Support
+from polopt.credit import GAE, Relative
+from polopt.objectives import Clip, Entropy, SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
+from polopt.policies.language import LanguagePolicy
+from polopt.training.learner import Learner, learning_rate
+from polopt.training.measure import describe
+from polopt.training.recipe import OptimiserSpec, StageSpec
+from polopt.training.source import LanguageSource, Player
+
+CRITIC = GAE(lam=0.9)
+ALGORITHMS = {
+    "grpo": polopt.method("grpo", kl=0.0),
+    "kl": polopt.method("grpo", kl=0.3),
+    "sums": Algorithm(objective=Surrogate(aggregate=SequenceSum())),
+    "critic": Algorithm(
+        credit=CRITIC,
+        objective=Surrogate(aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), Entropy(coefficient=0.02)]),
+    ),
+}
+
+
+def batch_of(made: LanguagePolicy, rows: int = 12, support: Support = Support()) -> Experience:  # noqa: B008
+    player = Player(made, Digits(50), 5)
+    # Stop tokens are made likely, so that lengths differ and answers reach the world.
+    source = LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
+    return source.rollout(rows // 4, 4, support)
+
+
+def stopping(dtype: str = "float64", critic: bool = False) -> LanguagePolicy:
+    made = policy(dtype, critic=critic)
+    head = made.model.lm_head
+    bias = torch.zeros(head.weight.shape[0], dtype=head.weight.dtype)
+    bias[made.tokenizer.eos_token_id] = 4.0
+    head.bias = torch.nn.Parameter(bias)
+    return made
+
+
+def learner_of(made: LanguagePolicy, algorithm: Algorithm, steps: int = 10, **stage: Any) -> Learner:
+    spec = StageSpec(**({"method": "grpo", "steps": steps, "rows": 12, "optimiser": OptimiserSpec(clip=1e9)} | stage))
+    return Learner(made, algorithm, spec, torch.Generator().manual_seed(0))
+
+
+def prepared(made: LanguagePolicy, algorithm: Algorithm, batch: Experience) -> Experience:
+    """With whatever the algorithm reads; the policy has moved since it sampled, so that ratios are not 1."""
+    needs = algorithm.all_needs
+    reference = made.frozen()
+    with torch.no_grad():
+        for i, parameter in enumerate(made.parameters()):
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
+    batch = learner_of(made, algorithm).assess(batch, needs, reference)
+    return algorithm.judge(batch)
+
+
+def slopes(made: LanguagePolicy) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in made.parameters()]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_micro_batches_change_nothing(name: str) -> None:
+    algorithm = ALGORITHMS[name]
+    made = stopping(critic=name == "critic")
+    batch = prepared(made, algorithm, batch_of(made))
+    assert len(set(batch.lengths.tolist())) > 1
+    weights = [p.detach().clone() for p in made.parameters()]
+    found = []
+    for rows in (None, 1, 3, 5, 12, 100):
+        with torch.no_grad():
+            for parameter, value in zip(made.parameters(), weights, strict=True):
+                parameter.copy_(value)
+        record = learner_of(made, algorithm, micro_rows=rows).update(batch, 0)
+        found.append((slopes(made), record))
+    (first, whole), *others = found
+    assert max(float(g.abs().max()) for g in first) > 1e-3
+    for gradient, record in others:
+        for ours, theirs in zip(gradient, first, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
+        for key, value in whole.items():
+            assert record[key] == pytest.approx(value, abs=1e-6), key
+
+
+def test_rows_of_advantage_zero_are_skipped_and_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = prepared(made, algorithm, batch_of(made))
+    dull = torch.arange(12) % 3 == 0
+    batch = batch.replace(advantage=torch.where(dull[:, None], 0, batch.advantage))
+    found = []
+    for skip in (True, False):
+        fresh, read = stopping(), []
+        fresh.load_state_dict(made.state_dict())
+        plain = fresh.evaluate
+        fresh.evaluate = lambda e, n=(), plain=plain, read=read: read.append(len(e)) or plain(e, n)  # type: ignore[method-assign, func-returns-value]
+        if not skip:
+            everybody = lambda _, experience: experience.mask.any(1)  # noqa: E731
+            monkeypatch.setattr(Surrogate, "contributes", everybody)
+        learner_of(fresh, algorithm, micro_rows=4).update(batch, 0)
+        found.append((sum(read), slopes(fresh)))
+    (few, skipped), (many, full) = found
+    assert (few, many) == (8, 12)
+    for ours, theirs in zip(skipped, full, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-14, rtol=1e-11)
+
+
+def test_a_batch_without_signal_moves_nothing() -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = prepared(made, algorithm, batch_of(made))
+    before = [p.detach().clone() for p in made.parameters()]
+    record = learner_of(made, algorithm).update(batch.replace(advantage=torch.zeros_like(batch.advantage)), 0)
+    assert record == {"lr": 1e-3}
+    assert all(torch.equal(a, b) for a, b in zip(before, made.parameters(), strict=True))
+
+
+def test_a_step_by_hand() -> None:
+    """GRPO with a KL term from its formula, row by row; then AdamW's first step in closed form; then the metrics."""
+    algorithm, made = ALGORITHMS["kl"], stopping()
+    raw = batch_of(made)
+    batch = prepared(made, algorithm, raw)
+    rewards = raw.outcome.double().reshape(3, 4)
+    z = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)).reshape(12)
+    loss, ratios, held, kls = torch.zeros((), dtype=torch.float64), [], [], []
+    now = []
+    for i in range(12):
+        n = int((raw.extras["tokens"][i] >= 0).sum())
+        ids = raw.extras["tokens"][i, :n]
+        logp = made.model(ids[None], use_cache=False).logits[0].log_softmax(-1)
+        terms = []
+        for t in raw.mask[i].nonzero().flatten().tolist():
+            lp = logp[t - 1, ids[t]]
+            now.append(lp.item())
+            ratio = (lp - raw.logp[i, t]).exp()
+            surrogate = torch.minimum(ratio * z[i], ratio.clamp(0.8, 1.2) * z[i])
+            d = batch.ref_logp[i, t] - lp
+            kl = d.exp() - d - 1
+            terms.append(-surrogate + 0.3 * kl)
+            ratios.append(ratio.item())
+            held.append(bool(ratio * z[i] > ratio.clamp(0.8, 1.2) * z[i]))
+            kls.append((kl.item(), len(raw.mask[i].nonzero())))
+        loss = loss + torch.stack(terms).mean() / 12
+    expected = torch.autograd.grad(loss, list(made.parameters()), allow_unused=True)
+    before = [p.detach().clone() for p in made.parameters()]
+    record = learner_of(made, algorithm, micro_rows=5, optimiser=OptimiserSpec(lr=0.01, clip=1e9)).update(batch, 0)
+    for parameter, old, slope in zip(made.parameters(), before, expected, strict=True):
+        assert slope is not None
+        torch.testing.assert_close(parameter.grad, slope, atol=1e-7, rtol=1e-6)  # advantages are float32
+        # Moments start at zero and are corrected for it: m = g, v = g^2.
+        torch.testing.assert_close(parameter.detach(), old - 0.01 * slope / (slope.abs() + 1e-8), atol=1e-5, rtol=0)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in expected if g is not None))
+    assert record["loss"] == pytest.approx(loss.item(), abs=1e-6)
+    assert record["grad_norm"] == pytest.approx(norm, rel=1e-6)
+    assert record["ratio/mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-9)
+    assert record["ratio/square"] == pytest.approx(sum(r * r for r in ratios) / len(ratios), rel=1e-9)
+    assert record["clip_fraction"] == pytest.approx(sum(held) / len(held), abs=1e-6)
+    assert sum(held) > 0
+    assert record["ReferenceKL"] == pytest.approx(sum(k / n for k, n in kls) / 12, rel=1e-9)
+    assert record["lr"] == 0.01
+    gap = (torch.tensor(now, dtype=torch.float64) - raw.logp[raw.mask]).abs()
+    assert record["mismatch/mean"] == pytest.approx(gap.mean().item(), rel=1e-9)
+    assert record["mismatch/max"] == pytest.approx(gap.max().item(), rel=1e-9)
+    assert record["ratio/max"] == pytest.approx(max(ratios), rel=1e-9)
+
+
+def test_the_gradients_noise_from_its_first_micro_batch() -> None:
+    """McCandlish's two equations on the norms of the shortest rows' gradient and of the whole, where they leave a
+    signal; nothing is reported where they do not."""
+    algorithm, start = ALGORITHMS["grpo"], stopping()
+    mixed = prepared(start, algorithm, batch_of(start))
+    agreed = mixed.replace(advantage=mixed.mask.float())
+    signals = []
+    for batch, rows in itertools.product((mixed, agreed), (3, 6)):
+        made = stopping()
+        made.load_state_dict(start.state_dict())
+        shortest = batch[batch.lengths.argsort(stable=True)[:rows]]
+        loss = algorithm.objective(shortest, made.evaluate(shortest)).loss
+        found = torch.autograd.grad(loss, list(made.parameters()), allow_unused=True)
+        small = sum(float(g.square().sum()) for g in found if g is not None)
+        record = learner_of(made, algorithm, micro_rows=rows).update(batch, 0)
+        big = record["grad_norm"] ** 2
+        signal, noise = (12 * big - rows * small) / (12 - rows), (small - big) / (1 / rows - 1 / 12)
+        signals.append(signal > 0)
+        assert ("grad_noise" in record) == (signal > 0)
+        if signal > 0:
+            assert record["grad_noise"] == pytest.approx(max(noise, 0) / signal, rel=1e-6)
+    assert set(signals) == {True, False}
+
+
+@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 1), (1, 4), (2, 5), (2, 100)])
+def test_epochs_times_minibatches_steps(epochs: int, minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping("float32")
+    batch = algorithm.judge(batch_of(made))
+    batch = batch.replace(extras={"number": list(range(12))})
+    learner = learner_of(made, algorithm, epochs=epochs, minibatches=minibatches)
+    seen: list[list[int]] = []
+    monkeypatch.setattr(
+        learner, "_minibatch", lambda b, *, first: seen.append(b.extras["number"]) or {"first": float(first)}
+    )
+    record = learner.update(batch, 0)
+    each = min(minibatches, 12)
+    assert len(seen) == epochs * each
+    assert record["first"] == pytest.approx(1 / len(seen))
+    for epoch in range(epochs):
+        parts = seen[epoch * each : (epoch + 1) * each]
+        assert sorted(n for part in parts for n in part) == list(range(12))
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    if each > 1 and epochs > 1:
+        assert seen[:each] != seen[each : 2 * each]
+
+
+def test_only_the_first_minibatch_is_compared_with_the_sampler() -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = algorithm.judge(batch_of(made))
+    record = learner_of(made, algorithm, epochs=2, minibatches=2, optimiser=OptimiserSpec(lr=0.05)).update(batch, 0)
+    assert record["mismatch/max"] < 1e-10
+    assert record["ratio/max"] > 1.01  # the largest of all steps
+    assert abs(record["ratio/mean"] - 1) > 1e-4
+
+
+@pytest.mark.parametrize("decay", ["constant", "linear", "cosine"])
+def test_the_learning_rate(decay: Any) -> None:
+    spec = OptimiserSpec(lr=0.5, warmup=4, decay=decay, final=0.1)
+    rates = [learning_rate(spec, step, 14) for step in range(14)]
+    assert rates[:4] == pytest.approx([0.125, 0.25, 0.375, 0.5])
+    for k in range(10):
+        x = k / 10
+        expected = {"constant": 0.5, "linear": 0.5 - 0.45 * x, "cosine": 0.05 + 0.225 * (1 + math.cos(math.pi * x))}
+        assert rates[4 + k] == pytest.approx(expected[decay])
+
+
+def test_the_optimiser_steps_at_the_schedules_rate() -> None:
+    made = stopping("float32")
+    batch = ALGORITHMS["grpo"].judge(batch_of(made))
+    learner = learner_of(made, ALGORITHMS["grpo"], steps=4, optimiser=OptimiserSpec(lr=0.2, decay="linear", warmup=1))
+    assert [learner.update(batch, step)["lr"] for step in range(4)] == pytest.approx([0.2, 0.2, 0.4 / 3, 0.2 / 3])
+    assert learner.optimiser.param_groups[0]["lr"] == pytest.approx(0.2 / 3)
+
+
+def test_the_gradient_is_clipped_and_its_own_norm_reported() -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = prepared(made, algorithm, batch_of(made))
+    record = learner_of(made, algorithm, optimiser=OptimiserSpec(clip=1e-3, lr=1e-12)).update(batch, 0)
+    assert record["grad_norm"] > 2e-3
+    assert math.sqrt(sum(float(g.square().sum()) for g in slopes(made))) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm() -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = algorithm.judge(batch_of(made))
+    batch = batch.replace(advantage=torch.where(batch.mask, torch.inf, 0.0))
+    before = [p.detach().clone() for p in made.parameters()]
+    with pytest.raises(FloatingPointError, match="gradient's norm is"):
+        learner_of(made, algorithm).update(batch, 0)
+    assert all(torch.equal(a, b) for a, b in zip(before, made.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("rows", [None, 5])
+def test_what_only_policies_can_say(rows: int | None) -> None:
+    made, reference = stopping(critic=True), stopping()
+    reference.model.lm_head.bias.data.add_(
+        torch.randn(len(reference.tokenizer), generator=torch.Generator().manual_seed(2))
+    )
+    batch = batch_of(made)
+    learner = learner_of(made, ALGORITHMS["kl"], micro_rows=rows)
+    filled = learner.assess(batch, frozenset({"old_logp", "ref_logp", "value"}), reference)
+    with torch.no_grad():
+        mine, theirs = made.evaluate(batch, {"value"}), reference.evaluate(batch)
+    for found, expected in [
+        (filled.old_logp, mine.logp),
+        (filled.ref_logp, theirs.logp),
+        (filled.value, mine.value),
+        (filled.final_value, mine.final_value),
+    ]:
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+        assert not found.requires_grad
+    assert (filled.ref_logp - filled.old_logp)[batch.mask].abs().max() > 1e-3
+    assert learner.assess(batch, frozenset({"logp"}), None).old_logp is None
+
+
+def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
+    algorithm = polopt.method("grpo", kl=0.0).but(**{"credit.baseline": polopt.credit.MovingAverage()})
+    made = stopping("float32")
+    batch = batch_of(made)
+    learner = learner_of(made, algorithm, epochs=2, minibatches=3)
+    learner.update(algorithm.judge(batch), 0)
+    state = {k: v.clone() for k, v in learner.state().items()}
+    weights = {k: v.clone() for k, v in made.state_dict().items()}
+    numbers = learner.generator.get_state()
+    learner.update(algorithm.judge(batch), 1)
+    expected = [p.detach().clone() for p in made.parameters()]
+
+    other = stopping("float32")
+    other.load_state_dict(weights)
+    fresh = algorithm.but(**{"credit.baseline": polopt.credit.MovingAverage()})
+    again = learner_of(other, fresh, epochs=2, minibatches=3)
+    again.load(state)
+    again.generator.set_state(numbers)
+    again.update(fresh.judge(batch), 1)
+    assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
+    assert {k: v.tolist() for k, v in learner.state().items()} == {k: v.tolist() for k, v in again.state().items()}
+
+
+def test_the_numbers_of_a_batch() -> None:
+    made = stopping("float32")
+    algorithm = Algorithm(credit=Relative(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
+    batch = algorithm.judge(batch_of(made, rows=16))
+    reward, length = batch.outcome.tolist(), batch.mask.sum(1).tolist()
+    record = describe(batch)
+    assert record["reward/mean"] == record["outcome/mean"] == pytest.approx(sum(reward) / 16)
+    mean = sum(reward) / 16
+    assert record["reward/std"] == pytest.approx(math.sqrt(sum((r - mean) ** 2 for r in reward) / 16), rel=1e-5)
+    assert record["length/mean"] == pytest.approx(sum(length) / 16)
+    assert record["length/max"] == max(length)
+    assert record["truncated"] == pytest.approx(sum(batch.truncated.tolist()) / 16)
+    assert 0 < record["truncated"] < 1
+    groups = [reward[i : i + 4] for i in range(0, 16, 4)]
+    assert record["groups/signal"] == pytest.approx(sum(len(set(g)) > 1 for g in groups) / 4)
+    shown = [
+        x
+        for row, marks in zip(batch.entropy.tolist(), batch.mask.tolist(), strict=True)
+        for x, m in zip(row, marks, strict=True)
+        if m
+    ]
+    assert record["entropy"] == pytest.approx(sum(shown) / len(shown), rel=1e-5)
+    assert record["outcome/digit"] == record["outcome/mean"]
+    edges, counts = record["reward/histogram"]["edges"], record["reward/histogram"]["counts"]
+    assert sum(counts) == 16
+    assert (edges[0], edges[-1]) == pytest.approx((min(reward), max(reward)), abs=1e-5)

@@ -1,0 +1,39 @@
+"""Every method of the catalogue trains a tiny policy, by its own defaults; a new one joins by being there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_runs import lines, recipe
+
+from polopt import catalogue
+from polopt.training.language import LanguageTraining
+from polopt.training.run import Run
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("slug", catalogue.slugs())
+def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
+    # Demonstrations first: answers then end, reach the world and differ in reward.
+    stages = {
+        "warmup": {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}},
+        "method": {"method": slug, "steps": 2, "rows": 16, "group": 8, "minibatches": 2, "micro_rows": 5},
+    }
+    settings = recipe(stages=stages, evaluation={"problems": 4}, checkpoint=100)
+    settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
+    training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+    training.run()
+    steps = [m for m in lines(tmp_path, "metrics") if m["stage"] == "method"]
+    assert len(steps) == 2
+    for record in steps:
+        numbers = [v for v in record.values() if isinstance(v, float)]
+        assert all(math.isfinite(v) for v in numbers), record
+    weights = dict(training.policy.named_parameters())
+    assert all(p.isfinite().all() and p.dtype == getattr(torch, dtype) for p in weights.values())
+    # It moved: the policy is no longer what the warm-up left.
+    before = load_file(tmp_path / "checkpoints" / "00000015" / "state.safetensors")
+    assert any(not torch.equal(p, before[f"policy.{name}"]) for name, p in weights.items())
