@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import polopt.methods
 from polopt.algorithm import Algorithm
@@ -63,3 +64,43 @@ def method(slug: str, **settings: Any) -> Algorithm:
 def cite(names: Iterable[str]) -> str:
     """BibTeX of the methods' papers."""
     return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimResult:
+    """One claim, run. `dataclasses.asdict` of it is plain JSON data."""
+
+    slug: str
+    name: str
+    statement: str
+    baseline: str
+    criterion: str
+    measured: dict[str, float]
+    holds: bool
+    seconds: float
+    cost: str
+    note: str
+
+
+def run_claims(names: Iterable[str], cost: Literal["fast", "slow"] | None = None) -> Iterator[ClaimResult]:
+    """Run the claims of these methods, one by one; cost picks the fast or the slow ones, None runs all.
+
+    Raises:
+        ValueError: there is no such method; the nearest name is given.
+    """
+    for published in [find(n) for n in names]:
+        for claim in published.claims:
+            if cost in (None, claim.cost):
+                finding, seconds = claim.check()
+                yield ClaimResult(
+                    slug=published.slug,
+                    name=claim.name,
+                    statement=claim.statement,
+                    baseline=claim.baseline,
+                    criterion=finding.criterion,
+                    measured={k: float(v) for k, v in finding.measured.items()},
+                    holds=bool(finding.holds),
+                    seconds=seconds,
+                    cost=claim.cost,
+                    note=finding.note,
+                )

@@ -145,10 +145,6 @@ class Experience:
                 )
 
     def _check(self, name: str, value: Any) -> None:
-        B, T = self.mask.shape
-        allowed = [[B] if s == "B" else [B, T] for s in SHAPES[name]]
-        expected = " or ".join(f"[{', '.join(s)}] = {shape}" for s, shape in zip(SHAPES[name], allowed, strict=True))
-        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
         right_kind = isinstance(value, Tensor) and (
             value.dtype == torch.bool
             if name in BOOLS
@@ -156,10 +152,14 @@ class Experience:
             if name in FLOATS
             else value.dtype in (torch.int64, torch.int32)
         )
-        if not right_kind or list(value.shape) not in allowed:
-            raise ExperienceError(
-                f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
-            )
+        size = self.mask.shape
+        if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
+            return
+        expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
+        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
+        raise ExperienceError(
+            f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
+        )
 
     def __len__(self) -> int:
         return self.mask.shape[0]

@@ -1,8 +1,9 @@
 """RLOO: each rollout is compared with the mean of the others."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import LeaveOneOut, Relative
-from polopt.method import Paper, method
+from polopt.credit import GroupMean, LeaveOneOut, Relative
+from polopt.lab import TabularPolicy, TokenTree, expectation
+from polopt.method import Finding, Paper, method
 from polopt.objectives import Score, SequenceSum, Surrogate
 from polopt.rewards import KLPenalty, Outcome, Reward, Sum
 from polopt.sampling import Rollouts
@@ -16,14 +17,15 @@ from polopt.sampling import Rollouts
         arxiv="2402.14740",
     ),
     changes="REINFORCE on whole answers whose baseline is the mean return of the group's other answers.",
-    tier="proven",
+    tier="faithful",
 )
 def rloo(*, group: int = 4, kl: float = 0.05) -> Algorithm:
     """A_i = R_i - mean_{j != i} R_j and L = -(1/B) sum_i A_i sum_t logp_it: one action per answer.
 
     kl weighs the k1 estimate of the distance to the reference inside the reward, on each token, as
     R_i - kl sum_t (logp_it - ref_it); 0 drops it. The baseline does not depend on row i, so the gradient
-    is unbiased. A group of one has baseline 0.
+    is unbiased. A group of one has baseline 0. TRL's current trainer clips a ratio of whole answers on top;
+    at ratio 1 its gradient is this one.
     """
     reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
     return Algorithm(
@@ -31,4 +33,23 @@ def rloo(*, group: int = 4, kl: float = 0.05) -> Algorithm:
         reward=reward,
         credit=Relative(baseline=LeaveOneOut(), scale=None),
         objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
+    )
+
+
+@rloo.claim("Unbiased at any group size.", baseline="the mean of all, the row included, which shrinks by 1 - 1/G")
+def unbiased() -> Finding:
+    tree = TokenTree.bandit([0.0, 0.2, 0.4, 0.5, 0.9, 1.0])
+    policy = TabularPolicy(tree, spread=1.0, seed=3)
+    sentence = rloo(group=2, kl=0)
+    ours = expectation(sentence, tree, policy)
+    own = sentence.but(**{"credit.baseline": GroupMean()})
+    with_self, shrunk = expectation(own, tree, policy), expectation(own, tree, policy, scale=0.5)
+    return Finding(
+        measured={
+            "relative bias": ours.relative_bias,
+            "with self": with_self.relative_bias,
+            "with self, against half the gradient": shrunk.relative_bias,
+        },
+        criterion="relative bias < 1e-12; with self 0.5, and < 1e-12 against half the gradient",
+        holds=ours.relative_bias < 1e-12 and abs(with_self.relative_bias - 0.5) < 1e-9 and shrunk.relative_bias < 1e-12,
     )

@@ -1,0 +1,20 @@
+"""Exactly solvable problems: bias, variance, entropy and learning as numbers."""
+
+from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, train
+from polopt.lab.policy import TabularPolicy, TinyTransformer
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import Policy, TokenTree, flat_gradient
+
+__all__ = [
+    "BiasVariance",
+    "LeafGradient",
+    "Policy",
+    "TabularPolicy",
+    "TinyTransformer",
+    "TokenTree",
+    "TreeSource",
+    "bias_variance",
+    "expectation",
+    "flat_gradient",
+    "train",
+]

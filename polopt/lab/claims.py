@@ -1,0 +1,149 @@
+"""Measurements that several methods' claims share."""
+
+from __future__ import annotations
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience
+from polopt.lab.measure import LeafGradient, group_of, train
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.problems import many_right
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import TokenTree, flat_gradient
+from polopt.objectives import Ratio, Surrogate, Trust
+
+
+def norms_by_success(algorithm: Algorithm, power: float) -> float:
+    """Largest relative error, over prompts of success 0.1, 0.5 and 0.9, of |expected gradient| against
+    (p (1 - p))^power, both relative to p = 0.5. Exact: a group of two kinds of answers is a binomial count."""
+    group = group_of(algorithm)
+    tree = TokenTree.bandit([1.0, 0.0])
+    norms = {}
+    for p in (0.1, 0.5, 0.9):
+        policy = TabularPolicy(tree).set_probabilities(torch.tensor([p, 1 - p], dtype=torch.double))
+        deck, _ = TreeSource(tree, policy, rows=group).deck()
+        probe = LeafGradient(algorithm, tree, policy, deck.support)
+        weights = torch.distributions.Binomial(group, torch.tensor(p).double()).log_prob(torch.arange(group + 1)).exp()
+        counts = (weights > 1e-6).nonzero().flatten()
+        slopes = [probe(algorithm.judge(deck[(torch.arange(group) >= right).long()])) for right in counts]
+        norms[p] = (weights[counts] @ probe.pull_back(torch.stack(slopes))).norm().item()
+    return max(abs(norms[p] / norms[0.5] / (4 * p * (1 - p)) ** power - 1) for p in norms)
+
+
+def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: float = 0.05) -> float:
+    """Growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8 batches."""
+    tree = TokenTree.bandit([1.0] + [0.0] * 9)
+    odds = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
+    growth: list[float] = []
+    seed = 0
+    while len(growth) < 8:
+        policy = TabularPolicy(tree).set_probabilities(odds)
+        train(algorithm, tree, policy, steps=1, epochs=steps, rate=rate, seed=seed)
+        after = tree.value(policy).item()
+        if after > 1.01 * probability:
+            growth.append(after / probability)
+        seed += 1
+    return sum(growth) / len(growth)
+
+
+def unanimous(algorithm: Algorithm) -> tuple[float, float]:
+    """Share of groups without any advantage, and mean gradient norm, where 7 of 10 prompts are always right or
+    always wrong."""
+    rates = torch.tensor([0.0] * 4 + [1.0] * 3 + [0.5] * 3, dtype=torch.double)
+    tree = TokenTree.bandit([[1.0, 0.0]] * 10)
+    policy = TabularPolicy(tree).set_probabilities(torch.stack([rates, 1 - rates], 1))
+    source = TreeSource(tree, policy, rows=10 * group_of(algorithm))
+    idle, groups, norms = 0, 0, []
+    for _ in range(20):
+        batch = algorithm.judge(algorithm.sampling(source))
+        for group in batch.group.unique():
+            idle += int((batch.advantage[batch.group == group].abs() < 1e-9).all())
+            groups += 1
+        norms.append(flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy).norm().item())
+    return idle / groups, sum(norms) / len(norms)
+
+
+def ratio_variance(ratio: Ratio, tokens: int, noise: float, rows: int = 2000) -> float:
+    """Variance of the weight between two policies that differ by independent noise on every logp."""
+    draw = torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), logp=noise * draw - 1)
+    return ratio(batch, Evaluation(logp=torch.full_like(draw, -1.0))).exp().var().item()
+
+
+def push(trust: Trust, ratio: float) -> float:
+    """-d loss / d logp of one decision with advantage 1 at this ratio."""
+    logp = torch.zeros(1, 1, dtype=torch.double, requires_grad=True)
+    old, one = torch.full_like(logp, -torch.tensor(ratio, dtype=torch.double).log().item()), torch.ones_like(logp)
+    batch = Experience(mask=one.bool(), logp=old.detach(), advantage=one.detach())
+    loss = Surrogate(trust=trust)(batch, Evaluation(logp=logp)).loss
+    return -torch.autograd.grad(loss, logp)[0].item()
+
+
+def fitted(algorithm: Algorithm, counts: list[int]) -> tuple[float, float]:
+    """Total variation between a policy and the demonstrations' frequencies, before and after fitting them.
+
+    The answers are those of a tree of depth 2 with a stop token.
+    """
+    tree = TokenTree.full(3, 2, lambda prompt, answer: 1.0, stop=2)
+    policy = TabularPolicy(tree, spread=0.5, seed=4)
+    rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    batch = algorithm.judge(tree.leaves()[rows])
+    wanted = torch.tensor(counts, dtype=torch.double) / sum(counts)
+
+    def distance() -> float:
+        return (tree.log_probabilities(policy).detach().exp()[0] - wanted).abs().sum().item() / 2
+
+    before = distance()
+    descend(algorithm, batch, policy, steps=200)
+    return before, distance()
+
+
+def descend(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, steps: int) -> None:
+    """Minimise the loss on one batch."""
+    optimiser = torch.optim.LBFGS(policy.parameters(), max_iter=steps, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = algorithm.objective(batch, policy.evaluate(batch)).loss
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)  # type: ignore[arg-type]
+
+
+def _effective(tree: TokenTree, policy: TabularPolicy) -> float:
+    """exp of the entropy among the right answers: how many there seem to be."""
+    p = tree.log_probabilities(policy).detach().exp()[0][tree.outcome[0] > 0]
+    p = p / p.sum()
+    return torch.exp(-(p * p.clamp(min=1e-300).log()).sum()).item()
+
+
+def collapse(algorithm: Algorithm, rate: float = 2.0, seeds: int = 40) -> float:
+    """Effective number of right arms, of 8, once the success rate has reached 0.95; mean over seeds."""
+    found = []
+    for seed in range(seeds):
+        tree, policy = many_right()
+        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        while tree.value(policy) < 0.95:
+            source.refresh()
+            batch = algorithm.judge(algorithm.sampling(source))
+            loss = algorithm.objective(batch, policy.evaluate(batch)).loss
+            with torch.no_grad():
+                policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
+        found.append(_effective(tree, policy))
+    return sum(found) / len(found)
+
+
+def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
+    """Effective number of right answers, of 8 of unequal odds, of the policy fitted to one batch; mean over seeds."""
+    found = []
+    for seed in range(seeds):
+        tree, policy = many_right()
+        with torch.no_grad():
+            policy.logits.mul_(3)
+        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        batch = algorithm.judge(algorithm.sampling(source))
+        descend(algorithm, batch, policy, steps=10)
+        found.append(_effective(tree, policy))
+    return sum(found) / len(found)

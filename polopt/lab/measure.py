@@ -1,0 +1,250 @@
+"""Bias and variance of an algorithm's gradient, and small training runs, on exactly solvable problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience, Support
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import Policy, TokenTree
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasVariance:
+    """An algorithm's gradient against the exact one.
+
+    mean: [P] average of -d loss, with standard error `error`. exact: [P] scale * exact gradient.
+    variance: of one batch's gradient, summed over parameters, with standard error `variance_se`.
+    bias: |mean - exact|; `bias_se` is what that norm would be, root mean square, if only sampling error were
+    left (0 for an enumeration). cosine: between mean and exact. relative_bias: bias / |exact|.
+    max_z: largest |mean - exact| of any parameter in standard errors.
+    """
+
+    mean: Tensor
+    error: Tensor
+    exact: Tensor
+    variance: float
+    variance_se: float
+    bias: float
+    bias_se: float
+    cosine: float
+    relative_bias: float
+    max_z: float
+    batches: int
+
+    @classmethod
+    def of(cls, gradients: Tensor, exact: Tensor) -> BiasVariance:
+        """From [N, P] independent gradients."""
+        n, mean = len(gradients), gradients.mean(0)
+        squares = (gradients - mean).square()
+        spread = squares.sum(1) * n / (n - 1)
+        errors = (squares.sum(0) / (n - 1) / n).sqrt()
+        off = (mean - exact).abs()
+        # A parameter that never moves has no error to divide by; its bias must be rounding alone.
+        z = torch.where(off > 1e-12, off / errors, 0)
+        return cls(
+            variance=spread.mean().item(),
+            variance_se=spread.std().item() / math.sqrt(n),
+            error=errors,
+            bias_se=math.sqrt(spread.mean().item() / n),
+            max_z=z.max().item(),
+            batches=n,
+            **_compare(mean, exact),
+        )
+
+
+def bias_variance(
+    algorithm: Algorithm,
+    problem: TokenTree,
+    policy: Policy,
+    *,
+    batches: int,
+    rows: int = 1,
+    seed: int = 0,
+    scale: float = 1.0,
+    behaviour: Policy | None = None,
+    reference: Policy | None = None,
+) -> BiasVariance:
+    """-d loss over independent batches of `rows` prompts, compared with scale * the exact gradient.
+
+    The algorithm samples by its own sampling part, from `behaviour` (None: the policy itself). Its state is
+    not touched. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
+    """
+    source = TreeSource(
+        problem,
+        policy,
+        rows=rows * group_of(algorithm),
+        seed=seed,
+        behaviour=behaviour,
+        reference=reference,
+        needs=algorithm.all_needs,
+    )
+    algorithm = algorithm.but()
+    slopes, first = [], True
+    for _ in range(batches):
+        experience = algorithm.judge(algorithm.sampling(source))
+        if first:
+            probe, first = LeafGradient(algorithm, problem, policy, experience.support), False
+        slopes.append(probe(experience))
+    return BiasVariance.of(-probe.pull_back(torch.stack(slopes)), scale * problem.gradient(policy))
+
+
+def expectation(
+    algorithm: Algorithm,
+    problem: TokenTree,
+    policy: Policy,
+    *,
+    group: int | None = None,
+    scale: float = 1.0,
+    behaviour: Policy | None = None,
+    reference: Policy | None = None,
+) -> BiasVariance:
+    """As `bias_variance` with one prompt a batch, without sampling: the sum over all answers^group groups.
+
+    group: None takes the algorithm's. Moving state stands still. A group that the filters empty counts as a
+    gradient of 0, and refills deal the same group again.
+    """
+    algorithm = algorithm.but().eval()
+    group = group or group_of(algorithm)
+    if len(problem.answers) ** group > 20_000:
+        raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
+    dealer = _Dealer(problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.all_needs)
+    support = getattr(algorithm.sampling, "support", Support())
+    odds = dealer.deck(support)[1] / problem.prompts
+    probe = LeafGradient(algorithm, problem, policy, support)
+    slopes, weights = [], []
+    for prompt in range(problem.prompts):
+        for answers in itertools.product(range(len(problem.answers)), repeat=group):
+            weight = problem.prompts ** (group - 1) * math.prod(odds[prompt, a].item() for a in answers)
+            if weight > 0:
+                dealer.dealt = torch.tensor(answers) + prompt * len(problem.answers)
+                slopes.append(probe(algorithm.judge(algorithm.sampling(dealer))))
+                weights.append(weight)
+    gradients = -probe.pull_back(torch.stack(slopes))
+    w = gradients.new_tensor(weights)
+    mean = w @ gradients
+    variance = (w @ (gradients - mean).square()).sum().item()
+    found = _compare(mean, scale * problem.gradient(policy))
+    return BiasVariance(
+        error=torch.zeros_like(mean),
+        variance=variance,
+        variance_se=0.0,
+        bias_se=0.0,
+        max_z=math.inf if found["relative_bias"] > 1e-9 else 0.0,
+        batches=len(weights),
+        **found,
+    )
+
+
+def group_of(algorithm: Algorithm) -> int:
+    """Answers per prompt."""
+    return int(getattr(algorithm.sampling, "group", 1))  # type: ignore[arg-type]
+
+
+def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:
+    bias, size = (mean - exact).norm().item(), exact.norm().item()
+    cosine = torch.nn.functional.cosine_similarity(mean, exact, dim=0, eps=1e-300).item()
+    return {"mean": mean, "exact": exact, "bias": bias, "relative_bias": bias / max(size, 1e-300), "cosine": cosine}
+
+
+class _Dealer(TreeSource):
+    """A source that deals the same stacked cards."""
+
+    dealt: Tensor
+
+    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+        return self.deck(support)[0][self.dealt].replace(group=torch.zeros(len(self.dealt), dtype=torch.long))
+
+
+class LeafGradient:
+    """Gradients of many batches for the price of one evaluation.
+
+    A batch's rows are leaves, so the policy speaks once, of all leaves. Each batch differentiates its loss with
+    respect to what was said; `pull_back` carries all of them on to the parameters by the chain rule.
+    """
+
+    def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: Policy, support: Support) -> None:
+        said = policy.evaluate(problem.leaves(support), algorithm.objective.all_evaluates)
+        self.algorithm, self.support = algorithm, support
+        self.parameters = list(policy.parameters())
+        self.said = {n: v for n in ("logp", "entropy", "logits", "value") if (v := getattr(said, n)) is not None}
+        self.heard = {n: v.detach() for n, v in self.said.items()}
+        self.size = sum(v.numel() for v in self.said.values())
+
+    def __call__(self, experience: Experience) -> Tensor:
+        """[size] d loss / d what was said of each leaf."""
+        rows = experience.extras["leaf"]
+        inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
+        loss = self.algorithm.objective(experience, Evaluation(support=self.support, **inputs)).loss
+        slopes = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+        flat = []
+        for slope, whole in zip(slopes, self.heard.values(), strict=True):
+            total = torch.zeros_like(whole)
+            flat.append((total if slope is None else total.index_add_(0, rows, slope)).flatten())
+        return torch.cat(flat)
+
+    def pull_back(self, slopes: Tensor, at_once: int = 256) -> Tensor:
+        """[N, size] -> [N, P]."""
+        result = []
+        for chunk in slopes.split(at_once):
+            parts = chunk.split([v.numel() for v in self.said.values()], dim=1)
+            shaped = [p.view(len(chunk), *v.shape) for p, v in zip(parts, self.said.values(), strict=True)]
+            found = torch.autograd.grad(
+                list(self.said.values()),
+                self.parameters,
+                shaped,
+                retain_graph=True,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+            flat = [
+                (chunk.new_zeros(len(chunk), p.numel()) if g is None else g.reshape(len(chunk), -1))
+                for g, p in zip(found, self.parameters, strict=True)
+            ]
+            result.append(torch.cat(flat, 1))
+        return torch.cat(result)
+
+
+def train(
+    algorithm: Algorithm,
+    problem: TokenTree,
+    policy: Policy,
+    *,
+    steps: int,
+    rate: float,
+    rows: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    reference: Policy | None = None,
+    watch: Callable[[], float] | None = None,
+) -> list[float]:
+    """Plain gradient descent on fresh batches of `rows` prompts, `epochs` steps on each. The policy changes.
+
+    Returns what `watch` saw after every batch.
+    """
+    needs, seen = algorithm.all_needs, []
+    size = rows * group_of(algorithm)
+    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs)
+    parameters = list(policy.parameters())
+    for _ in range(steps):
+        source.refresh()
+        experience = algorithm.judge(algorithm.sampling(source))
+        for _ in range(epochs):
+            loss = algorithm.objective(experience, policy.evaluate(experience, algorithm.objective.all_evaluates)).loss
+            slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
+            with torch.no_grad():
+                for p, slope in zip(parameters, slopes, strict=True):
+                    if slope is not None:
+                        p -= rate * slope
+        if watch is not None:
+            with torch.no_grad():
+                seen.append(float(watch()))
+    return seen

@@ -1,0 +1,33 @@
+"""Small problems that several claims share."""
+
+from __future__ import annotations
+
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.tree import TokenTree
+
+
+def lengths() -> tuple[TokenTree, TabularPolicy]:
+    """Answers of 1, 4 and 16 tokens: the first token picks the length, the last one can be right or wrong."""
+    answers = [(0,), (1, 0, 0, 0), (1, 0, 0, 1), (2, *[0] * 15), (2, *[0] * 14, 1)]
+    worth = {(0,): 0.3, answers[2]: 1.0, answers[4]: 1.0}
+    tree = TokenTree(3, answers, lambda prompt, answer: worth.get(answer, 0.0))
+    return tree, TabularPolicy(tree, spread=0.5, seed=1)
+
+
+def wrong_lengths() -> tuple[TokenTree, TabularPolicy]:
+    """One right answer of 2 tokens; wrong ones of 2 and of 16, equally likely and equally worthless."""
+    answers = [(0, 0), (1, 0), (2, *[0] * 15)]
+    tree = TokenTree(3, answers, lambda prompt, answer: float(answer[0] == 0))
+    return tree, TabularPolicy(tree)
+
+
+def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy]:
+    """A bandit on which the first `right` of `arms` arms pay 1, the others 0."""
+    tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
+    return tree, TabularPolicy(tree, spread=0.5, seed=2, critic=True)
+
+
+def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:
+    """Two prompts, one or two tokens of three, token 2 stops; right if the digits' sum plus the prompt divides by 3."""
+    tree = TokenTree.full(3, 2, lambda prompt, answer: float((sum(answer) + prompt) % 3 == 0), stop=2, prompts=2)
+    return tree, TabularPolicy(tree, spread=spread, seed=1, critic=True)

@@ -1,0 +1,101 @@
+"""The tree as a place where experience comes from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience, Support
+from polopt.lab.tree import Policy, TokenTree
+
+
+class TreeSource:
+    """Deals answers of a tree, drawn with their exact probabilities, to an algorithm's sampling part.
+
+    rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
+    `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
+    that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
+    `extras.greedy_reward` the outcome of the sampler's likeliest tokens. demonstrations: [prompts, answers]
+    how often each answer is demonstrated; None takes the best answers alike.
+
+    Prompts come in random order, all of them before any comes again.
+
+    Raises:
+        ValueError: `ref_logp` is needed and there is no reference; the sampler's answers leave the tree.
+    """
+
+    def __init__(
+        self,
+        tree: TokenTree,
+        policy: Policy,
+        *,
+        rows: int,
+        seed: int = 0,
+        behaviour: Policy | None = None,
+        reference: Policy | None = None,
+        needs: frozenset[str] = frozenset(),
+        demonstrations: Tensor | None = None,
+    ) -> None:
+        if "ref_logp" in needs and reference is None:
+            raise ValueError(
+                "TreeSource: the algorithm reads ref_logp and there is no reference; give reference=policy"
+            )
+        self.tree, self.policy, self.rows = tree, policy, rows
+        self.behaviour, self.reference = behaviour or policy, reference
+        greedy = {"logits"} if "extras.greedy_reward" in needs else set()
+        self._asked = frozenset({"value", "entropy"} & needs | greedy)
+        tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
+        best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
+        self.demonstrations = best if demonstrations is None else demonstrations
+        self.generator = torch.Generator().manual_seed(seed)
+        self._decks: dict[Support, tuple[Experience, Tensor]] = {}
+        self._queue: list[int] = []
+
+    def refresh(self) -> None:
+        """The policies have changed: ask them again."""
+        self._decks.clear()
+
+    def deck(self, support: Support = Support()) -> tuple[Experience, Tensor]:  # noqa: B008
+        """Every leaf with everything that is known of it, and [prompts, answers] how often it is drawn."""
+        if support not in self._decks:
+            with torch.no_grad():
+                self._decks[support] = self._make_deck(support)
+        return self._decks[support]
+
+    def _make_deck(self, support: Support) -> tuple[Experience, Tensor]:
+        leaves = self.tree.leaves(support)
+        said = self.behaviour.evaluate(leaves, self._asked)
+        own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
+        extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
+        deck = leaves.replace(
+            logp=said.logp,
+            entropy=said.entropy,
+            old_logp=own.logp,
+            value=own.value,
+            ref_logp=self.reference.evaluate(leaves).logp if self.reference is not None else None,
+            extras=extras,
+        )
+        return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
+
+    def _greedy(self, leaves: Experience, logits: Tensor) -> Tensor:
+        chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
+        return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
+
+    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+        """`group` independent answers to each of the next `prompts` prompts."""
+        deck, odds = self.deck(support)
+        return self._deal(deck, odds, prompts, group)
+
+    def demonstrate(self, rows: int) -> Experience:
+        """Demonstrated answers to the next `rows` prompts, with outcome 1."""
+        shown = self._deal(self.deck()[0], self.demonstrations, rows, 1)
+        return shown.replace(outcome=torch.ones_like(shown.outcome))
+
+    def _deal(self, deck: Experience, odds: Tensor, prompts: int, group: int) -> Experience:
+        while len(self._queue) < prompts:
+            self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
+        asked = torch.tensor(self._queue[:prompts])
+        del self._queue[:prompts]
+        answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
+        batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
+        return batch.replace(group=torch.arange(prompts).repeat_interleave(group))

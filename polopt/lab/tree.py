@@ -1,0 +1,204 @@
+"""A finite tree of token sequences: every answer can be listed, so every expectation is a sum."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience, Support
+
+Answer = tuple[int, ...]
+
+
+class Policy(Protocol):
+    """What the lab asks of a policy: its log-probabilities, with gradient, and its parameters."""
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = ...) -> Evaluation: ...
+
+    def parameters(self) -> Iterable[Tensor]: ...
+
+
+class TokenTree:
+    """All answers to a few prompts, what each is worth, and exact expectations under any policy.
+
+    vocabulary: number of tokens V, 0 to V - 1. answers: the leaves, the same for every prompt; none may begin
+    another. reward: `reward(prompt, answer)` gives an outcome, or one reward for each decision; or a table
+    [prompts, answers]. prompts: how many; a prompt is written in tokens, as a number in base V.
+
+    Raises:
+        ValueError: a token outside the vocabulary, an answer that begins another, a table of the wrong shape.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        answers: Sequence[Answer],
+        reward: Callable[[int, Answer], float | Sequence[float]] | Tensor,
+        prompts: int = 1,
+    ) -> None:
+        self.vocabulary, self.answers, self.prompts = vocabulary, [tuple(a) for a in answers], prompts
+        self._check()
+        self.horizon = max(map(len, self.answers))
+        self.start = max(1, math.ceil(math.log(prompts, vocabulary))) if prompts > 1 else 1
+        table = [
+            [reward(p, a) if callable(reward) else reward[p, i] for i, a in enumerate(self.answers)]
+            for p in range(prompts)
+        ]
+        flat = [torch.as_tensor(r, dtype=torch.float64) for r in itertools.chain(*table)]
+        self.outcome = torch.stack([r.sum() for r in flat]).view(prompts, -1)
+        self.rewards = self._by_decision(flat) if flat[0].ndim else None
+
+    def _check(self) -> None:
+        for answer in self.answers:
+            if not answer or not all(0 <= token < self.vocabulary for token in answer):
+                raise ValueError(
+                    f"TokenTree: answer {answer} needs at least one token, all in 0..{self.vocabulary - 1}"
+                )
+        whole = set(self.answers)
+        if len(whole) < len(self.answers):
+            raise ValueError("TokenTree: an answer is listed twice")
+        for answer in self.answers:
+            for end in range(1, len(answer)):
+                if answer[:end] in whole:
+                    raise ValueError(f"TokenTree: answer {answer[:end]} begins answer {answer}; where would it stop?")
+
+    def _by_decision(self, flat: list[Tensor]) -> Tensor:
+        rows = torch.zeros(len(flat), self.start + self.horizon, dtype=torch.float64)
+        for row, (rewards, answer) in enumerate(zip(flat, self.answers * self.prompts, strict=True)):
+            rows[row, self.start : self.start + len(answer)] = rewards
+        return rows
+
+    @classmethod
+    def full(
+        cls,
+        vocabulary: int,
+        horizon: int,
+        reward: Callable[[int, Answer], float | Sequence[float]] | Tensor,
+        *,
+        stop: int | None = None,
+        prompts: int = 1,
+    ) -> TokenTree:
+        """Every sequence that ends at its first `stop` token, or after `horizon` tokens."""
+        answers = [
+            a[: a.index(stop) + 1] if stop in a else a for a in itertools.product(range(vocabulary), repeat=horizon)
+        ]
+        return cls(vocabulary, list(dict.fromkeys(answers)), reward, prompts)
+
+    @classmethod
+    def bandit(cls, means: Sequence[float] | Sequence[Sequence[float]]) -> TokenTree:
+        """One decision: arms worth `means`, or, for a contextual bandit, a row of arms for each context."""
+        table = torch.as_tensor(means, dtype=torch.float64)
+        table = table[None] if table.ndim == 1 else table
+        contexts, arms = table.shape
+        return cls(arms, [(a,) for a in range(arms)], table, contexts)
+
+    @functools.cached_property
+    def _leaves(self) -> Experience:
+        rows, T = self.prompts * len(self.answers), self.start + self.horizon
+        tokens, mask = torch.zeros(rows, T, dtype=torch.long), torch.zeros(rows, T, dtype=torch.bool)
+        for row, (prompt, answer) in enumerate(itertools.product(range(self.prompts), self.answers)):
+            digits = [prompt // self.vocabulary**d % self.vocabulary for d in reversed(range(self.start))]
+            tokens[row, : self.start + len(answer)] = torch.tensor([*digits, *answer])
+            mask[row, self.start : self.start + len(answer)] = True
+        outcome = self.outcome.flatten()
+        return Experience(
+            mask=mask,
+            outcome=outcome,
+            reward=outcome if self.rewards is None else self.rewards,
+            terminated=torch.ones(rows, dtype=torch.bool),
+            truncated=torch.zeros(rows, dtype=torch.bool),
+            group=torch.arange(self.prompts).repeat_interleave(len(self.answers)),
+            horizon=self.horizon,
+            extras={
+                "tokens": tokens,
+                "leaf": torch.arange(rows),
+                "answer": [" ".join(map(str, a)) for a in self.answers] * self.prompts,
+            },
+        )
+
+    def leaves(self, support: Support = Support()) -> Experience:  # noqa: B008 (frozen)
+        """Every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
+
+        `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the
+        rows. A leaf is the end of the problem: every row is terminated, whatever its last token.
+        """
+        return self._leaves.replace(support=support)
+
+    @functools.cached_property
+    def nodes(self) -> Tensor:
+        """[rows of `leaves`, T] the number of the (prompt, prefix) at which each decision is made; 0 elsewhere."""
+        leaves, number = self._leaves, {}  # type: ignore[var-annotated]
+        nodes = torch.zeros_like(leaves.extras["tokens"])
+        tokens = leaves.extras["tokens"].tolist()
+        for row, t in leaves.mask.nonzero().tolist():
+            nodes[row, t] = number.setdefault(tuple(tokens[row][:t]), len(number))
+        return nodes
+
+    @functools.cached_property
+    def choices(self) -> Tensor:
+        """[nodes, V] bool: which tokens lead on to some answer."""
+        mask = self._leaves.mask
+        choices = torch.zeros(int(self.nodes.max()) + 1, self.vocabulary, dtype=torch.bool)
+        choices[self.nodes[mask], self._leaves.extras["tokens"][mask]] = True
+        return choices
+
+    def log_probabilities(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """[prompts, answers] log-probability of each answer, with gradient.
+
+        Raises:
+            ValueError: the policy gives mass to answers outside the tree, so expectations would be wrong.
+        """
+        leaves = self.leaves(support)
+        logp = torch.where(leaves.mask, policy.evaluate(leaves).logp, 0).sum(1).view(self.prompts, -1)
+        mass = logp.detach().exp().sum(1)
+        if (mass - 1).abs().max() > 1e-6:
+            worst = mass[(mass - 1).abs().argmax()].item()
+            raise ValueError(f"TokenTree: the answers' probabilities sum to {worst:.6g}, expected 1 for every prompt")
+        return logp
+
+    def value(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """Expected return over uniform prompts, with gradient."""
+        return (self.log_probabilities(policy, support).exp() * self.outcome).sum(1).mean()
+
+    def gradient(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """The exact policy gradient, flat over `policy.parameters()`; 0 for parameters without influence."""
+        return flat_gradient(self.value(policy, support), policy)
+
+    def entropy(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """Entropy of whole answers in nats, mean over prompts, with gradient."""
+        logp = self.log_probabilities(policy, support)
+        return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(1).mean()
+
+    def kl(self, policy: Policy, other: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """KL(policy || other) between whole answers in nats, mean over prompts, with gradient to both."""
+        logp, base = self.log_probabilities(policy, support), self.log_probabilities(other, support)
+        p = logp.exp()
+        return torch.where(p > 0, p * (logp - base), 0).sum(1).mean()
+
+    def state_values(self, policy: Policy, support: Support = Support()) -> Tensor:  # noqa: B008
+        """[rows of `leaves`, T] expected reward still to come before each decision: the perfect critic."""
+        with torch.no_grad():
+            p = self.log_probabilities(policy, support).exp().flatten()[:, None].expand(self.nodes.shape)
+        mask = self._leaves.mask
+        to_go = self.outcome.flatten()[:, None].expand(mask.shape)
+        if self.rewards is not None:
+            to_go = self.rewards.flip(1).cumsum(1).flip(1)
+        at, mass = self.nodes[mask], p.new_zeros(len(self.choices))
+        reach = mass.index_add(0, at, p[mask])
+        worth = mass.index_add(0, at, (p * to_go)[mask])
+        return torch.where(mask, (worth / reach)[self.nodes], 0)
+
+
+def flat_gradient(scalar: Tensor, policy: Policy) -> Tensor:
+    """d scalar / d parameters, flat."""
+    parameters = list(policy.parameters())
+    slopes = torch.autograd.grad(scalar, parameters, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if s is None else s).flatten() for p, s in zip(parameters, slopes, strict=True)]
+    )
