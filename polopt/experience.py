@@ -232,7 +232,7 @@ class Experience:
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
-        for index in chosen.split(rows):
+        for index in chosen.split(rows) if len(chosen) else ():
             yield dataclasses.replace(self[index], _whole=self.whole)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
