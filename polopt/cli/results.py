@@ -39,7 +39,7 @@ def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
     """Held-out accuracy with 95 % intervals, over the mix and for each kind of task."""
     table = Table(title="Held-out accuracy, 95 % intervals", title_justify="left", box=None, pad_edge=False)
     table.add_column("tasks")
-    table.add_column("problems", justify="right")
+    table.add_column("n", justify="right")
     for name in ("before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("change", justify="right", no_wrap=True)

@@ -98,7 +98,7 @@ def _describe(recipe: Recipe) -> None:
     from polopt.training.estimate import estimate
 
     screen = text.screen()
-    screen.print(Syntax(recipe.to_yaml(), "yaml", background_color="default"))
+    screen.print(Syntax(recipe.to_yaml().rstrip(), "yaml", background_color="default"))
     for name, algorithm in recipe.algorithms.items():
         screen.print(f"\n[bold]{name}[/]: {name_of_method(recipe.stages[name].method)}")
         screen.print(sentence(algorithm))

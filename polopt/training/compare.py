@@ -76,7 +76,7 @@ def compare(
         for name, method in zip(names, methods, strict=True)
     ]
     trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
-    _train(trials, workers, shared["threads"], watch or (lambda _: None))
+    _train(trials, workers, folder, watch or (lambda _: None))
     comparison = Comparison([_trials(name, [t for t in trials if t.name == name]) for name in names])
     (folder / "comparison.json").write_text(json.dumps(record(comparison), indent=1), encoding="utf-8")
     return comparison
@@ -113,48 +113,68 @@ def _run(recipe: Recipe, folder: Path) -> Run:
     return run
 
 
-def _train(trials: Sequence[Trial], workers: int, threads: int, watch: Callable[[Sequence[Trial]], None]) -> None:
+def _train(trials: Sequence[Trial], workers: int, folder: Path, watch: Callable[[Sequence[Trial]], None]) -> None:
     """Run what is not finished, `workers` at a time. Whatever ends this, no process stays behind."""
-    running: dict[int, subprocess.Popen[bytes]] = {}
     for trial in trials:
         trial.state = "finished" if trial.run.about.get("finished") else "waiting"
+    team: list[_Worker] = []
     try:
         while any(trial.state != "finished" for trial in trials):
-            for i, trial in enumerate(trials):
-                if i in running and running[i].poll() is not None:
-                    _check(trial, running.pop(i).returncode)
-                    trial.state = "finished"
-                if trial.state == "waiting" and len(running) < workers:
-                    running[i] = _start(trial, threads)
-                    trial.state = "running"
+            for worker in team:
+                worker.look()
+            waiting = [trial for trial in trials if trial.state == "waiting"]
+            free = [worker for worker in team if worker.trial is None]
+            if waiting and not free and len(team) < workers:
+                free = [_Worker(folder / f"process-{len(team) + 1}.log")]
+                team += free
+            for trial, worker in zip(waiting, free, strict=False):
+                worker.take(trial)
             watch(trials)
             time.sleep(PAUSE)
     finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            process.wait()
+        for worker in team:
+            worker.process.terminate()
+        for worker in team:
+            worker.process.wait()
     watch(trials)
 
 
-def _start(trial: Trial, threads: int) -> subprocess.Popen[bytes]:
-    # Not multiprocessing: that would run the caller's script again in each process.
-    with (trial.run.folder / "process.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "polopt.training.compare", str(trial.run.folder)],
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends this one
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-        )
+class _Worker:
+    """A process that trains one run after another, so that the libraries are loaded once."""
 
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.trial: Trial | None = None
+        # Not multiprocessing: that would run the caller's script again in each process.
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "polopt.training.compare"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the parent, which ends this one
+            )
 
-def _check(trial: Trial, code: int) -> None:
-    if code:
-        log = trial.run.folder / "process.log"
-        last = (log.read_text(encoding="utf-8", errors="replace").splitlines() or ["nothing was printed"])[-1]
-        raise RunError(f"{trial.name} with seed {trial.seed} failed: {last} (all of it in {log})")
+    def take(self, trial: Trial) -> None:
+        self.trial, trial.state = trial, "running"
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{trial.run.folder}\n".encode())
+        self.process.stdin.flush()
+
+    def look(self) -> None:
+        """Note a finished run.
+
+        Raises:
+            RunError: the process ended before it.
+        """
+        ended = self.process.poll() is not None
+        if self.trial is None:
+            return
+        if self.trial.run.about.get("finished"):
+            self.trial.state, self.trial = "finished", None
+        elif ended:
+            last = (self.log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it printed nothing"])[-1]
+            raise RunError(f"{self.trial.name} with seed {self.trial.seed} failed: {last} (all of it in {self.log})")
 
 
 def _trials(name: str, trials: Sequence[Trial]) -> Trials:
@@ -197,4 +217,5 @@ class _Orphan:
 
 
 if __name__ == "__main__":
-    resume(sys.argv[1], watchers=(_Orphan(),))
+    for line in sys.stdin:
+        resume(line.rstrip("\n"), watchers=(_Orphan(),))
