@@ -28,6 +28,9 @@ from polopt.part import diff as differences
 
 Slugs = Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.")]
 
+# Columns below which a table of methods would be a column of words.
+NARROW = 100
+
 
 def methods(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List the methods: what each changes, its paper, how sure its formula is."""
@@ -35,6 +38,17 @@ def methods(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
+    screen = text.screen()
+    if screen.width >= NARROW:
+        screen.print(_methods_table(found))
+        return
+    for m in found:
+        claims = "1 claim" if len(m.claims) == 1 else f"{len(m.claims)} claims"
+        screen.print(Text.assemble((m.slug, "bold"), (f"  {_source(m)}, {m.tier}, {claims}", "dim")))
+        screen.print(Padding(Text(m.changes), (0, 0, 0, 2)))
+
+
+def _methods_table(found: list[Method[Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("method", style="bold", no_wrap=True)
     table.add_column("what it changes", ratio=1)
@@ -43,7 +57,7 @@ def methods(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     table.add_column("claims", justify="right")
     for m in found:
         table.add_row(m.slug, m.changes, _source(m), m.tier, str(len(m.claims)))
-    text.screen().print(table)
+    return table
 
 
 def _row(m: Method[Any]) -> dict[str, Any]:
@@ -71,9 +85,9 @@ def show(
     if as_yaml:
         typer.echo(m().to_yaml(), nl=False)
         return
-    screen.print(f"[bold]{m.slug}[/]  {m.tier}")
+    screen.print(Text.assemble((m.slug, "bold"), f"  {m.tier}"))
     screen.print(m.changes)
-    screen.print(Padding(Text(m.doc), (1, 0, 1, 2)))
+    screen.print(Padding(Text(text.paragraphs(m.doc)), (1, 0, 1, 2)))
     if m.settings():
         screen.print("Settings", style="bold")
         screen.print(_settings(m))
@@ -176,7 +190,7 @@ def claims(
     results = catalogue.run_claims([m.slug for m in wanted], cost)
     screen = text.screen(stderr=as_json)
     if screen.is_terminal:
-        with Live(_claims_page(rows, planned), console=screen, refresh_per_second=4) as live:
+        with Live(_claims_page(rows, planned), console=screen, refresh_per_second=4, transient=True) as live:
             for row in results:
                 screen.print(_claim_line(row))
                 rows.append(row)

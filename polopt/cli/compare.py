@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from polopt.cli import text
 from polopt.cli.train import SetOption
@@ -72,6 +74,7 @@ class Board:
         self.screen = screen
         self.live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
         self.told: set[tuple[str, int]] = set()
+        self.begun: tuple[float, int] | None = None
 
     def __enter__(self) -> None:
         if self.live:
@@ -88,10 +91,18 @@ class Board:
                 self.told.add(key)
                 self.screen.print(f"{trial.name}, seed {trial.seed}: {_accuracy(trial)}", soft_wrap=True)
         if self.live:
-            self.live.update(_board(trials))
+            self.live.update(_board(trials, self._left(trials)))
+
+    def _left(self, trials: Sequence[Trial]) -> float | None:
+        """Seconds until all are finished, at the pace since the first look."""
+        now, done = time.perf_counter(), sum(map(_done, trials))
+        if self.begun is None:
+            self.begun = now, done
+        start, before = self.begun
+        return (now - start) / (done - before) * (sum(map(_steps, trials)) - done) if done > before else None
 
 
-def _board(trials: Sequence[Trial]) -> Group:
+def _board(trials: Sequence[Trial], left: float | None) -> Group:
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -99,13 +110,24 @@ def _board(trials: Sequence[Trial]) -> Group:
     table.add_column(no_wrap=True)
     for trial in trials:
         if trial.state == "running":
-            total = sum(stage.steps for stage in trial.recipe.stages.values())
-            record = trial.run.last("metrics")
-            done = record["step"] + 1 if record else 0
+            done, total = _done(trial), _steps(trial)
             bar = ProgressBar(total, done, complete_style="cyan")
-            table.add_row(f"{trial.name}, seed {trial.seed}", bar, f"{done} of {total} steps", _accuracy(trial))
+            state = f"{done} of {total} steps" if done else "starting"
+            table.add_row(f"{trial.name}, seed {trial.seed}", bar, state, _accuracy(trial))
     finished = sum(trial.state == "finished" for trial in trials)
-    return Group(table, f"[dim]{finished} of {len(trials)} runs finished[/]")
+    clock = f", about {text.duration(left)} left" if left else ""
+    return Group(table, Text(f"{finished} of {len(trials)} runs finished{clock}", style="dim"))
+
+
+def _steps(trial: Trial) -> int:
+    return sum(stage.steps for stage in trial.recipe.stages.values())
+
+
+def _done(trial: Trial) -> int:
+    if trial.state == "finished":
+        return _steps(trial)
+    record = trial.run.last("metrics")
+    return record["step"] + 1 if record else 0
 
 
 def _accuracy(trial: Trial) -> str:

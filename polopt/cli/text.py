@@ -17,9 +17,11 @@ WIDE = 110
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Where to write; numbers keep the colour they are given."""
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDE)
+    """Where to write. Texts are shown as they are: a list in brackets is no markup."""
+    console = Console(stderr=stderr, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = WIDE
+    return console
 
 
 def duration(seconds: float) -> str:
@@ -76,6 +78,15 @@ def one_line(text: str, width: int, *, tail: bool = False) -> str:
     if len(flat) <= width:
         return flat
     return "…" + flat[len(flat) - width + 1 :] if tail else flat[: width - 1] + "…"
+
+
+def paragraphs(text: str) -> str:
+    """A docstring whose prose is one line a paragraph, to be wrapped anew; indented lines stay as they are."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = block.split("\n")
+        found.append(block if any(line.startswith(" ") for line in lines) else " ".join(lines))
+    return "\n\n".join(found)
 
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -54,8 +54,9 @@ def compare(
     so differences are paired by seed. `folder` gets a run folder each and comparison.json; called again it
     takes finished runs as they are and continues the others.
 
-    processes: how many runs at once, the cores shared out among them; by default one per core.
-    watch: called several times a second with all trials.
+    processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread:
+        with models this small two such runs together took less time than one run of two threads.
+    watch: is called several times a second with all trials.
 
     Raises:
         ConfigError: the recipe or a method is wrong, or a name is given twice.
