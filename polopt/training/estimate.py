@@ -79,6 +79,16 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     return max(len(dialogue.opening(tasks[i].prompt)) for i in range(min(SEEN, len(tasks))))
 
 
+def likely_limit(training: LanguageTraining) -> int:
+    """Tokens that answers will not often exceed: of the longest demonstration, if some stage imitates them."""
+    recipe, tasks = training.recipe, training.train_tasks
+    if all(hasattr(a.sampling, "group") for a in recipe.algorithms.values()):
+        return recipe.limit
+    dialogue = Player(training.policy, tasks, recipe.limit).dialogue
+    shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
+    return min(recipe.limit, max((len(dialogue.answer(s)) for s in shown if s), default=recipe.limit))
+
+
 def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
     """Bytes of the tensors that fill the memory, an estimate from shapes alone:
 
@@ -145,7 +155,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name]
-    player = _Coin(training.policy, training.train_tasks, training.recipe.limit)
+    player = _Coin(training.policy, training.train_tasks, likely_limit(training))
     source = LanguageSource(player, rows=stage.rows, seed=training.recipe.seed, generator=training.sampling)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     reference = training.policy.frozen() if "ref_logp" in algorithm.all_needs else None
@@ -158,7 +168,7 @@ def _problem_seconds(training: LanguageTraining) -> float:
     """Seconds per held-out answer."""
     spec = training.recipe.evaluation
     tasks: Sequence[Any] = [training.heldout[i] for i in range(min(PROBLEMS, spec.problems, len(training.heldout)))]
-    player = Player(training.policy, training.heldout, training.recipe.limit)
+    player = Player(training.policy, training.heldout, likely_limit(training))
     start = time.perf_counter()
     evaluate(player, tasks, support=spec.support)
     return (time.perf_counter() - start) / len(tasks)

@@ -14,7 +14,9 @@ from command import flat, lines, polopt, without_clocks
 from safetensors.torch import load_file
 
 from polopt.training import recipe as recipes
-from polopt.training.estimate import estimate
+from polopt.training.estimate import estimate, likely_limit
+from polopt.training.language import LanguageTraining
+from polopt.training.run import Run
 
 
 def test_a_run_says_before_and_after_and_where_to_look(trained: tuple[Path, str]) -> None:
@@ -63,6 +65,14 @@ def test_dry_run_tells_everything_and_leaves_nothing(
     for word in ("parameters", "memory", "time", "objectives.Surrogate", "sampling.Rollouts"):
         assert word in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_are_expected_as_long_as_the_longest_demonstration(recipe: Path, tmp_path: Path) -> None:
+    warm = recipes.load(recipe, {"limit": 20})
+    training = LanguageTraining(warm, Run(tmp_path))
+    assert likely_limit(training) == 2  # one letter and the stop token
+    alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
+    assert likely_limit(LanguageTraining(alone, Run(tmp_path))) == 20
 
 
 def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path, str]) -> None:
