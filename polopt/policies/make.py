@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from polopt.config import ConfigError
 from polopt.part import nearest
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.tokenizer import make_tokenizer
@@ -23,19 +25,24 @@ def new_policy(
     come from the tokenizer.
 
     Raises:
-        ValueError: no model_type, one that transformers does not know, or a setting that it does not have.
+        ConfigError: no model_type, one that transformers does not know, or a field that its config does not have
+            (which transformers itself would ignore).
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
     settings = dict(config)
     kind = settings.pop("model_type", None)
     if kind is None:
-        raise ValueError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
-    default = AutoConfig.for_model(kind)
-    known = {*default.to_dict(), *default.attribute_map, "attn_implementation"} - FROM_TOKENIZER
+        raise ConfigError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
+    if kind not in CONFIG_MAPPING:
+        close = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"policy.config.model_type = {kind!r} is no architecture that transformers knows{hint}")
+    plain = AutoConfig.for_model(kind)
+    known = {*plain.to_dict(), *plain.attribute_map, "attn_implementation"} - FROM_TOKENIZER
     for key in settings:
         if key not in known:
-            raise ValueError(f"policy.config.{key} is not a setting of {kind}{nearest(key, known)}")
+            raise ConfigError(f"policy.config.{key} is not a setting of {kind}{nearest(key, known)}")
     tokenizer = make_tokenizer(texts)
     full = AutoConfig.for_model(
         kind,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
+from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
@@ -32,7 +33,10 @@ EXAMPLES = 2000
 
 
 class Watcher(Protocol):
-    """Hears what happens while it happens: a progress display, a tracker."""
+    """Hears what happens while it happens: a progress display, a tracker.
+
+    `begin` is told "parameters" and, of what a resumed run has behind it, "step" and "seconds".
+    """
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None: ...
     def step(self, record: Mapping[str, Any]) -> None: ...
@@ -64,7 +68,11 @@ class LanguageTraining:
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
         if spec.model is not None:
-            return LanguagePolicy.load(spec.model, critic=critic, dtype=spec.dtype)
+            try:
+                return LanguagePolicy.load(spec.model, critic=critic, dtype=spec.dtype)
+            except (OSError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
         examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
         texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
         return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, critic=critic)
@@ -78,7 +86,7 @@ class LanguageTraining:
             self._load(tensors, state)
         about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         for watcher in self.watchers:
-            watcher.begin(self.recipe, about)
+            watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
         for name in names[names.index(state["stage"]) :]:
             first = state["stage_step"] if name == state["stage"] else 0
@@ -94,24 +102,23 @@ class LanguageTraining:
         source = LanguageSource(player, rows=stage.rows, seed=self.recipe.seed, generator=self.sampling)
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         reference = self._reference(name, algorithm, first)
+        evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
             source.position = state["position"]
-        elif name == list(self.recipe.stages)[-1]:
-            self._evaluate(name, "before", self.recipe.evaluation.problems)
+        elif 0 in evaluations:
+            self._evaluate(name, *evaluations[0])
         for step in range(first, stage.steps):
-            record = self._step(source, learner, step, reference)
+            record = self.step(source, learner, step, reference)
             self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
             self.global_step += 1
-            every, last = self.recipe.evaluation.every, step + 1 == stage.steps
-            if last and name == list(self.recipe.stages)[-1]:
-                self._evaluate(name, "after", self.recipe.evaluation.problems)
-            elif every and (step + 1) % every == 0:
-                self._evaluate(name, "during", self.recipe.evaluation.quick)
-            if last or (step + 1) % self.recipe.checkpoint == 0:
-                self._save(name, step + 1, learner, source)
+            done = step + 1
+            if done in evaluations:
+                self._evaluate(name, *evaluations[done])
+            if done == stage.steps or done % self.recipe.checkpoint == 0:
+                self._save(name, done, learner, source)
 
-    def _step(
+    def step(
         self, source: LanguageSource, learner: Learner, step: int, reference: LanguagePolicy | None
     ) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
@@ -222,8 +229,19 @@ def train(
         ConfigError: the recipe is wrong. RunError: the folder holds a run already.
     """
     recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
-    run = Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
-    return LanguageTraining(recipe, run, watchers).run()
+    run = Run.vacant(Path(folder))
+    training = LanguageTraining(recipe, run, watchers)  # what cannot be prepared leaves no folder behind
+    create(recipe, folder)
+    return training.run()
+
+
+def create(recipe: Recipe, folder: Path | str) -> Run:
+    """The folder of a new run, not begun; `resume` begins it.
+
+    Raises:
+        RunError: the folder holds a run already.
+    """
+    return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
 
 
 def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
@@ -237,14 +255,13 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
 
 
 def _about(recipe: Recipe) -> dict[str, Any]:
-    method = list(recipe.stages.values())[-1].method
     return {
         "polopt": metadata.version("polopt"),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "method": method if isinstance(method, str) else method["name"],
+        "method": recipes.name_of_method(recipe.stages[recipe.main_stage].method),
         "citation": _citations(recipe),
         "finished": False,
     }

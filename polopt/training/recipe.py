@@ -15,6 +15,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
 from polopt.part import build, locate, nearest
+from polopt.worlds.recipe import parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
 
@@ -128,13 +129,34 @@ class Recipe(Config):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
 
     @property
+    def main_stage(self) -> str:
+        """The last stage: the one whose method a person names, and whose held-out accuracy is the result."""
+        return list(self.stages)[-1]
+
+    def evaluations(self, stage: str) -> dict[int, tuple[str, int]]:
+        """When a stage is evaluated: after how many of its steps -> ("before", "during" or "after", problems)."""
+        spec, steps = self.evaluation, self.stages[stage].steps
+        planned = dict.fromkeys(range(spec.every, steps + 1, spec.every), ("during", spec.quick)) if spec.every else {}
+        if stage == self.main_stage:
+            planned |= {0: ("before", spec.problems), steps: ("after", spec.problems)}
+        return planned
+
+    @property
     def algorithms(self) -> dict[str, Algorithm]:
         """Each stage's algorithm, newly built: what one run's baselines have learnt is not the next run's."""
         return {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
 
 
-def load(source: Path | str | None = None, changes: Mapping[str, Any] | None = None) -> Recipe:
+def load(
+    source: Path | str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    method: str | dict[str, Any] | None = None,
+) -> Recipe:
     """A recipe from a YAML file, from one of polopt's own by name, or the main one; with dotted changes.
+
+    method: of the last stage. The recipe's settings of that method stay if it names the same one; another
+    method starts from its own defaults.
 
     Raises:
         ConfigError: no such file or recipe, an unknown or mistyped key (the nearest one is named), or a
@@ -145,9 +167,18 @@ def load(source: Path | str | None = None, changes: Mapping[str, Any] | None = N
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
-    for key, value in (changes or {}).items():
-        _set(data, key, value)
+    if isinstance(data, dict):
+        if method is not None:
+            _set_method(data, method)
+        for key, value in (changes or {}).items():
+            _set(data, key, value)
     recipe = parse(Recipe, data, path.name)
+    try:
+        parse_world(recipe.tasks, f"{path.name}.tasks")
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{path.name}.tasks: {error}") from None
     _ = recipe.algorithms
     return recipe
 
@@ -170,12 +201,28 @@ def _find(source: Path | str) -> Path:
     raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{nearest(str(source), names())}")
 
 
+def name_of_method(method: str | Mapping[str, Any]) -> str:
+    """The name in a stage's `method`, which may come with settings."""
+    return method if isinstance(method, str) else str(method.get("name", "?"))
+
+
+def _set_method(data: dict[str, Any], method: str | dict[str, Any]) -> None:
+    stages = data.get("stages")
+    if not isinstance(stages, dict) or not stages or not isinstance(last := list(stages.values())[-1], dict):
+        return  # no stage to change: `parse` says so
+    if isinstance(method, dict) or method != name_of_method(last.get("method", "")):
+        last["method"] = method
+
+
 def _set(data: Any, key: str, value: Any) -> None:
     """data[a][b][c] = value for the key a.b.c. Maps on the way are made; what they may hold is checked later."""
     *path, last = key.split(".")
     # `but` holds dotted paths of its own, which stay whole.
     if "but" in path:
         path, last = path[: path.index("but") + 1], ".".join([*path[path.index("but") + 1 :], last])
+    stages = data.get("stages")
+    if path[:1] == ["stages"] and len(path) > 1 and isinstance(stages, dict) and path[1] not in stages:
+        raise ConfigError(f"{key}: there is no stage {path[1]!r}{nearest(path[1], stages)}")
     for step in path:
         data = data.setdefault(step, {})
         if not isinstance(data, dict):

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -31,23 +31,32 @@ class Run:
         self.folder = folder
 
     @classmethod
-    def create(cls, folder: Path, recipe: str, about: Mapping[str, Any]) -> Run:
-        """A new run.
+    def vacant(cls, folder: Path) -> Self:
+        """A folder in which a run can be created.
 
         Raises:
             RunError: the folder holds a run already, so that nothing is ever overwritten.
         """
         if (folder / "recipe.yaml").exists():
             raise RunError(f"{folder} holds a run already: continue it with --resume, or name another folder")
+        return cls(folder)
+
+    @classmethod
+    def create(cls, folder: Path, recipe: str, about: Mapping[str, Any]) -> Self:
+        """A new run.
+
+        Raises:
+            RunError: as `vacant`.
+        """
+        run = cls.vacant(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder)
         run.describe(about)
         # Last, and at once: a folder with a recipe is a run that can be resumed.
         _write(folder / "recipe.yaml", recipe)
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
+    def open(cls, folder: Path) -> Self:
         """An existing run.
 
         Raises:
@@ -61,11 +70,27 @@ class Run:
     def recipe(self) -> Path:
         return self.folder / "recipe.yaml"
 
-    def describe(self, about: Mapping[str, Any]) -> None:
-        """Add to run.json: versions, machine, method, whether the run is finished."""
+    @property
+    def about(self) -> dict[str, Any]:
+        """run.json: versions, machine, method, whether the run is finished."""
         path = self.folder / "run.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        _write(path, json.dumps({**known, **about}, indent=1))
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Add to run.json."""
+        _write(self.folder / "run.json", json.dumps({**self.about, **about}, indent=1))
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The step that `--resume` would go on from; None for the beginning."""
+        found = self._checkpoints()
+        return int(found[-1].name) if found else None
+
+    def last(self, name: str) -> dict[str, Any] | None:
+        """A log's last whole record, though another process may be writing."""
+        path = self.folder / f"{name}.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return json.loads(lines[-1]) if lines else None
 
     def log(self, name: str, record: Mapping[str, Any]) -> None:
         """Append one line to a log."""

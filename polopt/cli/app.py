@@ -1,0 +1,51 @@
+"""The commands, each in a few lines; what they do is next door."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from polopt.cli import catalogue, compare, judge, train
+from polopt.cli.door import Door
+
+app = typer.Typer(
+    cls=Door,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Policy optimisation as small parts: every published method a sentence, every claim a program.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import polopt
+
+        typer.echo(f"polopt {polopt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+TRAINING, METHODS = "Training", "Methods"
+
+app.command(rich_help_panel=TRAINING)(train.train)
+app.command(rich_help_panel=TRAINING)(judge.evaluate)
+app.command(rich_help_panel=TRAINING)(compare.compare)
+app.command(rich_help_panel=TRAINING)(train.report)
+app.command(rich_help_panel=TRAINING)(train.recipes)
+app.command(rich_help_panel=METHODS)(catalogue.methods)
+app.command(rich_help_panel=METHODS)(catalogue.show)
+app.command(rich_help_panel=METHODS)(catalogue.diff)
+app.command(rich_help_panel=METHODS)(catalogue.cite)
+app.command(rich_help_panel=METHODS)(catalogue.claims)

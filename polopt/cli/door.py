@@ -1,0 +1,64 @@
+"""The command's door: mistakes of the person get one sentence, mistakes of ours keep their traceback."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from polopt.config import ConfigError
+from polopt.experience import ExperienceError, SupportError
+from polopt.training.run import RunError
+
+
+class Refused(ValueError):
+    """What was asked cannot be done; the message is the sentence to show."""
+
+
+SENTENCES = (Refused, ConfigError, RunError, ExperienceError, SupportError)
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """For looking up what a person named: every error in here is about that name."""
+    try:
+        yield
+    except SENTENCES:
+        raise
+    except (ValueError, TypeError, OSError) as error:
+        raise Refused(str(error)) from error
+
+
+class Door(TyperGroup):
+    """All commands. An error that is a sentence is shown in red and ends with code 2.
+
+    POLOPT_TRACEBACK=1 shows where it came from.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        quiet()
+        try:
+            return super().invoke(ctx)
+        except SENTENCES as error:
+            if os.environ.get("POLOPT_TRACEBACK"):
+                raise
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            Console(stderr=True, highlight=False).print("Stopped.")
+            raise typer.Exit(130) from None
+
+
+def quiet() -> None:
+    """Keep other libraries' progress bars and advice off the screen."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # Scorers that read a policy's answer as Python meet odd ones.
+    warnings.filterwarnings("ignore", category=SyntaxWarning)

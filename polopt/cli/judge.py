@@ -1,0 +1,62 @@
+"""polopt evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polopt.cli import text
+from polopt.cli.door import Refused, checked
+from polopt.cli.results import pass_table
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="A finished run, or a model in the Hugging Face format.")],
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", metavar="RECIPE", help="Whose held-out tasks; the run's own if none.")
+    ] = None,
+    problems: Annotated[int | None, typer.Option("--problems", min=1, help="How many of them; all if none.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Answers per problem.")] = None,
+    k: Annotated[str, typer.Option("--k", metavar="1,4,8", help="Which pass@k.")] = "1",
+    temperature: Annotated[float | None, typer.Option("--temperature")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="1 is greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p")] = None,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task."""
+    from polopt.experience import Support
+    from polopt.training.trained import evaluate_folder
+
+    counts = _counts(k)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    with checked():
+        support = Support(**chosen) if chosen else None  # type: ignore[arg-type]
+    screen = text.screen(stderr=as_json)
+    with screen.status(f"Judging {folder} …") if screen.is_terminal else checked():
+        accuracy = evaluate_folder(
+            folder, tasks, problems=problems, samples=samples or max(counts), k=counts, support=support, seed=seed
+        )
+    record = accuracy.record()
+    if as_json:
+        typer.echo(json.dumps(record, indent=1))
+        return
+    screen.print(pass_table(record))
+    answers = "answer" if accuracy.samples == 1 else "answers"
+    screen.print(
+        f"{accuracy.samples} {answers} per problem, {record['length/mean']:.1f} tokens on average", style="dim"
+    )
+
+
+def _counts(k: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(sorted({int(part) for part in k.split(",")}))
+        if counts[0] < 1:
+            raise ValueError
+    except ValueError:
+        raise Refused(f"--k {k}: expected whole numbers from 1 up, as in --k 1,4,8") from None
+    return counts

@@ -1,0 +1,93 @@
+"""What a run came to: accuracy before and after, problems solved and unsolved, where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from polopt.cli.text import duration, one_line, rate
+from polopt.training.run import Run
+
+# Problems shown, solved and unsolved each.
+SHOWN = 3
+
+
+def show_results(console: Console, run: Run) -> None:
+    """The end of `polopt train`."""
+    from polopt.report import write_report
+
+    page = write_report(run.folder)
+    evaluations = run.read("evaluations")
+    before = next((e for e in evaluations if e["when"] == "before"), None)
+    after = next((e for e in evaluations if e["when"] == "after"), None)
+    if before and after:
+        console.print()
+        console.print(accuracy_table(before, after))
+        console.print()
+        console.print(samples_table([s for s in run.read("samples") if s["when"] == "after"], console.width))
+    console.print()
+    console.print(f"Report  {page}", soft_wrap=True)
+    console.print(f"Policy  {run.folder / 'policy'}", soft_wrap=True)
+    console.print(f"Time    {duration(run.about['seconds'])}")
+
+
+def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """Held-out accuracy with 95 % intervals, over the mix and for each kind of task."""
+    table = Table(title="Held-out accuracy, 95 % intervals", title_justify="left", box=None, pad_edge=False)
+    table.add_column("tasks")
+    table.add_column("n", justify="right")
+    for name in ("before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("change", justify="right", no_wrap=True)
+    rows = [("all", before["problems"], before["pass@1"], after["pass@1"])]
+    if len(after["kinds"]) > 1:
+        rows += [(kind, a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
+    for name, problems, b, a in rows:
+        change = f"{100 * (a['estimate'] - b['estimate']):+.1f}"
+        table.add_row(name, str(problems), rate(b), rate(a), change, style="bold" if name == "all" else None)
+    return table
+
+
+def samples_table(samples: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """A few problems, solved and unsolved, of as many kinds as there are."""
+    chosen = _some(samples, True) + _some(samples, False)
+    table = Table(title="Some of its answers", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for name in ("problem", "answer", "expected"):
+        table.add_column(name, no_wrap=True)
+    room = min(width, 110) - 12
+    for sample in chosen:
+        mark = Text("✓", style="green") if sample["solved"] else Text("✗", style="red")
+        table.add_row(
+            mark,
+            Text(one_line(sample["prompt"], room // 2, tail=True)),
+            Text(one_line(sample["completion"], room // 4)),
+            Text(one_line(sample["answer"] or "", room // 4)),
+        )
+    return table
+
+
+def _some(samples: Sequence[Mapping[str, Any]], solved: bool) -> list[Mapping[str, Any]]:
+    of_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for sample in samples:
+        if sample["solved"] is solved:
+            of_kind.setdefault(sample["kind"], []).append(sample)
+    turns = [found for n in range(SHOWN) for kind in of_kind.values() for found in kind[n : n + 1]]
+    return turns[:SHOWN]
+
+
+def pass_table(record: Mapping[str, Any]) -> Table:
+    """pass@k over the mix, pass@1 for each kind of task."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("problems", justify="right")
+    for name in (key for key in record if key.startswith("pass@")):
+        table.add_row(name, rate(record[name]), str(record["problems"]), style="bold")
+    for kind, found in record["kinds"].items() if len(record["kinds"]) > 1 else ():
+        table.add_row(f"  {kind}", rate(found), str(found["problems"]))
+    return table

@@ -1,0 +1,174 @@
+"""What a run will take, before it is begun: parameters, memory, time."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polopt.policies.language import LanguagePolicy
+from polopt.training.evaluate import evaluate
+from polopt.training.language import LanguageTraining, create
+from polopt.training.learner import Learner
+from polopt.training.recipe import Recipe, StageSpec
+from polopt.training.source import LanguageSource, Player, Transcript
+from polopt.worlds.protocol import Tasks
+
+# Bytes of one number of each type.
+SIZES = {"float32": 4, "bfloat16": 2, "float64": 8}
+# Prompts that are read for the longest one.
+SEEN = 500
+# Held-out problems that the speed of evaluations is measured on.
+PROBLEMS = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """parameters: of the policy. memory: bytes by what they hold. preparing: seconds until the first step.
+    steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of the whole run.
+    """
+
+    parameters: int
+    memory: dict[str, float]
+    preparing: float
+    steps: dict[str, float]
+    problem: float
+    total: float
+
+    @property
+    def peak(self) -> float:
+        """Bytes at the worst moment: learning or sampling, never both."""
+        once = ("activations", "KV cache")
+        return sum(v for k, v in self.memory.items() if k not in once) + max(self.memory[k] for k in once)
+
+
+def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
+    """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
+
+    A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
+    is scaled up by its rows. The policy is untrained, or as loaded: one that writes to the token limit now
+    and stops early later makes the estimate too long.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
+        training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
+        preparing = time.perf_counter() - start
+        budget = seconds / len(recipe.stages)
+        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
+    problem = _problem_seconds(training)
+    planned = [problems for name in recipe.stages for _, problems in recipe.evaluations(name).values()]
+    answers = sum(min(n, len(training.heldout)) for n in planned) * recipe.evaluation.samples
+    total = preparing + sum(steps[n] * s.steps for n, s in recipe.stages.items()) + problem * answers
+    longest = longest_prompt(training.policy, training.train_tasks, recipe.limit)
+    return Estimate(
+        parameters=sum(p.numel() for p in training.policy.parameters()),
+        memory=memory(recipe, training.policy, longest),
+        preparing=preparing,
+        steps=steps,
+        problem=problem,
+        total=total,
+    )
+
+
+def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
+    """Tokens of the longest opening among the first tasks."""
+    dialogue = Player(policy, tasks, limit).dialogue
+    return max(len(dialogue.opening(tasks[i].prompt)) for i in range(min(SEEN, len(tasks))))
+
+
+def likely_limit(training: LanguageTraining) -> int:
+    """Tokens that answers will not often exceed: of the longest demonstration, if some stage imitates them."""
+    recipe, tasks = training.recipe, training.train_tasks
+    if all(hasattr(a.sampling, "group") for a in recipe.algorithms.values()):
+        return recipe.limit
+    dialogue = Player(training.policy, tasks, recipe.limit).dialogue
+    shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
+    return min(recipe.limit, max((len(dialogue.answer(s)) for s in shown if s), default=recipe.limit))
+
+
+def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
+    """Bytes of the tensors that fill the memory, an estimate from shapes alone:
+
+        weights      b P                gradients   b P             Adam state   2 b P
+        reference    b P, if some stage compares with a frozen policy
+        activations  b L n (17 d + 2.5 h s) + 12 m V
+        KV cache     2 b L r s d_kv
+
+    P parameters of b bytes, L layers of width d with h heads, s = prompt + limit tokens, n = s x rows of the
+    largest micro-batch, m = limit x those rows (only decisions meet the vocabulary of V, in float32), r rows
+    sampled at once, d_kv the width of all keys of a token. One layer keeps about 17 values per token and
+    channel and 2.5 per head and pair of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in numbers, not
+    bytes). Packed prompts and fused attention need less. Libraries and the allocator come on top: on the laptop
+    recipe a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
+    """
+    config = policy.model.config.get_text_config()
+    size, parameters = SIZES[recipe.policy.dtype], sum(p.numel() for p in policy.parameters())
+    layers, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+    keys = getattr(config, "num_key_value_heads", None) or heads
+    head = getattr(config, "head_dim", None) or width // heads
+    length = prompt + recipe.limit
+    rows = max(_micro_rows(stage) for stage in recipe.stages.values())
+    sampled = [s.rows for n, s in recipe.stages.items() if hasattr(recipe.algorithms[n].sampling, "group")]
+    compares = any("ref_logp" in a.all_needs for a in recipe.algorithms.values())
+    return {
+        "weights": size * parameters,
+        "gradients": size * parameters,
+        "Adam state": 2 * size * parameters,
+        "reference": size * parameters * compares,
+        "activations": size * layers * rows * length * (17 * width + 2.5 * heads * length)
+        + 12 * rows * recipe.limit * config.vocab_size,
+        "KV cache": 2 * size * layers * max(sampled, default=0) * length * keys * head,
+    }
+
+
+def _micro_rows(stage: StageSpec) -> int:
+    return min(stage.micro_rows or stage.rows, -(-stage.rows // stage.minibatches))
+
+
+class _Coin(Player):
+    """Every second episode counts as solved, so that all groups teach, as an untrained policy's would not."""
+
+    def play(self, *args: Any, **kwargs: Any) -> list[Transcript]:
+        rows = super().play(*args, **kwargs)
+        for i, row in enumerate(rows):
+            row.reward = float(i % 2)
+        return rows
+
+
+def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float:
+    """Seconds of one whole step of a stage."""
+    whole = training.recipe.stages[name]
+    group = getattr(training.recipe.algorithms[name].sampling, "group", 1)
+    small = whole.model_copy(update={"rows": min(whole.rows, max(1, whole.rows // 8 // group) * group)})
+    start = time.perf_counter()
+    _time_step(training, name, small)  # the first step of all also fills caches
+    found = _time_step(training, name, small) * whole.rows / small.rows
+    if time.perf_counter() - start + found < budget:
+        found = _time_step(training, name, whole)
+    if time.perf_counter() - start + found < budget:
+        found = min(found, _time_step(training, name, whole))
+    return found
+
+
+def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
+    algorithm = training.recipe.algorithms[name]
+    player = _Coin(training.policy, training.train_tasks, likely_limit(training))
+    source = LanguageSource(player, rows=stage.rows, seed=training.recipe.seed, generator=training.sampling)
+    learner = Learner(training.policy, algorithm, stage, training.shuffling)
+    reference = training.policy.frozen() if "ref_logp" in algorithm.all_needs else None
+    start = time.perf_counter()
+    training.step(source, learner, 0, reference)
+    return time.perf_counter() - start
+
+
+def _problem_seconds(training: LanguageTraining) -> float:
+    """Seconds per held-out answer."""
+    spec = training.recipe.evaluation
+    tasks: Sequence[Any] = [training.heldout[i] for i in range(min(PROBLEMS, spec.problems, len(training.heldout)))]
+    player = Player(training.policy, training.heldout, likely_limit(training))
+    start = time.perf_counter()
+    evaluate(player, tasks, support=spec.support)
+    return (time.perf_counter() - start) / len(tasks)

@@ -1,0 +1,62 @@
+"""A policy that was trained earlier, judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from polopt.config import ConfigError
+from polopt.experience import Support
+from polopt.policies.language import LanguagePolicy
+from polopt.training import recipe as recipes
+from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.source import Player
+from polopt.worlds import build_tasks
+
+
+def load_policy(folder: Path | str) -> LanguagePolicy:
+    """The policy of a finished run, or of a folder in the Hugging Face format.
+
+    Raises:
+        ConfigError: neither is there.
+    """
+    folder = Path(folder)
+    for place in (folder / "policy", folder):
+        if (place / "config.json").is_file():
+            return LanguagePolicy.load(place)
+    if (folder / "recipe.yaml").is_file():
+        raise ConfigError(f"{folder} is a run that has not finished: continue it with polopt train --resume {folder}")
+    raise ConfigError(f"{folder} holds no policy: give a run's folder, or one with a model's config.json")
+
+
+def evaluate_folder(
+    folder: Path | str,
+    tasks: Path | str | None = None,
+    *,
+    problems: int | None = None,
+    samples: int = 1,
+    k: Sequence[int] = (),
+    support: Support | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """Held-out accuracy of the policy in a folder.
+
+    tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
+    problems: how many of its held-out problems, all by default.
+
+    Raises:
+        ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
+    """
+    folder = Path(folder)
+    policy = load_policy(folder)
+    if tasks is None and not (folder / "recipe.yaml").is_file():
+        raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")
+    if k and max(k) > samples:
+        raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
+    recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
+    heldout = build_tasks(recipe.tasks, seed=recipe.seed).heldout
+    count = len(heldout) if problems is None else min(problems, len(heldout))
+    player = Player(policy.to(recipe.device), heldout, recipe.limit)
+    chosen = [heldout[i] for i in range(count)]
+    support = recipe.evaluation.support if support is None else support
+    return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)

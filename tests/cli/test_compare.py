@@ -1,0 +1,121 @@
+"""polopt compare: two methods, two seeds, in processes of their own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import flat, lines, polopt, without_clocks
+from scipy import stats
+
+from polopt.metrics import Comparison
+from polopt.training.compare import label
+
+METHODS = ("grpo", "{name: rloo, kl: 0.0}")
+NAMES = ("grpo", "rloo(kl=0.0)")
+FOLDERS = ("grpo", "rloo-kl-0.0")
+
+
+@pytest.fixture(scope="module")
+def compared(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("compared")
+    result = polopt("compare", *METHODS, "--seeds", 2, "--recipe", recipe, "--run", folder, "--set", "threads=1")
+    assert result.exit_code == 0, result.output
+    return folder, result.output
+
+
+def test_every_run_is_a_run_folder(compared: tuple[Path, str]) -> None:
+    for name in FOLDERS:
+        for seed in (0, 1):
+            folder = compared[0] / f"{name}-seed-{seed}"
+            assert (folder / "policy" / "config.json").is_file()
+            assert json.loads((folder / "run.json").read_text())["finished"]
+    assert (compared[0] / "report.html").is_file()
+
+
+def test_a_process_of_its_own_changes_nothing(compared: tuple[Path, str], trained: tuple[Path, str]) -> None:
+    for log in ("metrics", "evaluations", "samples"):
+        alone, among = lines(trained[0], log), lines(compared[0] / "grpo-seed-0", log)
+        assert without_clocks(among) == without_clocks(alone)
+
+
+def test_runs_of_one_seed_share_their_warm_up(compared: tuple[Path, str]) -> None:
+    for seed in (0, 1):
+        first, second = (
+            [m for m in lines(compared[0] / f"{name}-seed-{seed}", "metrics") if m["stage"] == "warmup"]
+            for name in FOLDERS
+        )
+        assert without_clocks(first) == without_clocks(second)
+
+
+def test_the_numbers_are_those_of_the_runs(compared: tuple[Path, str]) -> None:
+    data = json.loads((compared[0] / "comparison.json").read_text())
+    assert tuple(m["name"] for m in data["methods"]) == NAMES
+    final = {}
+    for m, name in zip(data["methods"], FOLDERS, strict=True):
+        of_seed = []
+        for seed, curve in zip(m["seeds"], m["curves"], strict=True):
+            found = [e for e in lines(compared[0] / f"{name}-seed-{seed}", "evaluations") if e["stage"] == "rl"]
+            assert curve == [[e["step"], e["pass@1"]["estimate"]] for e in found]
+            of_seed.append(next(e["pass@1"]["estimate"] for e in found if e["when"] == "after"))
+        assert m["final"] == of_seed
+        final[m["name"]] = np.array(of_seed)
+    difference = final[NAMES[1]] - final[NAMES[0]]
+    row = data["table"][1]
+    assert row["paired"]
+    assert row["difference"]["estimate"] == pytest.approx(difference.mean())
+    half = stats.t.ppf(0.975, 1) * difference.std(ddof=1) / np.sqrt(2)
+    assert row["difference"]["high"] - row["difference"]["estimate"] == pytest.approx(half)
+    assert Comparison.from_dict(data).table()[1].difference is not None
+
+
+def test_the_table_shows_both(compared: tuple[Path, str]) -> None:
+    output = compared[1]
+    assert "against grpo" in output
+    for name in NAMES:
+        assert any(line.startswith(name) and "[" in line for line in output.splitlines())
+
+
+def test_again_takes_what_is_there(compared: tuple[Path, str], recipe: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in compared[0].glob("*/metrics.jsonl")}
+    again = polopt(
+        *("compare", *METHODS, "--seeds", 2, "--recipe", recipe, "--run", compared[0], "--set", "threads=1", "--json")
+    )
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout) == json.loads((compared[0] / "comparison.json").read_text())
+    assert {p: p.stat().st_mtime_ns for p in compared[0].glob("*/metrics.jsonl")} == before
+
+
+def test_another_recipe_is_refused(compared: tuple[Path, str], recipe: Path) -> None:
+    arguments = ("--seeds", 2, "--recipe", recipe, "--run", compared[0], "--set", "limit=3")
+    result = polopt("compare", *METHODS, *arguments)
+    assert result.exit_code == 2
+    assert "holds a run of another recipe" in flat(result.stderr)
+
+
+def test_a_run_that_fails_says_why(recipe: Path, tmp_path: Path) -> None:
+    arguments = ("--seeds", 1, "--recipe", recipe, "--run", tmp_path / "c", "--set", "policy.config.n_embed=3")
+    result = polopt("compare", "grpo", *arguments)
+    assert result.exit_code == 2
+    assert "n_embed is not a setting of gpt2" in flat(result.stderr)
+    assert "grpo with seed 0 failed" in flat(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("methods", "sentence"),
+    [
+        (("grpo", "grpo"), "each method needs a name of its own"),
+        (("grpo", "{kl: 0}"), "is not a method"),
+        (("grpo", "gropo"), "there is no method 'gropo'"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(recipe: Path, tmp_path: Path, methods: tuple[str, str], sentence: str) -> None:
+    result = polopt("compare", *methods, "--seeds", 1, "--recipe", recipe, "--run", tmp_path / "c")
+    assert result.exit_code == 2
+    assert sentence in flat(result.stderr)
+    assert not (tmp_path / "c").exists()
+
+
+def test_labels() -> None:
+    assert label("gspo") == "gspo"
+    assert label({"name": "rloo", "kl": 0, "group": 4}) == "rloo(kl=0, group=4)"

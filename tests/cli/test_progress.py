@@ -1,0 +1,108 @@
+"""The numbers of the progress display, on a clock of the test's own."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from polopt.cli.progress import SAMPLED, Progress
+from polopt.cli.text import duration, one_line, percent, sparkline
+from polopt.cli.watch import Lines, Page
+from polopt.training import recipe as recipes
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def metrics(stage: str, step: int) -> dict:
+    found = {"reward/mean": step / 4, "outcome/mean": step / 4, "entropy": 1.0}
+    return {"stage": stage, "stage_step": step, "step": step, **found}
+
+
+def judged(step: int, stage: str, problems: int) -> dict:
+    return {"step": step, "stage": stage, "problems": problems, "pass@1": {"estimate": 0.5, "low": 0.25, "high": 0.75}}
+
+
+def test_time_left_adds_every_stage_and_evaluation(recipe: Path) -> None:
+    clock = Clock()
+    progress = Progress(Path("run"), clock)
+    progress.begin(recipes.load(recipe), {"parameters": 1, "step": 0, "seconds": 0.0})
+    assert progress.left() is None
+    for step in range(3):  # warm-up: 8 rows a step, 2 s each; 6 problems judged after the second in 3 s
+        clock.now += 2.0
+        progress.step(metrics("warmup", step))
+        if step == 1:
+            assert progress.judging() == 6
+            clock.now += 3.0
+            progress.evaluation(judged(2, "warmup", 6))
+            assert progress.judging() == 0
+    # To come: 4 steps of 16 rows, and 12 + 6 + 12 problems at half a second.
+    assert progress.left() == pytest.approx(4 * (2.0 / 8 * 16 * SAMPLED) + 30 * 0.5)
+    assert progress.judging() == 12
+    clock.now += 6.0
+    progress.evaluation(judged(3, "rl", 12))
+    for step in range(2):
+        clock.now += 5.0
+        progress.step(metrics("rl", step))
+    assert progress.left() == pytest.approx(2 * 5.0 + 18 * 0.5)
+    clock.now += 1.0  # a second into what is being done
+    assert progress.left() == pytest.approx(2 * 5.0 + 18 * 0.5 - 1)
+    assert progress.elapsed() == clock.now
+    assert (progress.steps, progress.total) == (5, 7)
+
+
+def test_a_resumed_run_shows_what_it_has_behind_it(trained: tuple[Path, str], recipe: Path) -> None:
+    clock = Clock()
+    progress = Progress(trained[0], clock)
+    progress.begin(recipes.load(recipe), {"parameters": 1, "step": 7, "seconds": 100.0})
+    clock.now += 1.0
+    assert (progress.steps, progress.elapsed(), progress.judging()) == (7, 101.0, 0)
+    assert len(progress.rewards) == 4
+    assert len(progress.heldout) == 4
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_live_page_fits_its_width(recipe: Path, width: int) -> None:
+    progress = Progress(Path("runs/laptop-grpo-1"), Clock())
+    progress.begin(recipes.load(recipe), {"parameters": 1_000_000, "step": 0, "seconds": 0.0})
+    for step in range(3):
+        progress.step({**metrics("rl", step), "tokens_per_second": 12345.6})
+    progress.evaluation(judged(2, "rl", 6))
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(Page(progress))
+    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, shown)) <= width
+    assert any("50.0 % [25.0, 75.0]" in line for line in shown)
+    assert any("3 of 4 steps" in line for line in shown)
+    assert any("12,346 tokens/s" in line for line in shown)
+
+
+def test_a_log_gets_a_line_now_and_then(recipe: Path) -> None:
+    clock, console = Clock(), Console(file=io.StringIO(), width=200)
+    lines = Lines(console, Progress(Path("run"), clock))
+    lines.begin(recipes.load(recipe), {"parameters": 1_000_000, "step": 0, "seconds": 0.0})
+    for step in range(4):
+        clock.now += 6.0
+        lines.step(metrics("rl", step))
+    shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert shown[0].startswith("run: grpo, 1 million parameters")
+    assert [line.split("  ")[0] for line in shown[1:]] == ["rl 2/4", "rl 4/4"]  # at 12 s and 24 s
+    assert "reward 0.250" in shown[1]
+
+
+def test_words_for_numbers() -> None:
+    assert [duration(s) for s in (1.25, 59, 61, 1800, 7260)] == ["1.2 s", "59 s", "1 min 01 s", "30 min", "2 h 01 min"]
+    assert percent(0.4125) == "41.2 %"
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 0, 1, 1], 2) == "▁█"
+    assert sparkline([3.0, 3.0], 5) == "▁▁"
+    assert sparkline([], 5) == ""
+    assert one_line("a\n b  c", 20) == "a b c"
+    assert one_line("abcdef", 4) == "abc…"
+    assert one_line("abcdef", 4, tail=True) == "…def"

@@ -1,0 +1,190 @@
+"""polopt train, report, recipes: what they print, write and refuse; Ctrl-C and resume."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from command import flat, lines, polopt, without_clocks
+from safetensors.torch import load_file
+
+from polopt.training import recipe as recipes
+from polopt.training.estimate import estimate, likely_limit
+from polopt.training.language import LanguageTraining
+from polopt.training.run import Run
+
+
+def test_a_run_says_before_and_after_and_where_to_look(trained: tuple[Path, str]) -> None:
+    folder, output = trained
+    after = next(e for e in lines(folder, "evaluations") if e["when"] == "after")
+    shown = f"{100 * after['pass@1']['estimate']:.1f} % [{100 * after['pass@1']['low']:.1f}"
+    table = next(line for line in output.splitlines() if line.startswith("all "))
+    assert shown in table
+    assert "12" in table.split()
+    for kind in ("first", "last"):
+        assert any(line.startswith(kind) for line in output.splitlines())
+    assert str(folder / "report.html") in output
+    assert (folder / "report.html").is_file()
+    assert (folder / "policy" / "config.json").is_file()
+
+
+def test_the_samples_shown_are_solved_or_not(trained: tuple[Path, str]) -> None:
+    folder, output = trained
+    after = [s for s in lines(folder, "samples") if s["when"] == "after"]
+    solved, unsolved = (min(3, sum(s["solved"] is kind for s in after)) for kind in (True, False))
+    assert (output.count("✓"), output.count("✗")) == (solved, unsolved)
+
+
+def test_set_seed_and_method_reach_the_recipe(recipe: Path) -> None:
+    changes = ["--set", "stages.rl.but.objective.trust.high=0.28", "--set", "stages.warmup.optimiser.lr=1e-4"]
+    result = polopt("train", recipe, "--method", "dr-grpo", "--seed", 7, *changes, "--dry-run")
+    assert result.exit_code == 0, result.output
+    found = yaml.safe_load(result.output.partition("\nwarmup: ")[0])
+    assert found["stages"]["rl"]["method"] == "dr-grpo"
+    assert found["stages"]["rl"]["but"] == {"objective.trust.high": 0.28}
+    assert found["stages"]["warmup"]["optimiser"]["lr"] == 1e-4
+    assert found["seed"] == 7
+
+
+def test_the_same_method_keeps_the_recipes_settings(recipe: Path) -> None:
+    assert recipes.load(recipe, method="grpo").stages["rl"].method == {"name": "grpo", "kl": 0.0}
+    assert recipes.load(recipe, method="rloo").stages["rl"].method == "rloo"
+
+
+def test_dry_run_tells_everything_and_leaves_nothing(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = polopt("train", recipe, "--dry-run")
+    assert result.exit_code == 0, result.output
+    for word in ("parameters", "memory", "time", "objectives.Surrogate", "sampling.Rollouts"):
+        assert word in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_are_expected_as_long_as_the_longest_demonstration(recipe: Path, tmp_path: Path) -> None:
+    warm = recipes.load(recipe, {"limit": 20})
+    training = LanguageTraining(warm, Run(tmp_path))
+    assert likely_limit(training) == 2  # one letter and the stop token
+    alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
+    assert likely_limit(LanguageTraining(alone, Run(tmp_path))) == 20
+
+
+def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path, str]) -> None:
+    found = estimate(recipes.load(recipe), seconds=0.5)
+    weights = load_file(trained[0] / "policy" / "model.safetensors")
+    parameters = sum(w.numel() for w in weights.values())
+    assert found.parameters == parameters
+    assert found.memory["Adam state"] == 2 * found.memory["weights"] == 8 * parameters
+    # The same by hand: 1 layer of width 32 with 2 heads; rows of 16, at most "first abca: " and 4 new tokens.
+    length = found.memory["KV cache"] / (2 * 4 * 1 * 16 * 32)
+    assert length == int(length)
+    assert 4 < length <= 1 + 12 + 4
+    steps = 3 * found.steps["warmup"] + 4 * found.steps["rl"]
+    judged = 6 + 12 + 6 + 12  # after step 2 of each stage, before and after the last
+    assert found.total == pytest.approx(found.preparing + steps + judged * found.problem)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "stages.rl.stepz=3"], "stages.rl.stepz is not a setting; did you mean 'steps'?"),
+        (["--set", "stages.rll.steps=3"], "there is no stage 'rll'; did you mean 'rl'?"),
+        (["--set", "stages.rl.steps=many"], "stages.rl.steps = 'many': expected"),
+        (["--set", "stages.rl.steps"], "expected key=value"),
+        (["--set", "limit=0"], "limit = 0: expected"),
+        (["--set", "tasks.kind=jsonlines"], "tasks.kind = 'jsonlines' is not a world; did you mean 'jsonl'?"),
+        (["--set", "tasks.pth=x"], "tasks.pth is not a setting; did you mean 'path'?"),
+        (["--set", "stages.rl.but.objective.trust.hihg=1"], "has no setting 'hihg'; did you mean 'high'?"),
+        (["--set", "policy.config.n_embed=8"], "n_embed is not a setting of gpt2; did you mean 'n_embd'?"),
+        (["--set", "policy.config.model_type=gtp2"], "'gtp2' is no architecture that transformers knows; did you"),
+        (["--method", "gsop"], "there is no method 'gsop'; did you mean 'gspo'?"),
+        (["--method", "{name: grpo, clp: 1}"], "has no setting 'clp'; did you mean 'clip'?"),
+        (["--resume", "nowhere"], "--resume continues a run as it was begun: give it alone"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = polopt("train", recipe, *arguments)
+    assert result.exit_code == 2
+    assert sentence in flat(result.stderr)
+    assert "Traceback" not in result.output
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_run_is_never_overwritten(recipe: Path, trained: tuple[Path, str]) -> None:
+    before = (trained[0] / "metrics.jsonl").read_bytes()
+    result = polopt("train", recipe, "--run", trained[0])
+    assert result.exit_code == 2
+    assert "holds a run already" in flat(result.stderr)
+    assert (trained[0] / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_unexpected_error_keeps_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from polopt.training import language
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a bug of ours")
+
+    monkeypatch.setattr(language, "train", broken)
+    result = polopt("train", recipe, "--run", tmp_path / "run")
+    assert isinstance(result.exception, ValueError)
+    assert result.exit_code == 1
+
+
+def test_ctrl_c_then_resume_gives_equal_weights(recipe: Path, trained: tuple[Path, str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "polopt", "train", str(recipe), "--run", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    metrics, limit = folder / "metrics.jsonl", time.monotonic() + 120
+    # The first run's own slowness (libraries to load) makes the wait; a step takes milliseconds.
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 1):
+        assert time.monotonic() < limit
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    output, trouble = process.communicate(timeout=60)
+    assert process.returncode == 130, trouble
+    assert trouble == ""
+    assert output.splitlines()[-1].endswith(f"polopt train --resume {folder}")
+    assert len(lines(folder, "metrics")) < 7
+
+    result = polopt("train", "--resume", folder)
+    assert result.exit_code == 0, result.output
+    whole, resumed = (load_file(f / "policy" / "model.safetensors") for f in (trained[0], folder))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[k], resumed[k]) for k in whole)
+    for log in ("metrics", "evaluations", "samples"):
+        assert without_clocks(lines(folder, log)) == without_clocks(lines(trained[0], log))
+
+
+def test_fresh_folders_are_numbered(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = ["--set", "stages.warmup.steps=1", "--set", "stages.rl.steps=1", "--set", "evaluation.every=0"]
+    for n in (1, 2):
+        assert polopt("train", recipe, *short).exit_code == 0
+        assert (tmp_path / "runs" / f"tiny-grpo-{n}" / "report.html").is_file()
+
+
+def test_report_is_written_again(trained: tuple[Path, str], tmp_path: Path) -> None:
+    (trained[0] / "report.html").unlink()
+    assert polopt("report", trained[0]).exit_code == 0
+    assert (trained[0] / "report.html").is_file()
+    refused = polopt("report", tmp_path / "nowhere")
+    assert refused.exit_code == 2
+    assert "is not a folder" in flat(refused.stderr)
+
+
+def test_recipes_lists_what_train_takes() -> None:
+    result = polopt("recipes")
+    assert result.exit_code == 0
+    for name in recipes.names():
+        assert name in result.output
