@@ -302,7 +302,7 @@ def test_equal_texts_of_different_ids_are_two_things() -> None:
     tokens, mask = padded(ids, decided, "right")
     found = policy.evaluate(Experience(mask=mask, extras={"tokens": tokens})).logp
     torch.testing.assert_close(found[mask], naive(policy, ids, decided, 1.0)["logp"], atol=1e-10, rtol=0)
-    assert abs(float(found[0].sum() - found[1].sum())) > 1e-3
+    assert abs((found[0].sum() - found[1].sum()).item()) > 1e-3
 
 
 def test_saved_in_the_hugging_face_format(tmp_path: Path) -> None:
