@@ -11,6 +11,8 @@ from typing import Any
 
 SPECIAL = ("<pad>", "<ask>", "<answer>", "<end>", "<unk>")
 PIECE = re.compile(r"\d|[^\W\d_]+|\s|[^\w\s]|_")
+# Prompts of a kind in which its template is looked for.
+TEMPLATES = 100
 
 # What surrounds a message. Text that spells a special token is read as one; nothing depends on it.
 CHAT = (
@@ -40,7 +42,7 @@ def make_tokenizer(texts: Iterable[tuple[str, str, str]], *, word: float = 0.08,
         vocabulary.update(*(prompt + answer for prompt, answer in pairs))
         words = _words([*(p for p, _ in pairs), *(a for _, a in pairs)], word)
         vocabulary |= words
-        vocabulary |= _phrases([_split(prompt, words) for prompt, _ in pairs], phrase)
+        vocabulary |= _phrases([_split(prompt, words) for prompt, _ in pairs[:TEMPLATES]], phrase)
 
     tokens = [*SPECIAL, *sorted(vocabulary)]
     tokenizer = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
@@ -72,24 +74,26 @@ def _split(text: str, words: set[str]) -> list[str]:
 
 
 def _phrases(lines: list[list[str]], share: float) -> set[str]:
-    """Join the neighbours that are found side by side in the most lines, until none are in enough of them."""
-    phrases: set[str] = set()
+    """Join the neighbours that are found side by side in the most lines, until none are in enough of them.
+
+    Only what is left in the end: a part of a phrase that never stands without the rest needs no token.
+    """
+    joined: set[str] = set()
     while True:
         pairs: Counter[tuple[str, str]] = Counter()
         for line in lines:
-            pairs.update({p for p in itertools.pairwise(line) if not _one_word(*p)})
-        if not pairs:
-            return phrases
-        best = max(pairs, key=lambda p: (pairs[p], p))
-        if pairs[best] < share * len(lines):
-            return phrases
-        phrases.add("".join(best))
+            pairs.update({p for p in itertools.pairwise(line) if _joinable(*p)})
+        best = max(pairs, key=lambda p: (pairs[p], p), default=None)
+        if best is None or pairs[best] < share * len(lines):
+            return joined.intersection(itertools.chain(*lines))
+        joined.add("".join(best))
         lines = [_joined(line, best) for line in lines]
 
 
-def _one_word(left: str, right: str) -> bool:
-    """Whether joining would glue letters or digits together that the text may continue."""
-    return left[-1].isalnum() and right[0].isalnum()
+def _joinable(left: str, right: str) -> bool:
+    """Never a digit, which may be data, and never two letters, which the text may continue."""
+    apart = left[-1].isalnum() and right[0].isalnum()
+    return not (apart or left[-1].isdigit() or right[0].isdigit())
 
 
 def _joined(line: list[str], pair: tuple[str, str]) -> list[str]:

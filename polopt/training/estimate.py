@@ -156,7 +156,9 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name]
     player = _Coin(training.policy, training.train_tasks, likely_limit(training))
-    source = LanguageSource(player, rows=stage.rows, seed=training.recipe.seed, generator=training.sampling)
+    source = LanguageSource(
+        player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling
+    )
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     reference = training.policy.frozen() if "ref_logp" in algorithm.all_needs else None
     start = time.perf_counter()

@@ -60,8 +60,8 @@ class LanguageTraining:
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         self.policy.to(recipe.device)
-        self.sampling = torch.Generator().manual_seed(recipe.seed)
-        self.shuffling = torch.Generator().manual_seed(recipe.seed + 1)
+        self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
+        self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
 
@@ -99,7 +99,9 @@ class LanguageTraining:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         player = Player(self.policy, self.train_tasks, self.recipe.limit)
-        source = LanguageSource(player, rows=stage.rows, seed=self.recipe.seed, generator=self.sampling)
+        source = LanguageSource(
+            player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
+        )
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         reference = self._reference(name, algorithm, first)
         evaluations = self.recipe.evaluations(name)
@@ -173,7 +175,7 @@ class LanguageTraining:
         spec = self.recipe.evaluation
         tasks = [self.heldout[i] for i in range(min(problems, len(self.heldout)))]
         player = Player(self.policy, self.heldout, self.recipe.limit)
-        seed = self.recipe.seed * 1_000_003 + self.global_step
+        seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
         record |= accuracy.record()

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.experience import Evaluation, Experience
-from polopt.metrics import gradient_noise, logp_mismatch
+from polopt.metrics import logp_mismatch
+from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
 
 
@@ -37,26 +39,30 @@ class Learner:
             self.parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
         )
         self.needs = algorithm.all_evaluates
+        self.noise = NoiseMeter()
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
         """Learn from one batch with advantages, as step number `step` of the stage; what happened, averaged."""
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        records = [self._minibatch(batch, first=first) for first, batch in self._minibatches(experience)]
-        return {**_combined(records), "lr": rate}
+        records = [self._minibatch(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
+        noise = self.noise.scale()
+        return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
 
-    def _minibatches(self, experience: Experience) -> Iterator[tuple[bool, Experience]]:
-        count = min(self.stage.minibatches, len(experience))
+    def _minibatches(self, experience: Experience) -> Iterator[tuple[int, bool, Experience]]:
+        """(epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt."""
+        index, size = ops.group_index(experience.group)
+        count = min(self.stage.minibatches, len(size))
         for epoch in range(self.stage.epochs):
             if count == 1:
-                yield epoch == 0, experience
+                yield epoch, epoch == 0, experience
                 continue
-            order = torch.randperm(len(experience), generator=self.generator)
-            for i, rows in enumerate(order.tensor_split(count)):
-                yield epoch == 0 and i == 0, experience[rows.to(experience.device)]
+            order = torch.randperm(len(size), generator=self.generator)
+            for i, groups in enumerate(order.tensor_split(count)):
+                yield epoch, epoch == i == 0, experience[torch.isin(index, groups.to(index.device))]
 
-    def _minibatch(self, batch: Experience, *, first: bool) -> dict[str, float]:
+    def _minibatch(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """One optimiser step. On the first of a batch the policy is still the one that sampled it."""
         # Rows of like length share a micro-batch; the loss does not depend on who sits with whom.
         batch = batch[_width(batch).argsort(stable=True)]
@@ -64,17 +70,17 @@ class Learner:
         rows = self.stage.micro_rows or len(batch)
         self.optimiser.zero_grad(set_to_none=True)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
-        logps, square_small = [], math.nan
+        logps = []
         for micro in batch.split(rows, only=active):
             evaluation = self.policy.evaluate(micro, self.needs)
             result = self.algorithm.objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
-            if len(logps) == 1 and len(micro) < int(active.sum()):
-                square_small = float(_square_norm(self.parameters)) * (int(active.sum()) / len(micro)) ** 2
         if not logps:
             return {}
+        if epoch == 0 and self.stage.minibatches > 1:
+            self.noise.see(self.parameters, len(batch))
         norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
         if not math.isfinite(norm):
             raise FloatingPointError(
@@ -83,9 +89,6 @@ class Learner:
             )
         self.optimiser.step()
         record = {**add_metrics(metrics), "grad_norm": norm}
-        if not math.isnan(square_small):
-            scale = gradient_noise(square_small, norm**2, rows, int(active.sum())).scale
-            record |= {} if math.isnan(scale) else {"grad_noise": scale}
         if batch.logp is not None:
             seen = batch[active]
             record["ratio/max"] = float((torch.cat(logps) - seen.logp)[seen.mask].max().exp())
@@ -116,8 +119,9 @@ class Learner:
         return experience.replace(**{name: torch.cat(values) for name, values in found.items()})
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's tensors and the algorithm's, by name."""
+        """The optimiser's tensors, the algorithm's and the noise meter's, by name."""
         tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
+        tensors["noise"] = self.noise.moments
         for i, parameter in enumerate(self.parameters):
             for name, value in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"optimiser.{i}.{name}"] = torch.as_tensor(value)
@@ -125,6 +129,7 @@ class Learner:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Inverse of `state`."""
+        self.noise.moments = tensors["noise"].clone()
         own = {k.removeprefix("algorithm."): v for k, v in tensors.items() if k.startswith("algorithm.")}
         self.algorithm.load_state_dict(own)
         for i, parameter in enumerate(self.parameters):
@@ -154,11 +159,6 @@ def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
     left = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
     floor = 1.0 if spec.decay == "constant" else spec.final
     return spec.lr * (floor + (1 - floor) * left)
-
-
-def _square_norm(parameters: list[nn.Parameter]) -> Tensor:
-    grads = [p.grad for p in parameters if p.grad is not None]
-    return nn.utils.get_total_norm(grads).square()
 
 
 def _width(batch: Experience) -> Tensor:

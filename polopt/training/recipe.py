@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -75,11 +76,18 @@ class StageSpec(Config):
             algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
             if not isinstance(algorithm, Algorithm):
                 raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
-            if self.group is not None and hasattr(algorithm.sampling, "group"):
+            if self.group is not None:
                 algorithm = algorithm.but({"sampling.group": self.group})
-            return algorithm.but(self.but)
+            algorithm = algorithm.but(self.but)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}.method: {error}") from None
+        group = getattr(algorithm.sampling, "group", 1)
+        if self.rows % group:
+            raise ConfigError(
+                f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
+                f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
+            )
+        return algorithm
 
 
 class EvaluationSpec(Config):
@@ -127,6 +135,11 @@ class Recipe(Config):
     def to_yaml(self) -> str:
         """The complete recipe, defaults included; `load` reads it back to an equal one."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+
+    def seed_of(self, *purpose: object) -> int:
+        """A seed for one purpose, so that no two draw the same numbers; the same in every process."""
+        text = "/".join(map(str, (self.seed, *purpose)))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
     @property
     def main_stage(self) -> str:

@@ -242,7 +242,7 @@ class LanguageSource:
         for position in range(self.position, self.position + count):
             epoch, offset = divmod(position, size)
             if epoch != self._epoch[0]:
-                order = torch.randperm(size, generator=torch.Generator().manual_seed(self.seed * 1_000_003 + epoch))
+                order = torch.randperm(size, generator=torch.Generator().manual_seed(self.seed + epoch))
                 self._epoch = (epoch, order.tolist())
             tasks.append(self.player.tasks[self._epoch[1][offset]])
         self.position += count

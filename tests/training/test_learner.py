@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -18,6 +17,7 @@ from polopt.objectives import Clip, Entropy, SequenceMean, SequenceSum, Surrogat
 from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
+from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.source import LanguageSource, Player
 
@@ -172,28 +172,35 @@ def test_a_step_by_hand() -> None:
     assert record["ratio/max"] == pytest.approx(max(ratios), rel=1e-9)
 
 
-def test_the_gradients_noise_from_its_first_micro_batch() -> None:
-    """McCandlish's two equations on the norms of the shortest rows' gradient and of the whole, where they leave a
-    signal; nothing is reported where they do not."""
-    algorithm, start = ALGORITHMS["grpo"], stopping()
-    mixed = prepared(start, algorithm, batch_of(start))
-    agreed = mixed.replace(advantage=mixed.mask.float())
-    signals = []
-    for batch, rows in itertools.product((mixed, agreed), (3, 6)):
-        made = stopping()
-        made.load_state_dict(start.state_dict())
-        shortest = batch[batch.lengths.argsort(stable=True)[:rows]]
-        loss = algorithm.objective(shortest, made.evaluate(shortest)).loss
-        found = torch.autograd.grad(loss, list(made.parameters()), allow_unused=True)
-        small = sum(float(g.square().sum()) for g in found if g is not None)
-        record = learner_of(made, algorithm, micro_rows=rows).update(batch, 0)
-        big = record["grad_norm"] ** 2
-        signal, noise = (12 * big - rows * small) / (12 - rows), (small - big) / (1 / rows - 1 / 12)
-        signals.append(signal > 0)
-        assert ("grad_noise" in record) == (signal > 0)
-        if signal > 0:
-            assert record["grad_noise"] == pytest.approx(max(noise, 0) / signal, rel=1e-6)
-    assert set(signals) == {True, False}
+def test_the_noise_meter_finds_a_known_noise_scale() -> None:
+    """Gradients drawn around a known mean with known variance: tr(Sigma) / |G|^2 is known."""
+    generator = torch.Generator().manual_seed(0)
+    truth, spread, rows = torch.linspace(-1, 1, 50, dtype=torch.float64), 3.0, 16
+    parameter = torch.nn.Parameter(torch.zeros(50, dtype=torch.float64))
+    meter, found = NoiseMeter(), []
+    for _ in range(600):
+        for _ in range(4):
+            noise = torch.randn(50, generator=generator, dtype=torch.float64)
+            parameter.grad = truth + spread / rows**0.5 * noise
+            meter.see([parameter], rows)
+        found.append(meter.scale())
+    late = [scale for scale in found[100:] if scale is not None]
+    expected = 50 * spread**2 / float(truth.square().sum())
+    assert len(late) == 500
+    assert sum(late) / len(late) == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_needs_two_minibatches_and_is_kept_with_the_state() -> None:
+    algorithm, made = ALGORITHMS["grpo"], stopping()
+    batch = prepared(made, algorithm, batch_of(made))
+    alone, several = learner_of(made, algorithm), learner_of(made, algorithm, minibatches=2)
+    assert "grad_noise" not in alone.update(batch, 0)
+    assert not alone.noise.moments.any()
+    several.update(batch, 0)
+    assert several.noise.moments.any()
+    fresh = learner_of(made, algorithm, minibatches=2)
+    fresh.load(several.state())
+    assert torch.equal(fresh.noise.moments, several.noise.moments)
 
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 1), (1, 4), (2, 5), (2, 100)])
@@ -204,16 +211,19 @@ def test_epochs_times_minibatches_steps(epochs: int, minibatches: int, monkeypat
     learner = learner_of(made, algorithm, epochs=epochs, minibatches=minibatches)
     seen: list[list[int]] = []
     monkeypatch.setattr(
-        learner, "_minibatch", lambda b, *, first: seen.append(b.extras["number"]) or {"first": float(first)}
+        learner, "_minibatch", lambda b, _, first: seen.append(b.extras["number"]) or {"first": float(first)}
     )
     record = learner.update(batch, 0)
-    each = min(minibatches, 12)
+    groups = len(batch.group.unique())
+    each = min(minibatches, groups)
     assert len(seen) == epochs * each
     assert record["first"] == pytest.approx(1 / len(seen))
     for epoch in range(epochs):
         parts = seen[epoch * each : (epoch + 1) * each]
         assert sorted(n for part in parts for n in part) == list(range(12))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        held = [set(batch.group[part].tolist()) for part in parts]
+        assert sum(map(len, held)) == groups  # no group is divided
+        assert max(map(len, held)) - min(map(len, held)) <= 1
     if each > 1 and epochs > 1:
         assert seen[:each] != seen[each : 2 * each]
 

@@ -1,0 +1,49 @@
+"""The gradient noise scale while training, from the minibatches that a batch is learnt in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from polopt.metrics import gradient_noise
+
+# What one step's estimates weigh in the running ones.
+SHARE = 0.1
+
+
+class NoiseMeter:
+    """Compares the minibatches' gradients with their mean: how large a batch still pays, in rows.
+
+    Signal and noise are averaged over steps apart, and only then divided, as the ratio of one step's estimates
+    means nothing. The policy moves a little between the minibatches; that is taken for noise. `moments` is all
+    its state.
+    """
+
+    def __init__(self) -> None:
+        self.moments = torch.zeros(2, dtype=torch.float64)  # signal, noise
+        self._total: list[Tensor] = []
+        self._squares: list[float] = []
+        self._rows = 0
+
+    def see(self, parameters: Sequence[nn.Parameter], rows: int) -> None:
+        """Note one minibatch's gradient, averaged over `rows` rows."""
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        self._squares.append(float(nn.utils.get_total_norm(grads)) ** 2)
+        self._total = (
+            [t + g for t, g in zip(self._total, grads, strict=True)] if self._total else [*map(torch.clone, grads)]
+        )
+        self._rows += rows
+
+    def scale(self) -> float | None:
+        """The scale after the minibatches seen since the last call; None if it cannot be told from them."""
+        n, squares, total, rows = len(self._squares), self._squares, self._total, self._rows
+        self._total, self._squares, self._rows = [], [], 0
+        if n < 2:
+            return None
+        whole = float(nn.utils.get_total_norm(total)) ** 2 / n**2
+        now = gradient_noise(sum(squares) / n, whole, max(1, rows // n), rows)
+        self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
+        signal, noise = self.moments.tolist()
+        return max(0.0, noise) / signal if signal > 0 else None
