@@ -1,0 +1,45 @@
+"""Every command that the README and the docs show runs, in order, on a recipe of seconds in the laptop's place."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command import polopt
+
+from polopt.training import recipe as recipes
+
+ROOT = Path(__file__).parents[2]
+COMMAND = re.compile(r"^    polopt (.*?)(?:  +#.*)?$", re.MULTILINE)
+SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def place(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, where the main recipe is the tiny one."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "laptop.yaml").write_text(recipe.read_text())
+    monkeypatch.setattr(recipes, "_shipped", lambda: tmp_path / "recipes")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def run(page: str) -> None:
+    for line in COMMAND.findall((ROOT / page).read_text()):
+        arguments = shlex.split(line.replace("--seeds 5", "--seeds 1").replace("steps=50", "steps=3"))
+        result = polopt(*arguments)
+        assert result.exit_code == 0, f"polopt {line}\n{result.output}\n{result.exception!r}"
+
+
+def test_readme(place: Path) -> None:
+    run("README.md")
+    assert (place / "runs" / "mine" / "report.html").is_file()
+
+
+def test_adding_a_method(place: Path) -> None:
+    page = "docs/adding-a-method.md"
+    snippets = SNIPPET.findall((ROOT / page).read_text())
+    kept = [code for code in snippets if "class GroupDeviation" in code or "def deviation_grpo" in code]
+    (place / "deviation.py").write_text("\n".join(kept))
+    run(page)
