@@ -60,6 +60,7 @@ def measure(spec: Spec) -> Measured:
         "steps": spec.steps,
         "rows": spec.rows,
         "minibatches": spec.minibatches,
+        "micro_rows": spec.micro_rows,
         "optimiser": spec.optimiser,
     }
     settings = {

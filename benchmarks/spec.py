@@ -16,8 +16,9 @@ class Spec:
 
     model: folder with the weights and tokenizer that both start from. world: the tasks, as a recipe names them.
     rows: answers in a batch, `group` to a prompt, at most `limit` tokens each. steps: batches. minibatches:
-    optimiser steps per batch. every, problems, target: evaluate held-out accuracy every so many batches on so
-    many problems and stop at the target; every = 0 measures speed only.
+    optimiser steps per batch. micro_rows: rows per forward pass, None for all of a minibatch. every, problems,
+    target: evaluate held-out accuracy every so many batches on so many problems and stop at the target; every = 0
+    measures speed only.
     """
 
     model: str
@@ -31,6 +32,7 @@ class Spec:
     threads: int
     seed: int
     dtype: str = "float32"
+    micro_rows: int | None = None
     every: int = 0
     problems: int = 1
     target: float = 2.0
@@ -46,11 +48,13 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A row of the speed table. length: mean answer length that the stop tokens are calibrated to."""
+    """A row of the speed table. length: mean answer length that the stop tokens are calibrated to. Both sides learn
+    from `micro_rows` rows at a time."""
 
     name: str
     config: dict[str, Any]
     rows: int
+    micro_rows: int
     group: int
     limit: int
     length: int
@@ -63,12 +67,12 @@ def sizes(laptop: dict[str, Any]) -> list[Size]:
     small = laptop["policy"]["config"]
     large = {**small, "n_embd": 512, "n_layer": 8, "n_head": 8, "n_positions": 320}
     return [
-        Size("1M", small, rows=128, group=8, limit=96, length=20, steps=5, repeats=3),
-        Size("25M", large, rows=64, group=8, limit=256, length=60, steps=2, repeats=2),
+        Size("1M", small, rows=128, micro_rows=32, group=8, limit=96, length=20, steps=5, repeats=3),
+        Size("25M", large, rows=64, micro_rows=16, group=8, limit=256, length=60, steps=2, repeats=2),
     ]
 
 
 def tiny(laptop: dict[str, Any]) -> Size:
     """Seconds, not minutes: shows that everything runs, and no more."""
     config = {**laptop["policy"]["config"], "n_embd": 32, "n_layer": 1, "n_head": 2}
-    return Size("tiny", config, rows=16, group=4, limit=24, length=8, steps=3, repeats=1)
+    return Size("tiny", config, rows=16, micro_rows=8, group=4, limit=24, length=8, steps=3, repeats=1)

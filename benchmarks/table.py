@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -151,7 +151,8 @@ def _speed(name: str, row: dict[str, Any]) -> str:
         lines.append(_compare(title, form, pairs, larger))
     text = (
         f"## {name}: {facts['shape']['total']:,} parameters\n\n"
-        f"{size['rows']} rows, groups of {size['group']}, prompts of {facts['shape']['prompt']:.0f} tokens, answers of "
+        f"{size['rows']} rows, learned from {size['micro_rows']} at a time, groups of {size['group']}, "
+        f"prompts of {facts['shape']['prompt']:.0f} tokens, answers of "
         f"{facts['length']:.0f} on average and at most {size['limit']}; {size['repeats']} repeats of "
         f"{size['steps'] - 1} steps after a first that warms up.\n\n"
     )
@@ -187,14 +188,15 @@ def _distance(row: dict[str, Any]) -> str:
 
 def _job(job: dict[str, Any]) -> str:
     spec, lines = job["spec"], []
-    for i, run in enumerate(job["runs"]):
-        times = {side: reached(it, spec["target"]) for side, it in run.items()}
+    for i, run in enumerate(job["runs"], start=1):
+        clock = {side: reached(it, spec["target"]) for side, it in run.items()}
+        # A run that reaches the target stops there, so all of its steps led to it.
+        cpu = {side: sum(s["cpu"] for s in it["steps"]) if clock[side] else None for side, it in run.items()}
         best = {side: max(accuracy for _, accuracy in it["curve"]) for side, it in run.items()}
-        cell: Callable[[str], str] = lambda side, t=times, b=best: (  # noqa: E731
-            "–" if side not in t else f"not reached ({b[side]:.0%})" if t[side] is None else f"{t[side]:.0f}"
-        )
-        mine, other = times["polopt"], times.get("trl")
-        lines.append([str(i + 1), cell("polopt"), cell("trl"), f"{other / mine:.2f}" if mine and other else "–"])
+        for name, seconds in (("clock", clock), ("processor", cpu)):
+            mine, other = seconds["polopt"], seconds.get("trl")
+            cells = [_seconds(seconds, best, side) for side in ("polopt", "trl")]
+            lines.append([f"{i}, {name}", *cells, f"{other / mine:.2f}" if mine and other else "–"])
     return (
         f"## The main job: seconds of training to {spec['target']:.0%} held-out accuracy\n\n"
         f"From the recipe's warmed-up policy ({job['facts']['accuracy']:.0%}); {spec['rows']} rows, groups of "
@@ -202,6 +204,13 @@ def _job(job: dict[str, Any]) -> str:
         f"{spec['every']} batches on {spec['problems']} problems, off the clock.\n\n"
         + _table("repeat|polopt|TRL|ratio", lines)
     )
+
+
+def _seconds(seconds: dict[str, float | None], best: dict[str, float], side: str) -> str:
+    if side not in seconds:
+        return "–"
+    found = seconds[side]
+    return f"not reached (best {best[side]:.0%})" if found is None else f"{found:.0f}"
 
 
 def _imports(seconds: dict[str, list[float]]) -> str:
@@ -216,10 +225,20 @@ def _tune(found: dict[str, Any]) -> str:
     lines = []
     for name, run in found.items():
         if "failed" in run:
-            lines.append([name, "–", "–", "–", f"failed: {run['failed'][:120]}"])
+            lines.append([name, "–", "–", "–", "–", f"failed: {run['failed'][:120]}"])
             continue
         it = rates(run)
-        lines.append([name, f"{it['rollout']:,.0f}", f"{it['learn']:,.0f}", f"{it['whole']:,.0f}", f"{it['cpu']:.2f}"])
+        lines.append(
+            [
+                name,
+                f"{it['rollout']:,.0f}",
+                f"{it['learn']:,.0f}",
+                f"{it['whole']:,.0f}",
+                f"{it['cpu']:.2f}",
+                f"{it['training']:,.0f}",
+            ]
+        )
     return "## TRL's settings, tried once each\n\n" + _table(
-        "setting|rollout, tokens/s|learner, tokens/s|whole step, tokens/s|processor ms per token", lines
+        "setting|rollout, tokens/s|learner, tokens/s|whole step, tokens/s|processor ms/token|training's memory, MiB",
+        lines,
     )

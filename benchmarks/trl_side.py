@@ -116,10 +116,12 @@ def arguments(spec: Spec, folder: str) -> Any:
     """TRL's settings: equal work, and the fastest of what it offers on a CPU (see README.md)."""
     from trl import GRPOConfig
 
+    batch = spec.rows // spec.minibatches
+    micro = spec.micro_rows or batch
     settings: dict[str, Any] = {
-        "per_device_train_batch_size": spec.rows // spec.minibatches,
-        "steps_per_generation": spec.minibatches,
-        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": batch // micro,
+        "steps_per_generation": spec.rows // micro,
         "num_generations": spec.group,
         "max_completion_length": spec.limit,
         "max_steps": spec.steps * spec.minibatches,

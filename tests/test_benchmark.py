@@ -1,5 +1,6 @@
 """The benchmark measures what it says: its arithmetic by hand, and each side on a tiny model."""
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,16 +49,23 @@ def _plausible(found: dict, spec: Spec) -> None:
     assert found["ready"] > 0
 
 
-def test_polopt_side(spec: Spec) -> None:
+SPLITS = [{"minibatches": 1}, {"minibatches": 1, "micro_rows": 4}, {"minibatches": 2, "micro_rows": 4}]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+def test_polopt_side(spec: Spec, split: dict[str, int]) -> None:
     from benchmarks.polopt_side import measure
 
+    spec = dataclasses.replace(spec, **split)
     _plausible(measure(spec), spec)
 
 
-def test_trl_side(spec: Spec) -> None:
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+def test_trl_side(spec: Spec, split: dict[str, int]) -> None:
     pytest.importorskip("trl")
     from benchmarks.trl_side import measure
 
+    spec = dataclasses.replace(spec, **split)
     _plausible(measure(spec), spec)
 
 
