@@ -193,7 +193,10 @@ def _job(job: dict[str, Any]) -> str:
         # A run that reaches the target stops there, so all of its steps led to it.
         cpu = {side: sum(s["cpu"] for s in it["steps"]) if clock[side] else None for side, it in run.items()}
         best = {side: max(accuracy for _, accuracy in it["curve"]) for side, it in run.items()}
-        for name, seconds in (("clock", clock), ("processor", cpu)):
+        each = {side: median(s["cpu"] for s in it["steps"]) for side, it in run.items()}
+        counts = {side: len(it["steps"]) for side, it in run.items()}
+        lines.append([f"{i}, batches", str(counts["polopt"]), str(counts.get("trl", "–")), ""])
+        for name, seconds in (("clock", clock), ("processor", cpu), ("processor, per batch", each)):
             mine, other = seconds["polopt"], seconds.get("trl")
             cells = [_seconds(seconds, best, side) for side in ("polopt", "trl")]
             lines.append([f"{i}, {name}", *cells, f"{other / mine:.2f}" if mine and other else "–"])
@@ -201,8 +204,8 @@ def _job(job: dict[str, Any]) -> str:
         f"## The main job: seconds of training to {spec['target']:.0%} held-out accuracy\n\n"
         f"From the recipe's warmed-up policy ({job['facts']['accuracy']:.0%}); {spec['rows']} rows, groups of "
         f"{spec['group']}, at most {spec['limit']} tokens, {spec['minibatches']} optimiser steps a batch. Judged every "
-        f"{spec['every']} batches on {spec['problems']} problems, off the clock.\n\n"
-        + _table("repeat|polopt|TRL|ratio", lines)
+        f"{spec['every']} batches on {spec['problems']} problems, off the clock. How many "
+        "batches it takes is mostly chance, how long each takes is not.\n\n" + _table("repeat|polopt|TRL|ratio", lines)
     )
 
 
@@ -210,7 +213,7 @@ def _seconds(seconds: dict[str, float | None], best: dict[str, float], side: str
     if side not in seconds:
         return "–"
     found = seconds[side]
-    return f"not reached (best {best[side]:.0%})" if found is None else f"{found:.0f}"
+    return f"not reached (best {best[side]:.0%})" if found is None else f"{found:.2f}" if found < 10 else f"{found:.0f}"
 
 
 def _imports(seconds: dict[str, list[float]]) -> str:

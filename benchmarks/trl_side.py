@@ -160,6 +160,18 @@ def optimisers(spec: Spec, model: Any) -> tuple[Any, Any]:
     return adam, torch.optim.lr_scheduler.LambdaLR(adam, rate)
 
 
+def give_positions(model: Any) -> None:
+    """TRL pads prompts on the left and names no positions, so a model with absolute ones would read, in the learner
+    alone, text that is shifted. The positions follow from the mask; `generate` does the same."""
+
+    def positions(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if kwargs.get("position_ids") is None and kwargs.get("attention_mask") is not None:
+            kwargs["position_ids"] = (kwargs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        return args, kwargs
+
+    model.register_forward_pre_hook(positions, with_kwargs=True)
+
+
 def measure(spec: Spec) -> Measured:
     import torch
     import transformers
@@ -171,6 +183,7 @@ def measure(spec: Spec) -> Measured:
 
     transformers.logging.set_verbosity_error()
     model = transformers.AutoModelForCausalLM.from_pretrained(spec.model, dtype=getattr(torch, spec.dtype))
+    give_positions(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.model)
     policy = LanguagePolicy(model, tokenizer)
     world = build_tasks(spec.world, seed=spec.seed)
