@@ -26,7 +26,7 @@ claims: .venv/ready
 
 benchmark: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[peers]"
-	$(BIN)/python benchmarks/language.py
+	$(BIN)/python -m benchmarks.language
 
 clean:
 	rm -rf .venv

@@ -1,0 +1,205 @@
+"""polopt and TRL side by side: the same model, tasks, verifier and settings, each measurement in a new process.
+
+python -m benchmarks.language             import, 1M and job, into benchmarks/results/
+python -m benchmarks.language --quick     seconds: shows that everything runs, measures nothing of use
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import table
+from benchmarks.spec import HERE, Size, Spec, sizes, tiny
+
+ROOT = HERE.parent
+# What TRL offers for this machine; `--only tune` tries each. README.md says which was chosen and why.
+TRL_CHOSEN: dict[str, Any] = {}
+IMPORTS = {
+    "torch": "import torch",
+    "polopt": "import polopt",
+    "trl": "from trl import GRPOConfig, GRPOTrainer",
+}
+TARGET = 0.8
+
+
+def trl_settings(rows: int) -> dict[str, dict[str, Any]]:
+    whole = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
+    return {
+        "as in the table": {},
+        "static cache": {"cache_implementation": "static"},
+        "no micro-batches": whole,
+        "continuous batching": {"use_transformers_continuous_batching": True},
+        "torch.compile": {"torch_compile": True},
+    }
+
+
+class Bench:
+    """Runs measurements in processes of their own, and remembers their results."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        self.folder, self.threads = folder, threads
+        self.laptop: dict[str, Any] = yaml.safe_load((ROOT / "polopt/recipes/laptop.yaml").read_text())
+        self.sides = ["polopt", *(["trl"] if importlib.util.find_spec("trl") else [])]
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def call(self, module: str, order: Any) -> dict[str, Any]:
+        """The answer of one module of this folder, run as a program with its order in a file."""
+        given, answer = self.folder / "order.json", self.folder / "answer.json"
+        given.write_text(json.dumps(dataclasses.asdict(order) if dataclasses.is_dataclass(order) else order))
+        command = [sys.executable, "-m", f"benchmarks.{module}", str(given), str(answer)]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+        return json.loads(answer.read_text())
+
+    def alternate(self, spec: Spec, repeats: int, name: str) -> list[dict[str, Any]]:
+        """polopt, TRL, polopt, TRL, ...: whatever else the machine does, both sides suffer it."""
+        runs = []
+        for i in range(repeats):
+            run = {}
+            for side in self.sides:
+                start = time.perf_counter()
+                run[side] = self.call(f"{side}_side", dataclasses.replace(spec, seed=spec.seed + i))
+                print(f"{name}: {side} {i + 1}/{repeats} took {time.perf_counter() - start:.0f} s", flush=True)
+            runs.append(run)
+        return runs
+
+    def prepare(self, size: Size | None, name: str) -> tuple[Path, dict[str, Any]]:
+        place = self.folder / name
+        order = {"threads": self.threads, "recipe": self.laptop, "folder": str(place)}
+        facts = self.call("prepare", {**order, "size": dataclasses.asdict(size) if size else None})
+        return place if size else place / "policy", facts
+
+    def speed_spec(self, size: Size, model: Path, **changes: Any) -> Spec:
+        tasks = {**self.laptop["tasks"], "train": size.rows // size.group * size.steps, "heldout": 8}
+        spec = Spec(
+            model=str(model),
+            world={"kind": f"{HERE / 'world.py'}:speed", "tasks": tasks},
+            rows=size.rows,
+            group=size.group,
+            limit=size.limit,
+            steps=size.steps,
+            minibatches=1,
+            micro_rows=size.micro_rows,
+            # Small enough that lengths stay as calibrated.
+            optimiser={"lr": 1e-6},
+            threads=self.threads,
+            seed=1,
+            trl=TRL_CHOSEN,
+        )
+        return dataclasses.replace(spec, **changes)
+
+    def speed(self, size: Size) -> dict[str, Any]:
+        model, facts = self.prepare(size, size.name)
+        weights = 4.0 * (facts["shape"]["matrix"] + facts["shape"]["head"])
+        machine = self.call("floors", {"threads": self.threads, "weights": {"it": weights}})["it"]
+        runs = self.alternate(self.speed_spec(size, model), size.repeats, size.name)
+        return {"size": dataclasses.asdict(size), "facts": facts, "machine": machine, "runs": runs}
+
+    def job(self, repeats: int) -> dict[str, Any]:
+        model, facts = self.prepare(None, "job")
+        stage = list(self.laptop["stages"].values())[-1]
+        spec = Spec(
+            model=str(model),
+            world=self.laptop["tasks"],
+            rows=stage["rows"],
+            group=stage.get("group", 8),
+            limit=self.laptop["limit"],
+            steps=stage["steps"],
+            minibatches=stage.get("minibatches", 1),
+            optimiser=stage["optimiser"],
+            threads=self.threads,
+            seed=self.laptop["seed"],
+            every=5,
+            problems=400,
+            target=TARGET,
+            trl=TRL_CHOSEN,
+        )
+        return {"facts": facts, "spec": dataclasses.asdict(spec), "runs": self.alternate(spec, repeats, "job")}
+
+    def tune(self, size: Size) -> dict[str, Any]:
+        """Each of TRL's settings once; one that fails here is a result too."""
+        model, _ = self.prepare(size, f"tune-{size.name}")
+        found: dict[str, Any] = {}
+        for name, settings in trl_settings(size.rows).items():
+            try:
+                found[name] = self.call("trl_side", self.speed_spec(size, model, trl=settings, steps=4))
+            except SystemExit as error:
+                found[name] = {"failed": str(error).strip().splitlines()[-1]}
+            print(f"tune: {name}", flush=True)
+        return found
+
+    def imports(self, repeats: int) -> dict[str, list[float]]:
+        """Seconds of each import in a new process; the first round warms the file cache and is dropped."""
+        names = [name for name in IMPORTS if name != "trl" or "trl" in self.sides]
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(repeats + 1):
+            for name in names:
+                code = f"import time; t = time.perf_counter(); {IMPORTS[name]}; print(time.perf_counter() - t)"
+                done = subprocess.run(
+                    [sys.executable, "-c", code], cwd=ROOT, env=self.environment, capture_output=True, text=True
+                )
+                seconds[name].append(float(done.stdout.split()[-1]))
+        return {name: values[1:] for name, values in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke test on a tiny model")
+    parser.add_argument("--only", nargs="+", default=[], help="some of: import, 1M, 25M (ten minutes more), job, tune")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
+    asked = parser.parse_args()
+    wanted = asked.only or ["import", "1M", "job"]
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), asked.threads)
+        results: dict[str, Any] = {"about": table.about(ROOT, asked.threads), "speed": {}}
+        for _ in sections(bench, results, wanted, quick=asked.quick):
+            results["about"] |= {"seconds": time.perf_counter() - start, "load_after": os.getloadavg()}
+            if not asked.quick:  # after every section, so that an interrupted run leaves what it has
+                asked.output.parent.mkdir(parents=True, exist_ok=True)
+                asked.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
+                asked.output.with_suffix(".md").write_text(table.markdown(results))
+    print(table.markdown(results))
+
+
+def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick: bool) -> Iterator[None]:
+    """Measure what is wanted, part by part, into `results`."""
+    if "import" in wanted:
+        results["imports"] = bench.imports(1 if quick else 5)
+        yield
+    by_name = {size.name: size for size in ([tiny(bench.laptop)] if quick else sizes(bench.laptop))}
+    for name, size in by_name.items():
+        if quick or name in wanted:
+            results["speed"][name] = bench.speed(size)
+            yield
+    if "job" in wanted and not quick:
+        results["job"] = bench.job(repeats=3)
+        yield
+    if "tune" in wanted:
+        results["tune"] = bench.tune(next(iter(by_name.values())))
+        yield
+
+
+if __name__ == "__main__":
+    main()

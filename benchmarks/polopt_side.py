@@ -1,0 +1,83 @@
+"""One measurement of polopt: `polopt.training.language.train`, as a user calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.spec import Spec
+from benchmarks.worker import Measured, Stopwatch, resident, work
+
+
+class Reached(Exception):
+    """The target accuracy was reached: the clock has stopped."""
+
+
+class Watch:
+    """A watcher of the training loop that takes times."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec, self.clock = spec, Stopwatch()
+        self.ready = 0
+        self.steps: list[dict[str, float]] = []
+        self.curve: list[tuple[float, float]] = []
+
+    def begin(self, recipe: Any, about: Mapping[str, Any]) -> None:
+        self.clock.resume()
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        self.steps.append(
+            {
+                **self.clock.lap(),
+                "rollout": record["seconds/rollout"],
+                "reward": record["seconds/reward"],
+                "learn": record["seconds/learn"],
+                "tokens": record["tokens"],
+                "longest": record["length/max"],
+            }
+        )
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        # The first evaluation comes before the first batch, when everything is imported and made.
+        self.ready = self.ready or resident()
+        self.curve.append((self.clock.total, record["pass@1"]["estimate"]))
+        if self.curve[-1][1] >= self.spec.target:
+            raise Reached
+        self.clock.resume()
+
+
+def measure(spec: Spec) -> Measured:
+    from polopt.config import parse
+    from polopt.training.language import train
+    from polopt.training.recipe import Recipe
+
+    stage = {
+        "method": {"name": "grpo", "kl": 0.0},
+        "group": spec.group,
+        "steps": spec.steps,
+        "rows": spec.rows,
+        "minibatches": spec.minibatches,
+        "micro_rows": spec.micro_rows,
+        "optimiser": spec.optimiser,
+    }
+    settings = {
+        "seed": spec.seed,
+        "threads": spec.threads,
+        "policy": {"model": spec.model, "dtype": spec.dtype},
+        "tasks": spec.world,
+        "limit": spec.limit,
+        "stages": {"rl": stage},
+        "evaluation": {"problems": spec.problems, "every": spec.every, "quick": spec.problems},
+        "checkpoint": spec.steps,
+    }
+    watch = Watch(spec)
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Reached):
+        train(parse(Recipe, settings, "benchmark"), Path(folder) / "run", watchers=(watch,))
+    return {"ready": watch.ready, "steps": watch.steps, "curve": watch.curve}
+
+
+if __name__ == "__main__":
+    work(measure)

@@ -1,0 +1,78 @@
+"""What is measured: one specification that both libraries receive, word for word."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One measurement of one library in one process.
+
+    model: folder with the weights and tokenizer that both start from. world: the tasks, as a recipe names them.
+    rows: answers in a batch, `group` to a prompt, at most `limit` tokens each. steps: batches. minibatches:
+    optimiser steps per batch. micro_rows: rows per forward pass, None for all of a minibatch. every, problems,
+    target: evaluate held-out accuracy every so many batches on so many problems and stop at the target; every = 0
+    measures speed only.
+    """
+
+    model: str
+    world: dict[str, Any]
+    rows: int
+    group: int
+    limit: int
+    steps: int
+    minibatches: int
+    optimiser: dict[str, Any]
+    threads: int
+    seed: int
+    dtype: str = "float32"
+    micro_rows: int | None = None
+    every: int = 0
+    problems: int = 1
+    target: float = 2.0
+    trl: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> Spec:
+        return cls(**json.loads(path.read_text()))
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A row of the speed table. length: mean answer length that the stop tokens are calibrated to. Both sides learn
+    from `micro_rows` rows at a time."""
+
+    name: str
+    config: dict[str, Any]
+    rows: int
+    micro_rows: int
+    group: int
+    limit: int
+    length: int
+    steps: int
+    repeats: int
+
+
+def sizes(laptop: dict[str, Any]) -> list[Size]:
+    """The laptop recipe's model and a larger one of the same architecture."""
+    small = laptop["policy"]["config"]
+    large = {**small, "n_embd": 512, "n_layer": 8, "n_head": 8, "n_positions": 320}
+    return [
+        Size("1M", small, rows=128, micro_rows=32, group=8, limit=96, length=20, steps=5, repeats=3),
+        Size("25M", large, rows=64, micro_rows=16, group=8, limit=256, length=60, steps=2, repeats=2),
+    ]
+
+
+def tiny(laptop: dict[str, Any]) -> Size:
+    """Seconds, not minutes: shows that everything runs, and no more."""
+    config = {**laptop["policy"]["config"], "n_embd": 32, "n_layer": 1, "n_head": 2}
+    return Size("tiny", config, rows=16, micro_rows=8, group=4, limit=24, length=8, steps=3, repeats=1)

@@ -1,0 +1,25 @@
+"""The tasks of the speed rows: the main job's own, with a reward that an untrained model can earn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polopt.worlds import build_tasks
+from polopt.worlds.answers import TaskList
+from polopt.worlds.protocol import Task, TaskSplit
+
+
+def speed(tasks: dict[str, Any], *, seed: int) -> TaskSplit:
+    """`tasks` as a recipe describes them. Every answer is verified as in training, and 1 is added when its
+    length is odd: nearly every group then has both good and bad answers, and no library may skip any row."""
+    split = build_tasks(tasks, seed=seed)
+
+    def noisy(source: Any) -> TaskList:
+        def score(completion: str, task: Task) -> tuple[float, dict[str, Any]]:
+            episode = source.episode(task)
+            episode.reset()
+            return episode.step(completion).reward + len(completion) % 2, {}
+
+        return TaskList([source[i] for i in range(len(source))], score)
+
+    return TaskSplit(noisy(split.train), noisy(split.heldout))
