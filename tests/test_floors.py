@@ -26,7 +26,9 @@ FLOORS = [
     {"catalogue"},
     {"training"},
     {"bridges"},
-    {"cli", "report", "__main__"},
+    {"report"},
+    {"cli"},
+    {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FLOOR[""] = FLOOR["catalogue"]  # `import polopt` brings all that polopt/__init__.py imports

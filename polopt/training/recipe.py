@@ -47,7 +47,8 @@ class StageSpec(Config):
 
     method: a method's name, or its name and settings as {name: grpo, clip: 0.1}, or a Python function that
     returns an `Algorithm`, as my_method.py:build. but: changes to the algorithm, by dotted path.
-    rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt; None leaves it to the method.
+    rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt, for methods
+    that sample; None leaves it to the method.
     epochs x minibatches: optimiser steps per batch. micro_rows: rows per forward pass, None for all.
     """
 
@@ -76,7 +77,7 @@ class StageSpec(Config):
             algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
             if not isinstance(algorithm, Algorithm):
                 raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
-            if self.group is not None:
+            if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
             algorithm = algorithm.but(self.but)
         except (ValueError, TypeError) as error:
