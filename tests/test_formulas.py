@@ -376,3 +376,18 @@ def test_reference_kl_adds_its_ratio_to_what_is_differentiated():
         return d * d / 2, {t: x.ratio(i, t) * (slope + value)}
 
     agree(objective, batch, x.token_mean, term)
+
+
+def test_gae_where_a_cut_is_worth_nothing():
+    """One row of three decisions, cut off, gamma 1 and lam 1: the advantage is the reward to go minus V."""
+    value = torch.tensor([[0.5, 0.25, 0.125]], dtype=torch.float64)
+    row = po.Experience(
+        mask=torch.ones(1, 3, dtype=torch.bool),
+        reward=torch.tensor([0.0], dtype=torch.float64),
+        value=value,
+        final_value=torch.tensor([8.0], dtype=torch.float64),
+        terminated=torch.tensor([False]),
+        truncated=torch.tensor([True]),
+    )
+    assert torch.equal(GAE(gamma=1.0, lam=1.0, cut="zero")(row), -value)
+    assert torch.equal(GAE(gamma=1.0, lam=1.0)(row), 8 - value)

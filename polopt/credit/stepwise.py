@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -49,6 +51,10 @@ class GAE(Credit):
     from `final_value`: the end of our patience is not the end of the episode. lam 1 is the discounted return
     minus V, lam 0 the one-step temporal difference.
 
+    cut "zero" makes an exception: what was cut off is worth 0 from there on, as if it had terminated. It is for
+    limits that are part of the task and in the policy's hands, such as a language model's token limit, where
+    going on from `final_value` would pay for never stopping.
+
     Raises:
         ExperienceError: a row did not terminate and the batch has no `final_value`, or only one for its last
             decision although an episode was cut off before.
@@ -56,6 +62,7 @@ class GAE(Credit):
 
     gamma: float = 1.0
     lam: float = 0.95
+    cut: Literal["bootstrap", "zero"] = "bootstrap"
 
     needs = frozenset({"reward", "value", "terminated"})
 
@@ -66,6 +73,8 @@ class GAE(Credit):
     def forward(self, experience: Experience) -> Tensor:
         mask, value = experience.mask, torch.where(experience.mask, experience.value.detach(), 0)
         terminated, truncated = _ends(experience)
+        if self.cut == "zero":
+            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
         final = experience.final_value
         if final is None:
             if truncated.any():

@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts
         arxiv="2506.13585",
     ),
     changes="REINFORCE with a capped, detached importance weight: every token keeps its gradient.",
-    tier="faithful",
+    tier="proven",
 )
 def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Algorithm:
     """A_i as in GRPO and L = (1 / sum_i |y_i|) sum_it -sg(clip(r_it, 1 - low, 1 + high)) A_i logp_it.

@@ -20,7 +20,7 @@ from polopt.sampling import Rollouts, Varied
         arxiv="2503.14476",
     ),
     changes="GRPO with a higher upper clip, no unanimous groups, a mean over tokens, and a soft limit on length.",
-    tier="faithful",
+    tier="proven",
 )
 def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int = 9) -> Algorithm:
     """R_i = +1 or -1, plus Overlong(|y_i|); A_i = (R_i - mean_g R) / (std_g R + eps); and

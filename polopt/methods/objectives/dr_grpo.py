@@ -17,7 +17,7 @@ from polopt.sampling import Rollouts
         arxiv="2503.20783",
     ),
     changes="GRPO without the division by the group's std and by each answer's length.",
-    tier="faithful",
+    tier="proven",
 )
 def dr_grpo(*, group: int = 8, clip: float = 0.2, kl: float = 0.0, length: int | None = None) -> Algorithm:
     """A_i = R_i - mean_g R and L = (1 / (B C)) sum_it max(-A_i r_it, -A_i clip(r_it, 1 - clip, 1 + clip)).

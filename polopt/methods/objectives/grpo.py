@@ -17,7 +17,7 @@ from polopt.sampling import Rollouts
         arxiv="2402.03300",
     ),
     changes="PPO without a critic: the advantage is the outcome's z-score within the group of one prompt.",
-    tier="faithful",
+    tier="proven",
 )
 def grpo(*, group: int = 64, clip: float = 0.2, kl: float = 0.04) -> Algorithm:
     """A_i = (R_i - mean_g R) / (std_g R + eps), on every token of answer i, and

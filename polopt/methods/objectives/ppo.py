@@ -40,9 +40,10 @@ def ppo(
     As for language: gamma 1, the reward r_t = -kl (logp_t - ref_t) plus the outcome on the last token, as
     RLHF does (0 drops the reference); the paper's control runs have kl 0, gamma 0.99 and entropy up to 0.01.
     Whitening and value clipping are the reference implementation's, not the paper's. TRL weighs L_V by 0.1;
-    verl has a critic and an optimiser apart. A row that does not terminate needs `final_value`.
+    verl has a critic and an optimiser apart. An answer cut off at the token limit is worth 0 from there on, as in
+    both; for control, `.but` both GAEs' cut to "bootstrap": here it was seen to pay for never stopping.
     """
-    gae = GAE(gamma=gamma, lam=lam)
+    gae = GAE(gamma=gamma, lam=lam, cut="zero")
     reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
     extra: list[Regulariser] = [ValueLoss(target=gae, coefficient=value, clip=value_clip)]
     return Algorithm(

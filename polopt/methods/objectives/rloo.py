@@ -17,7 +17,7 @@ from polopt.sampling import Rollouts
         arxiv="2402.14740",
     ),
     changes="REINFORCE on whole answers whose baseline is the mean return of the group's other answers.",
-    tier="faithful",
+    tier="proven",
 )
 def rloo(*, group: int = 4, kl: float = 0.05) -> Algorithm:
     """A_i = R_i - mean_{j != i} R_j and L = -(1/B) sum_i A_i sum_t logp_it: one action per answer.
