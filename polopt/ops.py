@@ -12,6 +12,8 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 # exp(20) is 5e8: far beyond any trust region, and far from overflow.
 LIMIT = 20.0
+# exp(-1e4) is 0 in every precision.
+NOTHING = -1e4
 
 
 def masked_sum(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
@@ -184,4 +186,5 @@ def wide(logits: Tensor) -> Tensor:
 
 def entropy_of(logp: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """-sum p log p in nats from normalised log-probabilities, with 0 log 0 = 0."""
-    return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
+    # Where exp is exactly 0, and far from numbers that a gradient's factor would carry to infinity, and 0 * inf to NaN.
+    return -(logp.exp() * logp.clamp(min=NOTHING)).sum(-1)

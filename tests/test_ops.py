@@ -63,6 +63,17 @@ def test_entropy():
     assert ops.entropy_of(logp).item() == pytest.approx(1.5 * math.log(2))
 
 
+def test_the_gradient_of_an_entropy_over_some_choices_is_finite() -> None:
+    """-p_j (log p_j + H) at the choices, whatever factor it is multiplied with; 0 at the others."""
+    logits = torch.tensor([0.3, -torch.inf, -0.4, 1.1], dtype=torch.float64, requires_grad=True)
+    (-7.0 * ops.entropy_of(logits.log_softmax(-1))).backward()
+    p = [math.exp(x) for x in (0.3, -0.4, 1.1)]
+    p = [x / sum(p) for x in p]
+    entropy = -sum(x * math.log(x) for x in p)
+    by_hand = [7.0 * x * (math.log(x) + entropy) for x in p]
+    assert logits.grad.tolist() == pytest.approx([by_hand[0], 0.0, by_hand[1], by_hand[2]])
+
+
 def test_k3_is_exact_near_the_reference():
     """expm1 keeps what exp - 1 would lose: k3 = d^2 / 2 + d^3 / 6 + ..."""
     d = torch.tensor([[1e-5]], dtype=torch.float64)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.policies.packing import WIDEST, pack
-
-At = Callable[[Tensor, Tensor], Tensor]
+from polopt.policies.decoder import Decoder
+from polopt.policies.packing import pack
+from polopt.policies.vocabulary import score, score_logits
 
 
 class LanguagePolicy(nn.Module):
@@ -40,8 +40,9 @@ class LanguagePolicy(nn.Module):
             self.critic = nn.Linear(width, 1, device=model.device, dtype=precision)
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
-        self._plain_head = _has_plain_head(model)
-        self._widest = _widest_pack(model)
+        # None: transformers' own forward pass is used.
+        self.decoder = Decoder.of(model)
+        self._plain_head = self.decoder is not None or _has_plain_head(model)
 
     @classmethod
     def load(cls, name: str | Path, *, critic: bool = False, **kwargs: Any) -> Self:
@@ -101,73 +102,76 @@ class LanguagePolicy(nn.Module):
                 "found one that is padding, or that has padding or nothing before it"
             )
         row, column = mask.nonzero(as_tuple=True)
-        # The decision at t is taken on the hidden state at t - 1.
-        hidden_at, logits_at = self._read(tokens, mask)
-        logits = logits_at(row, column - 1) / experience.support.temperature
-        chosen = tokens[row, column]
+        asks_value = "value" in needs and self.critic is not None
+        # The decision at t is taken on the hidden state at t - 1; the last value is that after the last decision.
+        rows, columns = row, column - 1
+        if asks_value:
+            every = torch.arange(len(mask), device=mask.device)
+            last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
+            rows, columns = torch.cat([rows, every]), torch.cat([columns, last])
+        hidden, logits_of = self._read(tokens, mask, rows, columns)
+        n, chosen = len(row), tokens[row, column]
         kept = experience.extras["kept"][row, column] if experience.support.truncated else None
+        temperature = experience.support.temperature
 
         def spread(values: Tensor) -> Tensor:
             return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
 
         asked: dict[str, Tensor] = {}
-        if "entropy" in needs:
-            asked["entropy"] = spread(_entropy(logits, kept))
-        if "logits" in needs:
-            asked["logits"] = spread(logits)
-        if "value" in needs and self.critic is not None:
-            asked["value"] = spread(self._value(hidden_at(row, column - 1)))
-            rows = torch.arange(len(mask), device=mask.device)
-            last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
-            asked["final_value"] = self._value(hidden_at(rows, last))
-        return Evaluation(logp=spread(_chosen_logp(logits, chosen, kept)), support=experience.support, **asked)
+        if self._plain_head and "logits" not in needs:
+            head = self.model.get_output_embeddings()
+            logp, entropy = score(hidden[:n], head, chosen, kept, temperature, entropy="entropy" in needs)
+        else:
+            logits = ops.wide(logits_of(n)) / temperature
+            logp, entropy = score_logits(logits, chosen, kept, entropy="entropy" in needs)
+            asked |= {"logits": spread(logits)} if "logits" in needs else {}
+        if entropy is not None:
+            asked["entropy"] = spread(entropy)
+        if asks_value:
+            value = self._value(hidden)
+            asked |= {"value": spread(value[:n]), "final_value": value[n:]}
+        return Evaluation(logp=spread(logp), support=experience.support, **asked)
 
     def _value(self, hidden: Tensor) -> Tensor:
         assert self.critic is not None
         return self.critic(hidden.to(self.critic.weight.dtype)).squeeze(-1)
 
-    def _read(self, tokens: Tensor, mask: Tensor) -> tuple[At, At]:
-        """Run the model; functions that give the hidden states, and the logits, at (rows, columns)."""
-        width = int(mask.any(0).nonzero().max()) + 1 if mask.any() else 1
-        tokens, mask = tokens[:, :width], mask[:, :width]
-        real = tokens >= 0
-        right_padded = not (real[:, 1:] & ~real[:, :-1]).any()
-        packed = pack(tokens, mask, self.model.dtype, self._widest) if right_padded and self._widest else None
-        arguments: dict[str, Any] = {"use_cache": False}
-        if packed is not None:
-            place = packed.place
-            arguments |= {"input_ids": packed.tokens, "position_ids": packed.position, "attention_mask": packed.mask}
-        else:
-            place = lambda rows, columns: (rows, columns)  # noqa: E731
-            # Any id does for padding; transformers would warn about the tokenizer's own.
-            arguments["input_ids"] = torch.where(real, tokens, tokens.amax().clamp(min=0))
-            # Padding on the right cannot be seen by what stands before it; anywhere else it must be masked.
-            if not right_padded:
-                arguments["attention_mask"] = real.long()
-                arguments["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
+    def _read(
+        self, tokens: Tensor, mask: Tensor, rows: Tensor, columns: Tensor
+    ) -> tuple[Tensor, Callable[[int], Tensor]]:
+        """Hidden states [M, d] at (rows, columns), and a function that gives the logits at the first n of them."""
+        tokens, columns, first = _from_column_0(tokens, columns, rows)
+        if self.decoder is not None:
+            end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
+            prompt = torch.where(mask.any(1), mask.int().argmax(1) - first, 0)
+            packed = pack(tokens, prompt, end, self.model.dtype)
+            hidden = self.decoder.read(packed, packed.where[rows, columns])
+            return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
+        # Padding on the right cannot be seen by what stands before it. Any id does for it; transformers would warn
+        # about the tokenizer's own.
+        width = int(columns.max()) + 1 if len(columns) else 1
+        tokens = tokens[:, :width]
+        arguments: dict[str, Any] = {
+            "input_ids": torch.where(tokens >= 0, tokens, tokens.amax().clamp(min=0)),
+            "use_cache": False,
+        }
         if self._plain_head:
-            hidden = self.model.base_model(**arguments).last_hidden_state
-            head = self.model.get_output_embeddings()
-            return lambda r, c: hidden[place(r, c)], lambda r, c: ops.wide(head(hidden[place(r, c)]))
+            hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
+            return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
         output = self.model(**arguments, output_hidden_states=True)
-        last, logits = output.hidden_states[-1], output.logits
-        return lambda r, c: last[place(r, c)], lambda r, c: ops.wide(logits[place(r, c)])
+        return output.hidden_states[-1][rows, columns], lambda n: output.logits[rows[:n], columns[:n]]
 
 
-def _chosen_logp(logits: Tensor, chosen: Tensor, kept: Tensor | None) -> Tensor:
-    """[N] log-probability of the chosen ids among all choices, or among the kept ones ([N, K], -1 padding)."""
-    picked = logits.gather(1, chosen[:, None]).squeeze(1)
-    return picked - _among(logits, kept).logsumexp(-1)
-
-
-def _among(logits: Tensor, kept: Tensor | None) -> Tensor:
-    if kept is None:
-        return logits
-    return logits.gather(1, kept.clamp(min=0).long()).masked_fill(kept < 0, -torch.inf)
-
-
-def _entropy(logits: Tensor, kept: Tensor | None) -> Tensor:
-    return ops.entropy_of(_among(logits, kept).log_softmax(-1))
+def _from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [B, T] with padding on the left moved to the right, the columns to match, and where rows began."""
+    real = tokens >= 0
+    first = torch.where(real.any(1), real.int().argmax(1), 0)
+    if not first.any():
+        return tokens, columns, first
+    source = torch.arange(tokens.shape[1], device=tokens.device) + first[:, None]
+    inside = source < tokens.shape[1]
+    moved = torch.where(inside, tokens.gather(1, source.clamp(max=tokens.shape[1] - 1)), -1)
+    return moved, columns - first[rows], first
 
 
 @torch.no_grad()
@@ -190,30 +194,3 @@ def _has_plain_head(model: Any) -> bool:
     finally:
         hook.remove()
     return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)
-
-
-def _widest_pack(model: Any) -> int:
-    """How many tokens may stand in one pack; 0 if the model cannot read packs. A pack's mask takes the place of
-    the model's own, so no pack may outgrow a window beyond which the model would not look."""
-    config = model.config.get_text_config()
-    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
-    return min([WIDEST, *(w for w in windows if isinstance(w, int))]) if _can_pack(model) else 0
-
-
-@torch.no_grad()
-def _can_pack(model: Any) -> bool:
-    """Whether answers packed behind one prompt read as they do alone: not so for recurrent layers, or positions
-    that are not given from outside. It is tried on answers of one and two tokens."""
-    tokens = torch.tensor([[2, 1, 2, -1], [2, 1, 1, 2], [2, 1, 2, 1], [2, 1, 1, 1]], device=model.device)
-    mask = torch.tensor([[False, False, True, True]], device=model.device).expand(4, 4) & (tokens >= 0)
-    packed = pack(tokens, mask, model.dtype)
-    assert packed is not None
-    row, column = mask.nonzero(as_tuple=True)
-    try:
-        together = model(
-            input_ids=packed.tokens, position_ids=packed.position, attention_mask=packed.mask, use_cache=False
-        ).logits[packed.place(row, column)]
-    except (ValueError, RuntimeError, TypeError):  # it takes no mask of four dimensions, or no positions
-        return False
-    alone = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[row, column]
-    return torch.allclose(together, alone, rtol=1e-3, atol=1e-4)

@@ -1,74 +1,159 @@
-"""Reading a group's shared prompt once: answers to one prompt packed behind it, blind to each other."""
+"""Rows of tokens without padding: one flat list of tokens, and who attends to whom in it."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-# Beyond this width the mask's square costs more than the prompts that are saved.
-WIDEST = 1024
+# Segments share a bucket if the shortest has at least this share of the longest one's length: fewer buckets pay
+# more padding inside attention, more buckets more calls.
+ALIKE = 0.5
+# A prompt is read once for its group if that saves at least this share of all tokens: attending to a shared
+# prompt costs a copy of its keys and a mask.
+WORTH = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Segments of like length, whose attention is computed together; n tokens of the flat list from `first`.
+
+    query: [b, L] flat token of each query, padding repeats a segment's last token.
+    shared: [b, P] flat tokens of the prefix that each segment reads besides itself, P = 0 if there is none.
+    bias: [b or 1, 1, L, P + L] added to the scores where segments have a prefix; None for plain causal attention.
+    inside: [n] where the bucket's tokens stand in the flattened [b, L].
+    """
+
+    first: int
+    query: Tensor
+    shared: Tensor
+    bias: Tensor | None
+    inside: Tensor
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[n, H, D] from q [N, H, D] and k, v [N, K, D] of all flat tokens; H is a multiple of K."""
+        keys = self.query if self.bias is None else torch.cat([self.shared, self.query], 1)
+        queries, keys_, values = (x[i].transpose(1, 2) for x, i in ((q, self.query), (k, keys), (v, keys)))
+        if self.bias is None:
+            out = F.scaled_dot_product_attention(queries, keys_, values, is_causal=True, enable_gqa=True)
+        else:
+            # No fused kernel takes a mask and shared key heads at once.
+            repeats = q.shape[1] // k.shape[1]
+            keys_, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys_, values))
+            out = F.scaled_dot_product_attention(queries, keys_, values, attn_mask=self.bias)
+        return out.transpose(1, 2).flatten(0, 1)[self.inside]
 
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """Several rows in one: a prompt followed by what each row has after it.
-
-    tokens, position: [P, S], padding is token 0. mask: [P, 1, S, S] additive, 0 where a token may look.
-    pack: [B] which pack row b is in; start: [B] where its continuation begins; prompt: [B] its prompt's length.
-    """
+    """tokens, position: [N] the flat list, bucket after bucket. `where`: [B, T] flat index of each token, -1 for
+    those that are not read."""
 
     tokens: Tensor
     position: Tensor
-    mask: Tensor
-    pack: Tensor
-    start: Tensor
-    prompt: Tensor
+    buckets: tuple[Bucket, ...]
+    where: Tensor
 
-    def place(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the token of row b, column t stands: (pack, position in the pack)."""
-        prompt = self.prompt[rows]
-        inside = torch.where(columns < prompt, columns, self.start[rows] + columns - prompt)
-        return self.pack[rows], inside
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[N, H, D] causal attention of every token to its own row."""
+        return torch.cat([q[:0], *(bucket.attend(q, k, v) for bucket in self.buckets)])
 
 
-def pack(tokens: Tensor, mask: Tensor, dtype: torch.dtype, widest: int = WIDEST) -> Packed | None:
-    """Pack rows [B, T] (right-padded with -1) that share everything up to their first decision.
+@dataclasses.dataclass
+class _Segment:
+    """Tokens begin..end of `row`, behind the flat tokens of `prefix`; `rows` are the rows that they belong to."""
 
-    None where it would not pay: too few tokens are shared, or a pack would be wider than `widest`.
+    row: int
+    begin: int
+    end: int
+    rows: Sequence[int]
+    prefix: _Segment | None = None
+    first: int = -1
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
+def pack(tokens: Tensor, prompt: Tensor, end: Tensor, dtype: torch.dtype = torch.float32) -> Packed:
+    """Pack the first `end` [B] tokens of each row of [B, T], every row starting at column 0.
+
+    prompt: [B] how many tokens at a row's start may be read once for all rows that share them.
+    dtype: of the attention bias.
     """
-    length = (tokens >= 0).sum(1)
-    prompt = torch.where(mask.any(1), mask.int().argmax(1), length)
-    ids, lengths, prompts = tokens.tolist(), length.tolist(), prompt.tolist()
-    packs: dict[tuple[int, ...], list[int]] = {}
-    for row, (line, n) in enumerate(zip(ids, prompts, strict=True)):
-        packs.setdefault(tuple(line[:n]), []).append(row)
-    sizes = [len(key) + sum(lengths[r] - len(key) for r in rows) for key, rows in packs.items()]
-    width = max(sizes)
-    if width > widest or len(packs) * width > 0.7 * tokens.numel():
-        return None
+    segments = _segments(tokens, prompt.tolist(), end.tolist())
+    # Prompts come first and the longest of each kind leads its bucket, so a bucket is as wide as its first.
+    segments.sort(key=lambda s: (s.prefix is not None, -len(s)))
+    buckets: list[list[_Segment]] = []
+    first = 0
+    for segment in segments:
+        leader = buckets[-1][0] if buckets else None
+        fits = leader is not None and (leader.prefix is None) == (segment.prefix is None)
+        if fits and leader is not None and len(segment) >= ALIKE * len(leader):
+            buckets[-1].append(segment)
+        else:
+            buckets.append([segment])
+        segment.first = first
+        first += len(segment)
 
-    flat = torch.zeros(len(packs), width, dtype=torch.long)
-    position = torch.zeros(len(packs), width, dtype=torch.long)
-    segment = torch.full((len(packs), width), -1)
-    of_row = torch.zeros(len(ids), dtype=torch.long)
-    start = torch.zeros(len(ids), dtype=torch.long)
-    for p, (key, rows) in enumerate(packs.items()):
-        line, places, parts = list(key), list(range(len(key))), [0] * len(key)
-        for number, row in enumerate(rows, start=1):
-            of_row[row], start[row] = p, len(line)
-            line += ids[row][len(key) : lengths[row]]
-            places += range(len(key), lengths[row])
-            parts += [number] * (lengths[row] - len(key))
-        flat[p, : len(line)] = torch.tensor(line)
-        position[p, : len(line)] = torch.tensor(places)
-        segment[p, : len(line)] = torch.tensor(parts)
+    device = tokens.device
+    row = torch.tensor([s.row for s in segments]).repeat_interleave(torch.tensor([len(s) for s in segments]))
+    position = torch.cat([torch.arange(s.begin, s.end) for s in segments]) if segments else torch.zeros(0).long()
+    where = torch.full(tokens.shape, -1)
+    for s in segments:
+        where[list(s.rows), s.begin : s.end] = torch.arange(s.first, s.first + len(s))
+    position = position.to(device)
+    return Packed(
+        tokens=tokens[row.to(device), position],
+        position=position,
+        buckets=tuple(_bucket(group, dtype, device) for group in buckets),
+        where=where.to(device),
+    )
 
-    column = torch.arange(width)
-    # A token sees the prompt and its own answer, up to itself; padding sees itself, so that no row is empty.
-    sees = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
-    sees = (sees & (column[None, :] <= column[:, None])) | torch.eye(width, dtype=torch.bool)
-    additive = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, torch.finfo(dtype).min)
-    to = tokens.device
-    return Packed(flat.to(to), position.to(to), additive[:, None].to(to), of_row.to(to), start.to(to), prompt)
+
+def _segments(tokens: Tensor, prompt: list[int], end: list[int]) -> list[_Segment]:
+    """Each row as one segment, or as a shared prompt and its own rest, whichever pays over the whole batch."""
+    read = [r for r, n in enumerate(end) if n]
+    lines = tokens.tolist()
+    # No row's prompt ends beyond what is read of it.
+    key = {r: tuple(lines[r][: min(prompt[r], end[r])]) for r in read}
+    groups = {
+        k: list(rows) for k, rows in itertools.groupby(sorted(read, key=lambda r: (key[r], r)), key=key.__getitem__)
+    }
+    saved = sum(len(k) * (len(rows) - 1) for k, rows in groups.items())
+    if saved < WORTH * sum(end):
+        return [_Segment(r, 0, end[r], [r]) for r in read]
+    segments = []
+    for k, rows in groups.items():
+        if not k or len(rows) == 1:
+            segments += [_Segment(r, 0, end[r], [r]) for r in rows]
+            continue
+        shared = _Segment(rows[0], 0, len(k), rows)
+        rests = [_Segment(r, len(k), end[r], [r], shared) for r in rows if end[r] > len(k)]
+        segments += [shared, *rests]
+    return segments
+
+
+def _bucket(segments: list[_Segment], dtype: torch.dtype, device: torch.device) -> Bucket:
+    first = torch.tensor([s.first for s in segments])
+    length = torch.tensor([len(s) for s in segments])
+    column = torch.arange(int(length.max()))
+    query = first[:, None] + torch.minimum(column, length[:, None] - 1)
+    real = column < length[:, None]
+    inside = real.flatten().nonzero().flatten()
+    shared, bias = torch.zeros(len(segments), 0, dtype=torch.long), None
+    prefixes = [s.prefix for s in segments if s.prefix is not None]
+    if prefixes:
+        start = torch.tensor([p.first for p in prefixes])
+        size = torch.tensor([len(p) for p in prefixes])
+        slot = torch.arange(int(size.max()))
+        shared = start[:, None] + torch.minimum(slot, size[:, None] - 1)
+        sees = (slot < size[:, None])[:, None, :].expand(-1, len(column), -1)
+        sees = sees[:1] if bool((size == size[0]).all()) else sees
+        causal = (column[None, :] <= column[:, None]).expand(len(sees), -1, -1)
+        sees = torch.cat([sees, causal], -1)
+        bias = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, -torch.inf)[:, None].to(device)
+    return Bucket(segments[0].first, query.to(device), shared.to(device), bias, inside.to(device))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from polopt import ops
 from polopt.experience import Support
+from polopt.policies.decoder import Decoder
+from polopt.policies.packing import pack
 
 # Finished rows leave the batch when at most this share is still running.
 KEEP = 0.75
+# After how many tokens to ask whether rows have finished, which makes a GPU wait for the answer. What a row says
+# after its stop is dropped.
+PATIENCE = {"cpu": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Sampled:
     kept: list[Tensor] | None
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def sample(
     model: Any,
     contexts: Sequence[Sequence[int]],
@@ -41,11 +47,13 @@ def sample(
     limit: int,
     stop: frozenset[int],
     generator: torch.Generator,
+    decoder: Decoder | None = None,
 ) -> list[Sampled]:
     """`group` continuations of each context, at most `limit` tokens long; context i's are rows i*group onwards.
 
     Contexts are read once each and their cache is shared out to the group; finished rows leave the batch.
-    The random numbers a row consumes do not depend on when other rows finish.
+    The random numbers a row consumes do not depend on when other rows finish. decoder: that of the model, if it
+    has one; without it transformers' own forward pass is used, to the same end.
 
     Raises:
         ValueError: a context without tokens, or a model with recurrent layers.
@@ -55,99 +63,231 @@ def sample(
         return []
     if not all(map(len, contexts)):
         raise ValueError("sample: every context needs at least one token to continue, found an empty one")
-    device = model.device
-    rows, width = len(contexts) * group, max(map(len, contexts))
-    noise = torch.rand(limit, rows, generator=generator, dtype=torch.float64).to(device)
-    ids = torch.zeros(len(contexts), width, dtype=torch.long)
-    seen = torch.zeros(len(contexts), width + limit, dtype=torch.long)
-    for i, context in enumerate(contexts):
-        ids[i, width - len(context) :] = torch.tensor(context)
-        seen[i, width - len(context) :] = 1
-    ids, seen = ids.to(device), seen.to(device)
+    device, rows = model.device, len(contexts) * group
+    # Below 1 by enough that a fraction of the total mass stays below it after rounding.
+    noise = (torch.rand(limit, rows, generator=generator, dtype=torch.float64) * (1 - 2**-52)).to(device)
+    steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
+    logits = steps.begin(contexts, group, limit)
 
-    cache = _cache(model, width + limit)
-    position = (seen[:, :width].cumsum(1) - 1).clamp(min=0)
-    logits = _forward(model, ids, seen[:, :width], position, cache)
-    shared = torch.arange(len(contexts), device=device).repeat_interleave(group)
-    cache.reorder_cache(shared)
-    logits, seen, position = logits[shared], seen[shared], position[shared, -1:]
-
-    record = _Record(rows, limit, logits, support, stop)
-    stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
+    record = _Record(support)
+    stops = torch.zeros(logits.shape[-1], dtype=torch.bool, device=device)
+    stops[[i for i in stop if i < len(stops)]] = True
     alive = torch.arange(rows, device=device)
     running = torch.ones(rows, dtype=torch.bool, device=device)
+    patience = PATIENCE.get(device.type, 16)
     for step in range(limit):
-        token = record.choose(step, alive, running, logits, noise[step])
-        running = running & ~torch.isin(token, stops)
-        going = running.nonzero().flatten()
-        if not len(going) or step + 1 == limit:
+        token = record.choose(alive, ops.wide(logits), noise[step])
+        if step + 1 == limit:
             break
-        # Dropping rows copies the cache, so it waits until it saves more than it costs.
-        if len(going) <= KEEP * len(alive):
-            alive, token, position, seen, running = (x[going] for x in (alive, token, position, seen, running))
-            cache.reorder_cache(going)
-        position = position + 1
-        logits = _forward(model, token[:, None], seen[:, : width + step + 1], position, cache)
-    return record.rows()
+        running = running & ~stops[token]
+        if step % patience == patience - 1:
+            left = int(running.sum())
+            if not left:
+                break
+            # Dropping rows copies the cache, so it waits until it saves more than it costs.
+            if left <= KEEP * len(alive):
+                going = running.nonzero().flatten()
+                alive, token, running = alive[going], token[going], running[going]
+                steps.keep(going)
+        logits = steps.step(token)
+    return record.rows(rows, stops)
 
 
-def _forward(model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: Any) -> Tensor:
-    output = model(
-        input_ids=ids,
-        attention_mask=seen,
-        position_ids=position,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    return ops.wide(output.logits[:, -1])
+class Steps(Protocol):
+    """Next-token logits of a batch of rows that all grow by one token at a time."""
+
+    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
+        """[contexts * group, V] logits behind each context, for `limit` tokens at most."""
+
+    def step(self, token: Tensor) -> Tensor:
+        """[rows, V] logits behind one more token [rows] each."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some rows only."""
+
+
+class DecoderSteps:
+    """On a decoder: prompts are read without padding, keys and values are written in place."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.layers = [layer.merged() for layer in decoder.layers()]
+        self.final_norm, self.head = decoder.final_norm(), decoder.model.get_output_embeddings()
+
+    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
+        decoder, device = self.decoder, self.decoder.model.device
+        length = torch.tensor([len(c) for c in contexts])
+        self.width = width = int(length.max())
+        tokens = torch.full((len(contexts), width), -1)
+        for row, context in zip(tokens, contexts, strict=True):
+            row[: len(context)] = torch.tensor(context)
+        packed = pack(tokens.to(device), torch.zeros_like(length), length, decoder.dtype)
+        # Contexts end together, so that a new token has one place in every row.
+        place = torch.arange(width) - (width - length)[:, None]
+        flat = packed.where.gather(1, place.clamp(min=0).to(device))
+        self.bias: Tensor | None = None
+        if bool((length < width).any()):
+            blank = torch.zeros(len(contexts), 1, 1, width + limit, dtype=decoder.dtype)
+            blank[:, 0, 0, :width].masked_fill_(place < 0, -torch.inf)
+            self.bias = blank.repeat_interleave(group, 0).to(device)
+
+        x = decoder.embed(packed.tokens, packed.position)
+        rotation = decoder.rotations(packed.position)
+        self.keys, self.values = [], []
+        for layer in self.layers:
+            q, k, v = layer.project(x, rotation)
+            self.keys.append(self._reserve(k, flat, group, limit))
+            self.values.append(self._reserve(v, flat, group, limit))
+            x = layer.finish(x, packed.attend(q, k, v))
+        self.position = length.to(device).repeat_interleave(group)
+        self.rotations = decoder.rotations(torch.arange(width + limit, device=device))
+        return self._logits(x[flat[:, -1]]).repeat_interleave(group, 0)
+
+    def _reserve(self, x: Tensor, flat: Tensor, group: int, limit: int) -> Tensor:
+        """[rows, K, width + limit, D] from flat keys or values [N, K, D]."""
+        whole = x.new_empty(len(flat) * group, x.shape[1], self.width + limit, x.shape[2])
+        whole[:, :, : self.width] = x[flat].transpose(1, 2).repeat_interleave(group, 0)
+        return whole
+
+    def step(self, token: Tensor) -> Tensor:
+        x = self.decoder.embed(token, self.position)
+        rotation = None if self.rotations is None else self.rotations[:, self.position]
+        here, self.width = self.width, self.width + 1
+        bias = None if self.bias is None else self.bias[..., : self.width]
+        for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
+            q, k, v = layer.project(x, rotation)
+            keys[:, :, here], values[:, :, here] = k, v
+            # Query heads that share a key head are queries of one attention.
+            q = q.reshape(len(q), layer.kv_heads, -1, layer.width)
+            x = layer.finish(x, _attend(q, keys[:, :, : self.width], values[:, :, : self.width], bias).flatten(1, 2))
+        self.position = self.position + 1
+        return self._logits(x)
+
+    def keep(self, rows: Tensor) -> None:
+        self.position = self.position[rows]
+        self.bias = None if self.bias is None else self.bias[rows]
+        for cache in (self.keys, self.values):
+            for i, old in enumerate(cache):
+                cache[i] = old.new_empty(len(rows), *old.shape[1:])
+                cache[i][:, :, : self.width] = old[rows, :, : self.width]
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return self.head(self.final_norm(x))
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """[B, K, R, D] attention of queries [B, K, R, D] to everything, k and v [B, K, T, D]."""
+    if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    # On a CPU two plain products are faster than the fused kernel for so few queries.
+    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
+    return torch.matmul((scores if bias is None else scores + bias).softmax(-1), v)
+
+
+class ModelSteps:
+    """On transformers' own forward pass, for any model whose layers are all attention."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
+        device, width = self.model.device, max(map(len, contexts))
+        ids = torch.zeros(len(contexts), width, dtype=torch.long)
+        seen = torch.zeros(len(contexts), width + limit, dtype=torch.long)
+        for i, context in enumerate(contexts):
+            ids[i, width - len(context) :] = torch.tensor(context)
+            seen[i, width - len(context) :] = 1
+        ids, seen = ids.to(device), seen.to(device)
+        self.width, self.cache = width, _cache(self.model, width + limit)
+        position = (seen[:, :width].cumsum(1) - 1).clamp(min=0)
+        logits = self._forward(ids, seen[:, :width], position)
+        shared = torch.arange(len(contexts), device=device).repeat_interleave(group)
+        self.cache.reorder_cache(shared)
+        self.seen, self.position = seen[shared], position[shared, -1:]
+        return logits[shared]
+
+    def step(self, token: Tensor) -> Tensor:
+        self.width, self.position = self.width + 1, self.position + 1
+        return self._forward(token[:, None], self.seen[:, : self.width], self.position)
+
+    def keep(self, rows: Tensor) -> None:
+        self.seen, self.position = self.seen[rows], self.position[rows]
+        self.cache.reorder_cache(rows)
+
+    def _forward(self, ids: Tensor, seen: Tensor, position: Tensor) -> Tensor:
+        output = self.model(
+            input_ids=ids,
+            attention_mask=seen,
+            position_ids=position,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1]
 
 
 class _Record:
-    """What was chosen, row by row and step by step."""
+    """What was chosen: step by step for the rows still there, and in the end row by row."""
 
-    def __init__(self, rows: int, limit: int, like: Tensor, support: Support, stop: frozenset[int]) -> None:
-        self.support, self.stop = support, stop
-        self.tokens = torch.full((rows, limit), -1, device=like.device)
-        self.logp = like.new_zeros(rows, limit)
-        self.entropy = like.new_zeros(rows, limit)
-        self.kept: list[dict[int, Tensor]] = []
+    def __init__(self, support: Support) -> None:
+        self.support = support
+        self.rows_: list[Tensor] = []
+        self.said: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.kept: list[Tensor] = []
 
-    def choose(self, step: int, rows: Tensor, running: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
-        """Draw each row's next token by inverting the cumulative distribution at the row's own noise; note it
-        where the row is still running."""
-        logits = logits / self.support.temperature
+    def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
+        """Draw each row's next token by inverting the cumulative distribution at the row's own noise."""
+        if self.support.temperature != 1:
+            logits = logits / self.support.temperature
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)
             logits = logits.masked_fill(~keep, -torch.inf)
-            ids = [row.nonzero().flatten().cpu() for row in keep]
-            self.kept.append(dict(zip(rows.tolist(), ids, strict=True)))
+            self.kept.append(keep)
         logp = logits.log_softmax(-1)
-        reached = logp.exp().double().cumsum(-1)
-        total = reached[:, -1:]
-        if not total.isfinite().all():
-            raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
-        # Below the total mass even after rounding, so that a choice of probability 0 is never drawn.
-        target = torch.minimum(noise[rows, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-        token = torch.searchsorted(reached, target, right=True).flatten()
-        self.tokens[rows, step] = torch.where(running, token, -1)
-        self.logp[rows, step] = logp.gather(1, token[:, None]).flatten()
-        self.entropy[rows, step] = ops.entropy_of(logp)
+        p = logp.exp()
+        reached = p.cumsum(-1, dtype=torch.float64)
+        token = torch.searchsorted(reached, (noise[rows] * reached[:, -1])[:, None], right=True).flatten()
+        # Beyond the last only where a logit is not finite, which is told at the end.
+        token = token.clamp(max=logits.shape[-1] - 1)
+        entropy = ops.entropy_of(logp) if self.support.truncated else -(p * logp).sum(-1)
+        self.rows_.append(rows)
+        self.said.append((token, logp.gather(1, token[:, None]).flatten(), entropy))
         return token
 
-    def rows(self) -> list[Sampled]:
-        lengths = (self.tokens >= 0).sum(1).tolist()
-        columns = zip(lengths, self.tokens.tolist(), self.logp.tolist(), self.entropy.tolist(), strict=True)
+    def rows(self, count: int, stops: Tensor) -> list[Sampled]:
+        steps = torch.arange(len(self.rows_), device=stops.device)
+        step = steps.repeat_interleave(torch.tensor([len(r) for r in self.rows_], device=stops.device))
+        index = (torch.cat(self.rows_), step)
+
+        def spread(values: list[Tensor], blank: float) -> Tensor:
+            flat = torch.cat(values)
+            return flat.new_full((count, len(steps)), blank).index_put(index, flat)
+
+        tokens, logp, entropy = (
+            spread(list(v), b) for v, b in zip(zip(*self.said, strict=True), (-1, 0, 0), strict=True)
+        )
+        stopped = (tokens >= 0) & stops[tokens.clamp(min=0)]
+        ended = stopped.any(1)
+        length = torch.where(ended, stopped.int().argmax(1) + 1, (tokens >= 0).sum(1))
+        said = torch.arange(len(steps), device=stops.device) < length[:, None]
+        if not torch.where(said, logp, 0).isfinite().all():
+            raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
+        kept = self._kept(count, length) if self.support.truncated else None
+        columns = zip(length.tolist(), tokens.tolist(), logp.tolist(), entropy.tolist(), ended.tolist(), strict=True)
         return [
-            Sampled(
-                tokens=tokens[:n],
-                logp=logp[:n],
-                entropy=entropy[:n],
-                stopped=bool(n) and tokens[n - 1] in self.stop,
-                kept=[self.kept[t][row] for t in range(n)] if self.support.truncated else None,
-            )
-            for row, (n, tokens, logp, entropy) in enumerate(columns)
+            Sampled(t[:n], lp[:n], h[:n], end, None if kept is None else kept[row])
+            for row, (n, t, lp, h, end) in enumerate(columns)
         ]
+
+    def _kept(self, count: int, length: Tensor) -> list[list[Tensor]]:
+        """Row by row, the ids that each of its choices was made among."""
+        kept: list[list[Tensor]] = [[] for _ in range(count)]
+        limits = length.tolist()
+        for rows, keep in zip(self.rows_, self.kept, strict=True):
+            for row, mine in zip(rows.tolist(), keep.cpu(), strict=True):
+                if len(kept[row]) < limits[row]:
+                    kept[row].append(mine.nonzero().flatten())
+        return kept
 
 
 def _cache(model: Any, length: int) -> Any:

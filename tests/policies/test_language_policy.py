@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from tiny_models import STOP, VOCABULARY, as_experience, tiny
 from torch import Tensor
 
 from polopt.experience import Experience, ExperienceError, Support
-from polopt.policies import packing
+from polopt.policies import packing, vocabulary
+from polopt.policies.decoder import Decoder
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import sample
 
@@ -87,26 +89,35 @@ def gradients(policy: LanguagePolicy, said: dict[str, Tensor]) -> list[Tensor]:
     return [torch.zeros_like(p) if g is None else g for p, g in zip(policy.parameters(), found, strict=True)]
 
 
-CASES = [(kind, torch.float64) for kind in ("gpt2", "llama", "qwen2", "mistral", "granite")]
+DECODED = ["gpt2", "llama", "qwen2", "qwen3", "mistral-whole"]
+CASES = [(kind, torch.float64) for kind in (*DECODED, "mistral", "granite")]
 CASES += [(kind, torch.float32) for kind in ("gemma2", "bloom", "gpt_neo", "mamba")]
 
 
 @pytest.mark.parametrize("layout", ["right", "left"])
 @pytest.mark.parametrize(("kind", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("each", [4, 1])
 def test_values_and_gradients_equal_the_naive_ones(
-    kind: str, dtype: torch.dtype, layout: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, dtype: torch.dtype, layout: str, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On the decoder and on transformers' own pass, in one piece and in chunks of the vocabulary, whether prompts
+    are read once or not; in groups and alone."""
     policy = policy_of(kind, dtype)
-    ids, decided = rows_of()
+    ids, decided = rows_of(each=each)
     tokens, mask = padded(ids, decided, layout)
     expected = naive(policy, ids, decided, 0.7)
     slopes = gradients(policy, expected)
     batch = Experience(mask=mask, support=Support(temperature=0.7), extras={"tokens": tokens})
-    value_bound, slope_bound = (1e-10, 1e-6) if dtype == torch.float64 else (2e-5, 5e-4)
-    if kind == "gpt2":  # the others' RMS norms compute in float32 whatever the model's precision
-        slope_bound = 1e-11
-    for widest in {0, policy._widest, 64 if policy._widest == packing.WIDEST else 0}:
-        monkeypatch.setattr(policy, "_widest", widest)
+    value_bound, slope_bound = (1e-10, 1e-10) if dtype == torch.float64 else (2e-5, 5e-4)
+    for decoder, worth, most in [
+        (policy.decoder, 0.1, 2**23),
+        (policy.decoder, 0.0, VOCABULARY * 3),
+        (policy.decoder, 1.0, VOCABULARY * 3),
+        (None, 0.1, 2**23),
+    ]:
+        monkeypatch.setattr(policy, "decoder", decoder)
+        monkeypatch.setattr(packing, "WORTH", worth)
+        monkeypatch.setattr(vocabulary, "MOST_LOGITS", most)
         found = policy.evaluate(batch, {"entropy", "value"})
         said = {"logp": found.logp[mask], "entropy": found.entropy[mask], "value": found.value[mask]}
         said["final_value"] = found.final_value
@@ -119,35 +130,132 @@ def test_values_and_gradients_equal_the_naive_ones(
             torch.testing.assert_close(ours, theirs, atol=slope_bound * max(1.0, float(theirs.abs().max())), rtol=0)
 
 
-def test_which_models_pack() -> None:
-    """Rotary and learned positions do; ALiBi, local and recurrent layers do not; a window bounds the pack."""
-    widest = {kind: policy_of(kind, dtype)._widest for kind, dtype in CASES}
-    assert widest == {
-        "gpt2": packing.WIDEST,
-        "llama": packing.WIDEST,
-        "qwen2": packing.WIDEST,
-        "granite": packing.WIDEST,
-        "mistral": 6,
-        "gemma2": 6,
-        "bloom": 0,
-        "gpt_neo": 0,
-        "mamba": 0,
-    }
+def test_which_models_are_decoded() -> None:
+    """Windows, scales, ALiBi, local and recurrent layers are left to transformers."""
+    decoded = {kind: policy_of(kind, dtype).decoder is not None for kind, dtype in CASES}
+    assert decoded == {kind: kind in DECODED for kind, _ in CASES}
 
 
-def test_packing_is_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = policy_of("llama")
+def test_changed_models_are_left_to_transformers() -> None:
+    """An adapter, a hook, an option of the architecture that the decoder does not know, or wrong arithmetic."""
+    for changed in (
+        tiny("gpt2", scale_attn_by_inverse_layer_idx=True),
+        tiny("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}),
+        tiny("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=0),
+    ):
+        assert Decoder.of(changed) is None
+    adapted = tiny("llama")
+    adapted.model.layers[0].mlp.up_proj = type("Adapter", (torch.nn.Linear,), {})(16, 32).double()
+    assert Decoder.of(adapted) is None
+    hooked = tiny("llama")
+    hooked.model.layers[1].register_forward_hook(lambda *_: None)
+    assert Decoder.of(hooked) is None
+    other = tiny("llama")
+    other.model.norm.forward = lambda x: x
+    assert Decoder.of(other) is None
+
+
+def test_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, decided = rows_of(each=6)
     tokens, mask = padded(ids, decided, "right")
-    read = []
-    policy.model.base_model.register_forward_pre_hook(
-        lambda _, __, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
-    policy.evaluate(Experience(mask=mask, extras={"tokens": tokens}))
-    monkeypatch.setattr(policy, "_widest", 0)
-    policy.evaluate(Experience(mask=mask, extras={"tokens": tokens}))
-    packed, plain = read
-    assert packed < 0.7 * plain
+    end = torch.tensor([max(t for t, mark in enumerate(row) if mark) for row in decided])
+    prompt = mask.int().argmax(1)
+    once = packing.pack(tokens, prompt, end)
+    assert len(once.tokens) == sum(end) - 5 * sum(prompt[::6])
+    monkeypatch.setattr(packing, "WORTH", 1.0)
+    assert len(packing.pack(tokens, prompt, end).tokens) == sum(end)
+
+
+@pytest.mark.parametrize("worth", [0.0, 1.0])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2)])
+def test_packed_attention_is_each_rows_own(
+    worth: float, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against softmax(q k / sqrt(D)) v of each row by itself, on rows of very different lengths."""
+    monkeypatch.setattr(packing, "WORTH", worth)
+    random = torch.Generator().manual_seed(2)
+    lengths = [3, 40, 9, 1, 25, 2, 17, 30]
+    tokens = torch.full((8, 42), -1)
+    for row, n in enumerate(lengths):
+        tokens[row, :n] = torch.arange(n) + 100 * (row // 2)
+    # Rows 2i and 2i + 1 begin alike; one of them may end inside the prompt.
+    packed = packing.pack(tokens, torch.tensor([2, 2, 5, 5, 4, 4, 7, 7]), torch.tensor(lengths), torch.float64)
+    sizes = [(len(packed.tokens), h, 6) for h in (heads[0], heads[1], heads[1])]
+    q, k, v = (torch.randn(s, generator=random, dtype=torch.float64) for s in sizes)
+    found = packed.attend(q, k, v)
+    for row, n in enumerate(lengths):
+        flat = packed.where[row, :n]
+        assert torch.equal(packed.tokens[flat], tokens[row, :n])
+        assert torch.equal(packed.position[flat], torch.arange(n))
+        for head in range(heads[0]):
+            mine = head // (heads[0] // heads[1])
+            scores = q[flat, head] @ k[flat, mine].T / 6**0.5
+            scores = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+            torch.testing.assert_close(found[flat, head], scores.softmax(-1) @ v[flat, mine], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_chunks_of_the_vocabulary_equal_the_whole(
+    dtype: torch.dtype, truncated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log-probabilities, entropies and all gradients, with a bias, a temperature and kept choices; in bfloat16
+    against float64 on the same rounded weights."""
+    random = torch.Generator().manual_seed(4)
+    n, d, size = 70, 8, 50
+    hidden = torch.randn(n, d, generator=random).to(dtype).requires_grad_()
+    head = torch.nn.Linear(d, size).to(dtype)
+    chosen = torch.randint(size, (n,), generator=random)
+    kept = None
+    if truncated:
+        kept = torch.stack([torch.randperm(size, generator=random)[:5] for _ in range(n)]).int()
+        chosen, kept[::3, 4] = kept[:, 0].long(), -1
+    weights = torch.randn(2, n, generator=random, dtype=torch.float64)
+
+    def slopes(logp: Tensor, entropy: Tensor | None, of: list[Tensor]) -> tuple[Tensor, ...]:
+        assert entropy is not None
+        return torch.autograd.grad((weights[0] * logp).sum() + (weights[1] * entropy).sum(), of)
+
+    whole, layer = hidden.detach().double().requires_grad_(), copy.deepcopy(head).double()
+    expected = vocabulary.score(whole, layer, chosen, kept, 0.8, entropy=True)
+    by_hand = slopes(*expected, [whole, layer.weight, layer.bias])
+    monkeypatch.setattr(vocabulary, "MOST_LOGITS", 20 * size)
+    found = vocabulary.score(hidden, head, chosen, kept, 0.8, entropy=True)
+    bound = 1e-12 if dtype == torch.float64 else 5e-2
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours is not None
+        torch.testing.assert_close(ours.double(), theirs, atol=bound, rtol=0)
+    for ours, theirs in zip(slopes(*found, [hidden, head.weight, head.bias]), by_hand, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
+
+
+def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor of as many numbers as decisions x vocabulary is made, forward or backward."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        most = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            for value in out if isinstance(out, tuple | list) else [out]:
+                self.most = max(self.most, value.numel() if isinstance(value, Tensor) else 0)
+            return out
+
+    hidden = torch.randn(200, 4, requires_grad=True)
+    head = torch.nn.Linear(4, 300, bias=False)
+    chosen = torch.arange(200)
+
+    def largest() -> int:
+        with Largest() as seen:
+            logp, entropy = vocabulary.score(hidden, head, chosen, None, 1.0, entropy=True)
+            assert entropy is not None
+            (logp.sum() + entropy.sum()).backward()
+        return seen.most
+
+    assert largest() >= 200 * 300
+    monkeypatch.setattr(vocabulary, "MOST_LOGITS", 300 * 20)
+    assert largest() <= 300 * 20
 
 
 def test_a_window_shorter_than_the_rows_is_kept() -> None:
@@ -222,7 +330,14 @@ def test_the_ratio_is_1_on_policy(kind: str, dtype: torch.dtype, support: Suppor
     policy, contexts = policy_of(kind, dtype), [[3, 4, 5, 6, 7], [9, 4]]
     random = torch.Generator().manual_seed(0)
     answers = sample(
-        policy.model, contexts, group=6, support=support, limit=10, stop=frozenset({STOP}), generator=random
+        policy.model,
+        contexts,
+        group=6,
+        support=support,
+        limit=10,
+        stop=frozenset({STOP}),
+        generator=random,
+        decoder=policy.decoder,
     )
     batch = as_experience(contexts, answers, support)
     found = policy.evaluate(batch, {"entropy"})

@@ -12,6 +12,7 @@ from tiny_models import STOP, full_logits, slow_choices, tiny
 
 from polopt.experience import Support
 from polopt.policies import sampler
+from polopt.policies.decoder import Decoder
 from polopt.policies.sampler import Sampled, sample
 
 RAGGED = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
@@ -22,7 +23,8 @@ SUPPORTS = [
     Support(top_p=0.8),
     Support(temperature=1.3, top_k=7, top_p=0.7),
 ]
-KINDS = ["gpt2", "llama", "qwen2", "mistral", "granite"]
+DECODED = ["gpt2", "llama", "qwen2", "qwen3", "mistral-whole"]
+KINDS = [*DECODED, "mistral", "granite"]
 # In float64 the eager attention of transformers gives NaN for left padding, so those that need it run in float32.
 EAGER = ["gemma2", "bloom", "gpt_neo"]
 
@@ -30,7 +32,8 @@ EAGER = ["gemma2", "bloom", "gpt_neo"]
 def draw(model: object, contexts: list[list[int]] = RAGGED, **changes: object) -> list[Sampled]:
     settings = {"group": 3, "support": Support(), "limit": 12, "stop": frozenset({STOP}), "seed": 0} | changes
     generator = torch.Generator().manual_seed(settings.pop("seed"))  # type: ignore[arg-type]
-    return sample(model, contexts, generator=generator, **settings)  # type: ignore[arg-type]
+    decoder = Decoder.of(model) if settings.pop("decode", True) else None
+    return sample(model, contexts, generator=generator, decoder=decoder, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("support", SUPPORTS, ids=str)
@@ -78,6 +81,37 @@ def test_greedy_is_what_generate_finds(kind: str) -> None:
         )
         assert answer.tokens == found[0, len(context) :].tolist()
         assert answer.logp == pytest.approx([0.0] * len(answer.tokens))
+
+
+@pytest.mark.parametrize("group", [1, 5])
+@pytest.mark.parametrize("support", [SUPPORTS[0], SUPPORTS[4]], ids=str)
+@pytest.mark.parametrize("kind", DECODED)
+def test_the_decoder_says_what_transformers_says(kind: str, support: Support, group: int) -> None:
+    """The same seed, ragged prompts, early stops and answers that are cut off: equal tokens, equal numbers."""
+    model = tiny(kind)
+    contexts = [*RAGGED, [4] * 20, *([n, 3] for n in range(6, 12))]
+    fast, slow = (
+        draw(model, contexts, group=group, support=support, limit=9, decode=decode, stop=frozenset({STOP, 5, 6, 7}))
+        for decode in (True, False)
+    )
+    assert len({(len(a.tokens), a.stopped) for a in fast}) > 2
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert (ours.tokens, ours.stopped) == (theirs.tokens, theirs.stopped)
+        assert ours.logp == pytest.approx(theirs.logp, abs=1e-12)
+        assert ours.entropy == pytest.approx(theirs.entropy, abs=1e-12)
+        for a, b in zip(ours.kept or [], theirs.kept or [], strict=True):
+            assert torch.equal(a, b)
+
+
+def test_rows_are_asked_seldom_whether_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where asking costs: what follows a stop is not part of an answer."""
+    model = tiny("gpt2")
+    often = draw(model, group=8, limit=40)
+    monkeypatch.setattr(sampler, "PATIENCE", {"cpu": 7})
+    seldom = draw(model, group=8, limit=40)
+    assert [(a.tokens, a.logp, a.stopped) for a in often] == [
+        (a.tokens, pytest.approx(a.logp), a.stopped) for a in seldom
+    ]
 
 
 def test_answers_end_at_a_stop_token_or_the_limit() -> None:

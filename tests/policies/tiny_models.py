@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,8 @@ OWN: dict[str, dict[str, Any]] = {
     "gpt2": {"n_positions": 64},
     "llama": {},
     "qwen2": {},
+    "qwen3": {},
+    "mistral-whole": {"sliding_window": None},
     "mistral": {"sliding_window": 6},
     "gemma2": {"sliding_window": 6, "query_pre_attn_scalar": 8, "final_logit_softcapping": 2.0},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "num_heads": 2, "window_size": 6},
@@ -45,10 +48,20 @@ OWN: dict[str, dict[str, Any]] = {
 def tiny(kind: str, dtype: torch.dtype = torch.float64, *, seed: int = 0, spread: float = 0.4, **settings: Any) -> Any:
     """A model whose weights have standard deviation `spread`: wide enough that its choices differ in likelihood."""
     settings = {"vocab_size": VOCABULARY, "initializer_range": spread, **BASE, **OWN[kind], **settings}
-    config = transformers.AutoConfig.for_model(kind, **settings)
+    config = transformers.AutoConfig.for_model(kind.partition("-")[0], **settings)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    if dtype == torch.float64:
+        for module in model.modules():
+            if hasattr(module, "variance_epsilon"):
+                module.forward = functools.partial(_rms_norm, module)
+    return model
+
+
+def _rms_norm(module: Any, x: Tensor) -> Tensor:
+    """In float64 all through, where transformers would pass through float32."""
+    return module.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon)
 
 
 def full_logits(model: Any, ids: Sequence[int]) -> Tensor:

@@ -1,0 +1,295 @@
+"""The arithmetic of common decoder-only transformers on flat tokens, with the weights of a `transformers` model.
+
+`transformers` builds, loads and saves the models. What is computed on every token of every step is written out
+here: no padding, no mask where causality is enough, fused activations, and few enough operations a layer that a
+small model is not slowed down by calling them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from polopt.policies.packing import Packed, pack
+
+Function = Callable[[Tensor], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """x -> the maps of x, one behind the other: weights [out, in], and biases or None."""
+
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor | None, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts = [F.linear(x, w, b) for w, b in zip(self.weights, self.biases, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def merged(self) -> Linear:
+        """The same in one product, with copies of the weights if there are several."""
+        if len(self.weights) == 1:
+            return self
+        biases = [w.new_zeros(len(w)) if b is None else b for w, b in zip(self.weights, self.biases, strict=True)]
+        bias = None if all(b is None for b in self.biases) else torch.cat(biases)
+        return Linear((torch.cat(self.weights),), (bias,))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """h = x + out(attention(qkv(norm(x)))), then h + down(mix(up(norm(h)))).
+
+    heads query heads share kv_heads key and value heads of `width`. query_norm, key_norm act on each head.
+    """
+
+    heads: int
+    kv_heads: int
+    width: int
+    norm: Function
+    qkv: Linear
+    out: Linear
+    mlp_norm: Function
+    up: Linear
+    mix: Function
+    down: Linear
+    query_norm: Function | None = None
+    key_norm: Function | None = None
+
+    def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [N, H, D], keys and values [N, K, D] of x [N, d]; rotation: [2, N, 1, D], cosines and sines."""
+        sizes = (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = self.qkv(self.norm(x)).view(len(x), sum(sizes), self.width).split(sizes, 1)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        if rotation is not None:
+            q, k = _rotate(q, rotation), _rotate(k, rotation)
+        return q, k, v
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """[N, d] the layer's output, from its input x [N, d] and attention's [N, H, D]."""
+        h = x + self.out(attended.flatten(1))
+        return h + self.down(self.mix(self.up(self.mlp_norm(h))))
+
+    def merged(self) -> Layer:
+        """The same with one product each for qkv and up."""
+        return dataclasses.replace(self, qkv=self.qkv.merged(), up=self.up.merged())
+
+
+def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return x * rotation[0] + torch.cat([-b, a], -1) * rotation[1]
+
+
+def _gated(activation: Function, x: Tensor) -> Tensor:
+    gate, up = x.chunk(2, -1)
+    return activation(gate) * up
+
+
+class Decoder:
+    """Reads a model's weights where they are, so it follows every update of them.
+
+    checkpointing: recompute each layer in the backward pass instead of keeping what is inside it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.checkpointing = model, False
+
+    @classmethod
+    def of(cls, model: Any) -> Decoder | None:
+        """The decoder of a `transformers` causal LM, or None if the architecture is not one that is written
+        out here, or the model says something else: it is tried on short prompts with two answers each."""
+        family = FAMILIES.get(type(model).__name__)
+        if family is None or not _as_made(model) or not family.fits(model):
+            return None
+        decoder = family(model)
+        return decoder if decoder._agrees() else None
+
+    @staticmethod
+    def fits(model: Any) -> bool:
+        """Whether the model has no option that this family's arithmetic leaves out."""
+        raise NotImplementedError
+
+    def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """[N, d] of token ids and positions, [N] each."""
+        raise NotImplementedError
+
+    def rotations(self, positions: Tensor) -> Tensor | None:
+        """[2, N, 1, D] cosines and sines of rotary positions [N], None for models with learned positions."""
+        return None
+
+    def layers(self) -> Iterator[Layer]:
+        raise NotImplementedError
+
+    def final_norm(self) -> Function:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def read(self, packed: Packed, at: Tensor) -> Tensor:
+        """[M, d] normalised hidden states at the flat indices `at` [M]; they may repeat."""
+        x = self.embed(packed.tokens, packed.position)
+        rotation = self.rotations(packed.position)
+        *layers, last = self.layers()
+        for layer in layers:
+            block = functools.partial(_whole_layer, layer, packed)
+            x = checkpoint(block, x, rotation, use_reentrant=False) if self.checkpointing else block(x, rotation)
+        # Only what is asked for passes through the rest of the last layer.
+        attended = packed.attend(*last.project(x, rotation))
+        return self.final_norm()(last.finish(x[at], attended[at]))
+
+    @torch.no_grad()
+    def _agrees(self) -> bool:
+        model = self.model
+        tokens = torch.tensor([[2, 1, 2, -1], [2, 1, 1, 2], [1, 2, 1, 1], [1, 2, 2, 1]], device=model.device)
+        real = tokens >= 0
+        packed = pack(tokens, prompt=torch.full((4,), 2), end=real.sum(1), dtype=self.dtype)
+        head = model.get_output_embeddings()
+        here = head(self.read(packed, packed.where[real]))
+        there = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[real]
+        tolerance = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
+        return bool(((here - there).abs() <= tolerance * there.abs().max()).all())
+
+
+def _whole_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None) -> Tensor:
+    return layer.finish(x, packed.attend(*layer.project(x, rotation)))
+
+
+class Gpt2(Decoder):
+    """GPT-2: learned positions, layer normalisation, one projection to queries, keys and values."""
+
+    @staticmethod
+    def fits(model: Any) -> bool:
+        config = model.config
+        usual = config.scale_attn_weights and not config.scale_attn_by_inverse_layer_idx
+        return usual and not config.add_cross_attention and not config.reorder_and_upcast_attn
+
+    def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
+        trunk = self.model.transformer
+        return F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)
+
+    def layers(self) -> Iterator[Layer]:
+        heads = self.model.config.n_head
+        for block in self.model.transformer.h:
+            attention, mlp = block.attn, block.mlp
+            yield Layer(
+                heads=heads,
+                kv_heads=heads,
+                width=self.model.config.n_embd // heads,
+                norm=_layer_norm(block.ln_1),
+                qkv=_conv(attention.c_attn),
+                out=_conv(attention.c_proj),
+                mlp_norm=_layer_norm(block.ln_2),
+                up=_conv(mlp.c_fc),
+                mix=_activation(mlp.act),
+                down=_conv(mlp.c_proj),
+            )
+
+    def final_norm(self) -> Function:
+        return _layer_norm(self.model.transformer.ln_f)
+
+
+class Llama(Decoder):
+    """Llama and its like: rotary positions, RMS normalisation, a gated MLP, shared key heads; Qwen3 also
+    normalises queries and keys."""
+
+    @staticmethod
+    def fits(model: Any) -> bool:
+        config = model.config
+        kinds = getattr(config, "layer_types", None)
+        full = set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
+        # Other kinds of rotary positions depend on how long the text is.
+        return full and model.model.rotary_emb.rope_type not in ("dynamic", "longrope")
+
+    def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
+        table = self.model.model.embed_tokens
+        # transformers never trains the padding token's embedding, even where the token is part of a text.
+        return F.embedding(tokens, table.weight, table.padding_idx)
+
+    def rotations(self, positions: Tensor) -> Tensor:
+        like = self.model.model.embed_tokens.weight
+        cosine, sine = self.model.model.rotary_emb(like, positions[None])
+        return torch.stack([cosine[0], sine[0]])[:, :, None]
+
+    def layers(self) -> Iterator[Layer]:
+        config = self.model.config
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        for block in self.model.model.layers:
+            attention, mlp = block.self_attn, block.mlp
+            yield Layer(
+                heads=heads,
+                kv_heads=config.num_key_value_heads,
+                width=width,
+                norm=_rms_norm(block.input_layernorm),
+                qkv=_linear(attention.q_proj, attention.k_proj, attention.v_proj),
+                out=_linear(attention.o_proj),
+                mlp_norm=_rms_norm(block.post_attention_layernorm),
+                up=_linear(mlp.gate_proj, mlp.up_proj),
+                mix=functools.partial(_gated, _activation(mlp.act_fn)),
+                down=_linear(mlp.down_proj),
+                query_norm=_rms_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
+                key_norm=_rms_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
+            )
+
+    def final_norm(self) -> Function:
+        return _rms_norm(self.model.model.norm)
+
+
+FAMILIES: dict[str, type[Decoder]] = {
+    "GPT2LMHeadModel": Gpt2,
+    "LlamaForCausalLM": Llama,
+    "MistralForCausalLM": Llama,
+    "Qwen2ForCausalLM": Llama,
+    "Qwen3ForCausalLM": Llama,
+}
+
+
+def _as_made(model: nn.Module) -> bool:
+    """Whether every parameter sits in the kind of module that transformers put there, and no hook changes what
+    a module says: adapters replace modules or hook into them."""
+    from transformers.pytorch_utils import Conv1D
+
+    plain = {nn.Linear, nn.Embedding, nn.LayerNorm, Conv1D}
+    for module in model.modules():
+        owns = any(True for _ in module.parameters(recurse=False))
+        if owns and type(module) not in plain and not type(module).__name__.endswith("RMSNorm"):
+            return False
+        if module._forward_hooks or module._forward_pre_hooks:
+            return False
+    return True
+
+
+def _linear(*modules: nn.Linear) -> Linear:
+    return Linear(tuple(m.weight for m in modules), tuple(m.bias for m in modules))
+
+
+def _conv(module: Any) -> Linear:
+    """GPT-2 stores weights as [in, out]."""
+    return Linear((module.weight.t(),), (module.bias,))
+
+
+def _layer_norm(module: nn.LayerNorm) -> Function:
+    weight, bias, eps = module.weight, module.bias, module.eps
+    return lambda x: F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+def _rms_norm(module: Any) -> Function:
+    weight, eps = module.weight, module.variance_epsilon
+    return lambda x: F.rms_norm(x, weight.shape, weight, eps)
+
+
+def _activation(module: nn.Module) -> Function:
+    """`transformers` writes GELU's tanh form out in eight operations; here it is one."""
+    if type(module).__name__ in ("NewGELUActivation", "GELUTanh", "FastGELUActivation"):
+        return functools.partial(F.gelu, approximate="tanh")
+    return F.silu if isinstance(module, nn.SiLU) or type(module).__name__ == "SiLUActivation" else module
