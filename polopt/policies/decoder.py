@@ -20,7 +20,6 @@ from torch.utils.checkpoint import checkpoint
 from polopt.policies.packing import Packed, pack
 
 Function = Callable[[Tensor], Tensor]
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,20 +62,24 @@ class Layer:
     query_norm: Function | None = None
     key_norm: Function | None = None
 
-    def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [N, H, D], keys and values [N, K, D] of x [N, d]; rotation: [2, N, 1, D], cosines and sines."""
-        sizes = (self.heads, self.kv_heads, self.kv_heads)
-        q, k, v = self.qkv(self.norm(x)).view(len(x), sum(sizes), self.width).split(sizes, 1)
+    def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Queries [N, H, D], and keys and values [N, 2, K, D], of x [N, d]; rotation: [2, N, 1, D], the cosines
+        and sines."""
+        qkv = self.qkv(self.norm(x)).view(len(x), -1, self.width)
+        q, kv = qkv[:, : self.heads], qkv[:, self.heads :].unflatten(1, (2, self.kv_heads))
+        if self.query_norm is None and self.key_norm is None and rotation is None:
+            return q, kv
+        k, v = kv.unbind(1)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         if rotation is not None:
             q, k = _rotate(q, rotation), _rotate(k, rotation)
-        return q, k, v
+        return q, torch.stack([k, v], 1)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """[N, d] the layer's output, from its input x [N, d] and attention's [N, H, D]."""
-        h = x + self.out(attended.flatten(1))
-        return h + self.down(self.mix(self.up(self.mlp_norm(h))))
+        h = self.out(attended.flatten(1)).add_(x)
+        return self.down(self.mix(self.up(self.mlp_norm(h)))).add_(h)
 
     def merged(self) -> Layer:
         """The same with one product each for qkv and up."""

@@ -34,17 +34,19 @@ class Bucket:
     bias: Tensor | None
     inside: Tensor
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """[n, H, D] from q [N, H, D] and k, v [N, K, D] of all flat tokens; H is a multiple of K."""
-        keys = self.query if self.bias is None else torch.cat([self.shared, self.query], 1)
-        queries, keys_, values = (x[i].transpose(1, 2) for x, i in ((q, self.query), (k, keys), (v, keys)))
+    def attend(self, q: Tensor, kv: Tensor) -> Tensor:
+        """[n, H, D] from queries [N, H, D] and keys and values [N, 2, K, D] of all flat tokens; H is a multiple of
+        K."""
+        read = self.query if self.bias is None else torch.cat([self.shared, self.query], 1)
+        queries = q[self.query].transpose(1, 2)
+        keys, values = kv[read].permute(2, 0, 3, 1, 4).unbind(0)
         if self.bias is None:
-            out = F.scaled_dot_product_attention(queries, keys_, values, is_causal=True, enable_gqa=True)
+            out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
             # No fused kernel takes a mask and shared key heads at once.
-            repeats = q.shape[1] // k.shape[1]
-            keys_, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys_, values))
-            out = F.scaled_dot_product_attention(queries, keys_, values, attn_mask=self.bias)
+            repeats = q.shape[1] // keys.shape[1]
+            keys, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys, values))
+            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.bias)
         return out.transpose(1, 2).flatten(0, 1)[self.inside]
 
 
@@ -58,9 +60,9 @@ class Packed:
     buckets: tuple[Bucket, ...]
     where: Tensor
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """[N, H, D] causal attention of every token to its own row."""
-        return torch.cat([q[:0], *(bucket.attend(q, k, v) for bucket in self.buckets)])
+    def attend(self, q: Tensor, kv: Tensor) -> Tensor:
+        """[N, H, D] causal attention of every token to its own row; q and kv as in `Bucket.attend`."""
+        return torch.cat([q[:0], *(bucket.attend(q, kv) for bucket in self.buckets)])
 
 
 @dataclasses.dataclass

@@ -17,6 +17,8 @@ from polopt.policies.packing import pack
 
 # Finished rows leave the batch when at most this share is still running.
 KEEP = 0.75
+# New tokens that the cache has room for at first.
+ROOM = 16
 # After how many tokens to ask whether rows have finished, which makes a GPU wait for the answer. What a row says
 # after its stop is dropped.
 PATIENCE = {"cpu": 1}
@@ -70,8 +72,8 @@ def sample(
     logits = steps.begin(contexts, group, limit)
 
     record = _Record(support)
-    stops = torch.zeros(logits.shape[-1], dtype=torch.bool, device=device)
-    stops[[i for i in stop if i < len(stops)]] = True
+    goes_on = torch.ones(logits.shape[-1], dtype=torch.bool, device=device)
+    goes_on[[i for i in stop if i < len(goes_on)]] = False
     alive = torch.arange(rows, device=device)
     running = torch.ones(rows, dtype=torch.bool, device=device)
     patience = PATIENCE.get(device.type, 16)
@@ -79,18 +81,25 @@ def sample(
         token = record.choose(alive, ops.wide(logits), noise[step])
         if step + 1 == limit:
             break
-        running = running & ~stops[token]
+        running = running & goes_on[token]
         if step % patience == patience - 1:
             left = int(running.sum())
             if not left:
                 break
-            # Dropping rows copies the cache, so it waits until it saves more than it costs.
+            # Dropping rows moves others in the cache, so it waits until it saves more than it costs.
             if left <= KEEP * len(alive):
-                going = running.nonzero().flatten()
-                alive, token, running = alive[going], token[going], running[going]
+                going = _fill_holes(running, left)
+                alive, token, running, noise = alive[going], token[going], running[going], noise[:, going]
                 steps.keep(going)
         logits = steps.step(token)
-    return record.rows(rows, stops)
+    return record.rows(rows, goes_on)
+
+
+def _fill_holes(running: Tensor, left: int) -> Tensor:
+    """[left] the rows that are running, the last of them in the places of those among the first that are not."""
+    rows = torch.arange(left, device=running.device)
+    rows[~running[:left]] = running[left:].nonzero().flatten() + left
+    return rows
 
 
 class Steps(Protocol):
@@ -103,7 +112,7 @@ class Steps(Protocol):
         """[rows, V] logits behind one more token [rows] each."""
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows only."""
+        """Go on with some rows only; most of them stay where they are, rows[i] = i."""
 
 
 class DecoderSteps:
@@ -133,53 +142,62 @@ class DecoderSteps:
 
         x = decoder.embed(packed.tokens, packed.position)
         rotation = decoder.rotations(packed.position)
-        self.keys, self.values = [], []
+        # One buffer a layer, [2, rows, K, room, D] for keys and values, in which later tokens are written.
+        self.cache, self.most, room = [], width + limit, min(limit, ROOM)
         for layer in self.layers:
-            q, k, v = layer.project(x, rotation)
-            self.keys.append(self._reserve(k, flat, group, limit))
-            self.values.append(self._reserve(v, flat, group, limit))
-            x = layer.finish(x, packed.attend(q, k, v))
+            q, kv = layer.project(x, rotation)
+            prompt = kv[flat].permute(2, 0, 3, 1, 4).repeat_interleave(group, 1)
+            self.cache.append(_roomier(prompt, width + room))
+            x = layer.finish(x, packed.attend(q, kv))
         self.position = length.to(device).repeat_interleave(group)
         self.rotations = decoder.rotations(torch.arange(width + limit, device=device))
         return self._logits(x[flat[:, -1]]).repeat_interleave(group, 0)
-
-    def _reserve(self, x: Tensor, flat: Tensor, group: int, limit: int) -> Tensor:
-        """[rows, K, width + limit, D] from flat keys or values [N, K, D]."""
-        whole = x.new_empty(len(flat) * group, x.shape[1], self.width + limit, x.shape[2])
-        whole[:, :, : self.width] = x[flat].transpose(1, 2).repeat_interleave(group, 0)
-        return whole
 
     def step(self, token: Tensor) -> Tensor:
         x = self.decoder.embed(token, self.position)
         rotation = None if self.rotations is None else self.rotations[:, self.position]
         here, self.width = self.width, self.width + 1
+        room = self.cache[0].shape[3]
+        if here == room:
+            # What is reserved and not used yet would spread the rest over memory, so it is no more than what is.
+            self.cache = [_roomier(cache, min(self.most, 2 * room)) for cache in self.cache]
         bias = None if self.bias is None else self.bias[..., : self.width]
-        for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
-            q, k, v = layer.project(x, rotation)
-            keys[:, :, here], values[:, :, here] = k, v
+        for layer, cache in zip(self.layers, self.cache, strict=True):
+            q, kv = layer.project(x, rotation)
+            cache[:, :, :, here] = kv.transpose(0, 1)
+            keys, values = cache[:, :, :, : self.width].unbind(0)
             # Query heads that share a key head are queries of one attention.
-            q = q.reshape(len(q), layer.kv_heads, -1, layer.width)
-            x = layer.finish(x, _attend(q, keys[:, :, : self.width], values[:, :, : self.width], bias).flatten(1, 2))
+            attended = _attend(q.view(len(q), layer.kv_heads, -1, layer.width), keys, values, bias)
+            x = layer.finish(x, attended.view(q.shape))
         self.position = self.position + 1
         return self._logits(x)
 
     def keep(self, rows: Tensor) -> None:
         self.position = self.position[rows]
         self.bias = None if self.bias is None else self.bias[rows]
-        for cache in (self.keys, self.values):
-            for i, old in enumerate(cache):
-                cache[i] = old.new_empty(len(rows), *old.shape[1:])
-                cache[i][:, :, : self.width] = old[rows, :, : self.width]
+        to = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+        moved = rows[to]
+        for i, cache in enumerate(self.cache):
+            used = cache[:, :, :, : self.width]
+            used[:, to] = used[:, moved]
+            self.cache[i] = cache[:, : len(rows)]
 
     def _logits(self, x: Tensor) -> Tensor:
         return self.head(self.final_norm(x))
+
+
+def _roomier(cache: Tensor, room: int) -> Tensor:
+    """A copy of [2, rows, K, T, D] with room for more tokens."""
+    new = cache.new_empty(*cache.shape[:3], room, cache.shape[4])
+    new[:, :, :, : cache.shape[3]] = cache
+    return new
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """[B, K, R, D] attention of queries [B, K, R, D] to everything, k and v [B, K, T, D]."""
     if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    # On a CPU two plain products are faster than the fused kernel for so few queries.
+    # On a CPU plain products are faster than the fused kernel for so few queries.
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
     return torch.matmul((scores if bias is None else scores + bias).softmax(-1), v)
 
@@ -236,7 +254,7 @@ class _Record:
         self.kept: list[Tensor] = []
 
     def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
-        """Draw each row's next token by inverting the cumulative distribution at the row's own noise."""
+        """Draw the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
         if self.support.temperature != 1:
             logits = logits / self.support.temperature
         if self.support.truncated:
@@ -246,37 +264,35 @@ class _Record:
         logp = logits.log_softmax(-1)
         p = logp.exp()
         reached = p.cumsum(-1, dtype=torch.float64)
-        token = torch.searchsorted(reached, (noise[rows] * reached[:, -1])[:, None], right=True).flatten()
+        token = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)
         # Beyond the last only where a logit is not finite, which is told at the end.
-        token = token.clamp(max=logits.shape[-1] - 1)
-        entropy = ops.entropy_of(logp) if self.support.truncated else -(p * logp).sum(-1)
+        token = token.clamp_(max=p.shape[-1] - 1)
         self.rows_.append(rows)
-        self.said.append((token, logp.gather(1, token[:, None]).flatten(), entropy))
-        return token
+        entropy = ops.entropy_of(logp) if self.support.truncated else -torch.linalg.vecdot(p, logp)
+        self.said.append((token, logp.gather(1, token), entropy))
+        return token.flatten()
 
-    def rows(self, count: int, stops: Tensor) -> list[Sampled]:
-        steps = torch.arange(len(self.rows_), device=stops.device)
-        step = steps.repeat_interleave(torch.tensor([len(r) for r in self.rows_], device=stops.device))
-        index = (torch.cat(self.rows_), step)
+    def rows(self, count: int, goes_on: Tensor) -> list[Sampled]:
+        device, rows = goes_on.device, torch.cat(self.rows_)
+        steps = torch.arange(len(self.rows_), device=device)
+        step = steps.repeat_interleave(torch.tensor([len(r) for r in self.rows_], device=device))
 
         def spread(values: list[Tensor], blank: float) -> Tensor:
-            flat = torch.cat(values)
-            return flat.new_full((count, len(steps)), blank).index_put(index, flat)
+            flat = torch.cat(values).flatten()
+            return flat.new_full((count, len(steps)), blank).index_put((rows, step), flat)
 
-        tokens, logp, entropy = (
-            spread(list(v), b) for v, b in zip(zip(*self.said, strict=True), (-1, 0, 0), strict=True)
-        )
-        stopped = (tokens >= 0) & stops[tokens.clamp(min=0)]
+        said = zip(*self.said, strict=True)
+        tokens, logp, entropy = (spread(list(values), blank) for values, blank in zip(said, (-1, 0, 0), strict=True))
+        stopped = (tokens >= 0) & ~goes_on[tokens.clamp(min=0)]
         ended = stopped.any(1)
         length = torch.where(ended, stopped.int().argmax(1) + 1, (tokens >= 0).sum(1))
-        said = torch.arange(len(steps), device=stops.device) < length[:, None]
-        if not torch.where(said, logp, 0).isfinite().all():
+        if not torch.where(steps < length[:, None], logp, 0).isfinite().all():
             raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
         kept = self._kept(count, length) if self.support.truncated else None
-        columns = zip(length.tolist(), tokens.tolist(), logp.tolist(), entropy.tolist(), ended.tolist(), strict=True)
+        lists = (length.tolist(), tokens.tolist(), logp.tolist(), entropy.tolist(), ended.tolist())
         return [
             Sampled(t[:n], lp[:n], h[:n], end, None if kept is None else kept[row])
-            for row, (n, t, lp, h, end) in enumerate(columns)
+            for row, (n, t, lp, h, end) in enumerate(zip(*lists, strict=True))
         ]
 
     def _kept(self, count: int, length: Tensor) -> list[list[Tensor]]:

@@ -182,7 +182,7 @@ def test_packed_attention_is_each_rows_own(
     packed = packing.pack(tokens, torch.tensor([2, 2, 5, 5, 4, 4, 7, 7]), torch.tensor(lengths), torch.float64)
     sizes = [(len(packed.tokens), h, 6) for h in (heads[0], heads[1], heads[1])]
     q, k, v = (torch.randn(s, generator=random, dtype=torch.float64) for s in sizes)
-    found = packed.attend(q, k, v)
+    found = packed.attend(q, torch.stack([k, v], 1))
     for row, n in enumerate(lengths):
         flat = packed.where[row, :n]
         assert torch.equal(packed.tokens[flat], tokens[row, :n])
