@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from tiny_runs import Digits, policy, recipe
 
 import polopt as po
@@ -22,6 +24,7 @@ from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
 from tests.policies import vllm_stand_in
 
+ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}
 CORRECTED = {
     "objective.ratio": {"part": "objectives.Proximal"},
@@ -53,6 +56,14 @@ def test_recipes_name_the_engine() -> None:
     found = recipe(rollout={"engine": "vllm", "gpu_memory_utilization": 0.5, "dtype": "bfloat16"})
     assert found.rollout == VLLMSpec(gpu_memory_utilization=0.5, dtype="bfloat16")
     assert po.config.parse(Recipe, found.model_dump(mode="json"), "again") == found
+
+
+def test_the_documented_settings_are_settings() -> None:
+    rollout, but = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/vllm.md").read_text(), re.DOTALL)
+    found = recipe(**yaml.safe_load(rollout), stages=stages(**yaml.safe_load(but)))
+    assert set(yaml.safe_load(rollout)["rollout"]) == set(VLLMSpec.model_fields)
+    assert isinstance(found.algorithms["rl"].objective.weights[0], po.objectives.TruncatedImportance)
+    assert yaml.safe_load(but)["but"] == CORRECTED
 
 
 @pytest.mark.parametrize(
