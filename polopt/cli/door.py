@@ -60,5 +60,6 @@ def quiet() -> None:
     """Keep other libraries' progress bars and advice off the screen."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     # Scorers that read a policy's answer as Python meet odd ones.
     warnings.filterwarnings("ignore", category=SyntaxWarning)

@@ -29,12 +29,13 @@ class Sampled:
     """One continuation. logp and entropy belong to the sampler's support, one number a token.
 
     tokens: ids, the stop token included. stopped: it ended with a stop token; False means cut off by the
-    limit. kept: per token the ids that top-k and top-p left to choose from, None where they left all.
+    limit. kept: per token the ids that top-k and top-p left to choose from, None where they left all. An engine
+    that does not know gives no entropy (None).
     """
 
     tokens: list[int]
     logp: list[float]
-    entropy: list[float]
+    entropy: list[float] | None
     stopped: bool
     kept: list[Tensor] | None
 

@@ -19,8 +19,8 @@ class Source(Protocol):
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         """Play the next `prompts` tasks `group` times each, with the current policy over `support`.
 
-        Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy`, and
-        `extras["answer"]` (str a row: what the policy answered).
+        Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
+        knows it, and `extras["answer"]` (str a row: what the policy answered).
         """
         ...
 

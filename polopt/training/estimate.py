@@ -155,7 +155,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name]
-    player = _Coin(training.policy, training.train_tasks, likely_limit(training))
+    player = _Coin(training.policy, training.train_tasks, likely_limit(training), training.engine)
     source = LanguageSource(
         player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling
     )
@@ -170,7 +170,7 @@ def _problem_seconds(training: LanguageTraining) -> float:
     """Seconds per held-out answer."""
     spec = training.recipe.evaluation
     tasks: Sequence[Any] = [training.heldout[i] for i in range(min(PROBLEMS, spec.problems, len(training.heldout)))]
-    player = Player(training.policy, training.heldout, likely_limit(training))
+    player = Player(training.policy, training.heldout, likely_limit(training), training.engine)
     start = time.perf_counter()
     evaluate(player, tasks, support=spec.support)
     return (time.perf_counter() - start) / len(tasks)

@@ -47,11 +47,13 @@ class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
     On CPU the result is a function of the recipe alone: a run that is killed at any instant and resumed ends
-    with bit-identical weights, metrics (clock times aside) and task order.
+    with bit-identical weights, metrics (clock times aside) and task order. That is the native engine's promise;
+    another engine may round differently from one process to the next.
     """
 
     def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = ()) -> None:
         self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+        recipe.rollout.require()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         split = build_tasks(recipe.tasks, seed=recipe.seed)
@@ -60,6 +62,7 @@ class LanguageTraining:
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         self.policy.to(recipe.device)
+        self.engine = recipe.rollout.build(self.policy)
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
@@ -84,6 +87,7 @@ class LanguageTraining:
         names = list(self.recipe.stages)
         if restored:
             self._load(tensors, state)
+            self.engine.hand_over(self.global_step)
         about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
@@ -98,7 +102,7 @@ class LanguageTraining:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        player = Player(self.policy, self.train_tasks, self.recipe.limit)
+        player = Player(self.policy, self.train_tasks, self.recipe.limit, self.engine)
         source = LanguageSource(
             player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
         )
@@ -134,6 +138,7 @@ class LanguageTraining:
         sampled = time.perf_counter()
         record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
         record |= learner.update(experience, step)
+        self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
         spent = {k: source.player.seconds[k] - clock[k] for k in clock}
@@ -174,7 +179,7 @@ class LanguageTraining:
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
         spec = self.recipe.evaluation
         tasks = [self.heldout[i] for i in range(min(problems, len(self.heldout)))]
-        player = Player(self.policy, self.heldout, self.recipe.limit)
+        player = Player(self.policy, self.heldout, self.recipe.limit, self.engine)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}

@@ -10,15 +10,19 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
+from pydantic_core import PydanticCustomError
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
 from polopt.part import build, locate, nearest
+from polopt.policies.engine import NativeSpec
+from polopt.policies.vllm import VLLMSpec
 from polopt.worlds.recipe import parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
+ENGINES = ("native", "vllm")
 
 
 class PolicySpec(Config):
@@ -114,6 +118,8 @@ class EvaluationSpec(Config):
 class Recipe(Config):
     """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
 
+    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
+    settings of `VLLMSpec`.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     """
 
@@ -123,9 +129,23 @@ class Recipe(Config):
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64
+    rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: Positive = 20
+
+    @pydantic.field_validator("rollout", mode="before")
+    @classmethod
+    def _known_engine(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        engine = value.get("engine", "native")
+        if engine not in ENGINES:
+            hint = nearest(str(engine), ENGINES)
+            raise PydanticCustomError(
+                "engine", "there is no engine {engine}{hint}", {"engine": repr(engine), "hint": hint}
+            )
+        return {**value, "engine": engine}
 
     @pydantic.model_validator(mode="after")
     def _some_stage(self) -> Recipe:
@@ -157,8 +177,14 @@ class Recipe(Config):
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """Each stage's algorithm, newly built: what one run's baselines have learnt is not the next run's."""
-        return {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        """Each stage's algorithm, newly built: what one run's baselines have learnt is not the next run's.
+
+        Raises:
+            ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
+        """
+        found = {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
+        return found
 
 
 def load(

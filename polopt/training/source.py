@@ -10,16 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience, Support, SupportError
 from polopt.policies.dialogue import Dialogue
+from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled, sample
+from polopt.policies.sampler import Sampled
 from polopt.worlds.protocol import Episode, Task, Tasks
 
 
 @dataclasses.dataclass
 class Transcript:
-    """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose."""
+    """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
+
+    entropy: None if some answer came without.
+    """
 
     task: Task
     group: int
@@ -27,7 +31,7 @@ class Transcript:
     ids: list[int]
     decided: list[bool]
     logp: list[float]
-    entropy: list[float]
+    entropy: list[float] | None
     turn: list[int]
     kept: list[Tensor | None]
     answer: str = ""
@@ -49,26 +53,30 @@ class Transcript:
     def observe(self, ids: list[int]) -> None:
         self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), -1, None)
 
-    def decide(self, ids: list[int], logp: list[float], entropy: list[float], kept: list[Tensor] | None) -> None:
+    def decide(self, ids: list[int], logp: list[float], entropy: list[float] | None, kept: list[Tensor] | None) -> None:
         self._extend(ids, True, logp, entropy, self.turns, kept)
         self.turns += 1
 
     def _extend(
-        self, ids: list[int], decided: bool, logp: list[float], entropy: list[float], turn: int, kept: Any
+        self, ids: list[int], decided: bool, logp: list[float], entropy: list[float] | None, turn: int, kept: Any
     ) -> None:
         self.ids += ids
         self.decided += [decided] * len(ids)
         self.logp += logp
-        self.entropy += entropy
+        self.entropy = None if self.entropy is None or entropy is None else self.entropy + entropy
         self.turn += [turn] * len(ids)
         self.kept += kept if kept is not None else [None] * len(ids)
 
 
 class Player:
-    """Plays episodes of a world with a policy, a batch of them at a time, turn by turn."""
+    """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
-    def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int) -> None:
+    engine: what draws the policy's answers; polopt's own sampler if None.
+    """
+
+    def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, engine: Engine | None = None) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
+        self.engine = NativeEngine(policy) if engine is None else engine
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
 
@@ -129,8 +137,7 @@ class Player:
         self, contexts: Sequence[Sequence[int]], group: int, support: Support, generator: torch.Generator
     ) -> list[Sampled]:
         start = time.perf_counter()
-        answers = sample(
-            self.policy.model,
+        answers = self.engine.sample(
             contexts,
             group=group,
             support=support,
@@ -168,7 +175,11 @@ def to_experience(
     rows: Sequence[Transcript], support: Support, *, horizon: int | None, policy: LanguagePolicy
 ) -> Experience:
     """Transcripts as one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64
-    if the policy is, else float32."""
+    if the policy is, else float32. Without a row's entropy, the batch has none.
+
+    Raises:
+        SupportError: a truncated support, and an answer without the ids that it left to choose from.
+    """
     B, T = len(rows), max(len(row.ids) for row in rows)
     device = policy.device
     precision = torch.float64 if policy.model.dtype == torch.float64 else torch.float32
@@ -179,6 +190,8 @@ def to_experience(
     def column(values: list[Any], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype).to(device)
 
+    known = [row.entropy for row in rows if row.entropy is not None]
+    entropy: Any = pad(known, 0.0, precision) if len(known) == B else None
     outcome = column([row.reward for row in rows], torch.float32)
     extras: dict[str, Any] = {
         "tokens": pad([row.ids for row in rows], -1, torch.long),
@@ -192,7 +205,7 @@ def to_experience(
         logp=pad([row.logp for row in rows], 0.0, precision),
         support=support,
         horizon=horizon,
-        entropy=pad([row.entropy for row in rows], 0.0, precision),
+        entropy=entropy,
         turn=pad([row.turn for row in rows], -1, torch.long),
         group=column([row.group for row in rows], torch.long),
         terminated=column([row.terminated for row in rows], torch.bool),
@@ -205,6 +218,11 @@ def to_experience(
 
 def _kept(rows: Sequence[Transcript], T: int) -> Tensor:
     """[B, T, K] the ids that each decision chose from, -1 beyond."""
+    if any(decided and ids is None for row in rows for decided, ids in zip(row.decided, row.kept, strict=True)):
+        raise SupportError(
+            "the sampler did not tell which ids top-k and top-p left, and the learner cannot renormalise without; "
+            "sample with top_k: 0 and top_p: 1, or with rollout.engine: native"
+        )
     width = max((len(k) for row in rows for k in row.kept if k is not None), default=1)
     kept = torch.full((len(rows), T, width), -1, dtype=torch.int32)
     for b, row in enumerate(rows):

@@ -2,12 +2,14 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 from command import polopt
 
 from polopt.training import recipe as recipes
+from tests.policies import vllm_stand_in
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^    polopt (.*?)(?:  +#.*)?$", re.MULTILINE)
@@ -35,6 +37,14 @@ def run(page: str) -> None:
 def test_readme(place: Path) -> None:
     run("README.md")
     assert (place / "runs" / "mine" / "report.html").is_file()
+
+
+def test_vllm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", vllm_stand_in)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    run("docs/vllm.md")
+    (made,) = (place / "runs").iterdir()
+    assert "engine: vllm" in (made / "recipe.yaml").read_text()
 
 
 def test_adding_a_method(place: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from tiny_runs import Digits, policy
 
 from polopt.experience import Support
+from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.training import source
 from polopt.training.source import LanguageSource, Player, to_experience
@@ -54,7 +55,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *episodes: Sequence[str]) -> tuple[Pla
         script.open = [i for i, n in enumerate(lengths) if turn < n]
         return script(*args, **kwargs)
 
-    monkeypatch.setattr(source, "sample", scripted)
+    monkeypatch.setattr(engine, "sample", scripted)
     rows = player.play([GUESS[0]], len(episodes), Support(), torch.Generator())
     # Every context is what the episode's transcript looked like at that turn: ids are only ever appended.
     for turn, contexts in enumerate(script.contexts):
@@ -119,7 +120,7 @@ def test_ids_are_kept_as_sampled_whatever_their_text(monkeypatch: pytest.MonkeyP
         ids = next(turns)
         return [Sampled(ids, [0.0] * len(ids), [0.0] * len(ids), True, None)]
 
-    monkeypatch.setattr(source, "sample", scripted)
+    monkeypatch.setattr(engine, "sample", scripted)
     (row,) = player.play([GUESS[0]], 1, Support(), torch.Generator())
     assert contexts[1][len(contexts[0]) :][: len(spelled)] == spelled
     assert row.ids[: len(contexts[1])] == contexts[1]

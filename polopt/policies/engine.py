@@ -1,0 +1,107 @@
+"""What draws rollouts: polopt's own sampler, or another program that is handed the policy's weights."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.config import Config
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.sampler import Sampled, sample
+from polopt.support import Support
+
+
+class Engine(Protocol):
+    """Draws answers with a policy's weights.
+
+    version: of the weights that the next answer is drawn with.
+    """
+
+    version: int
+
+    def sample(
+        self,
+        contexts: Sequence[Sequence[int]],
+        *,
+        group: int,
+        support: Support,
+        limit: int,
+        stop: frozenset[int],
+        generator: torch.Generator,
+    ) -> list[Sampled]:
+        """`group` answers to each context, at most `limit` tokens long; context i's are rows i*group onwards.
+
+        `logp` is of the distribution that was really drawn from: over `support`, with the engine's own rounding.
+        """
+        ...
+
+    def hand_over(self, version: int) -> None:
+        """The policy's weights have changed, and are called `version`: the next `sample` draws with them."""
+        ...
+
+
+class EngineSpec(Config):
+    """Settings of one kind of engine."""
+
+    @abc.abstractmethod
+    def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
+        """Refuse what this engine cannot do for a recipe: its stages' algorithms, its policy, its evaluation.
+
+        Raises:
+            ConfigError: one sentence with the setting and the fix.
+        """
+
+    @abc.abstractmethod
+    def require(self) -> None:
+        """Refuse to go on without the packages that the engine needs.
+
+        Raises:
+            ConfigError: how to install what is missing.
+        """
+
+    @abc.abstractmethod
+    def build(self, policy: LanguagePolicy) -> Engine:
+        """The engine, with the weights that the policy has now as version 0."""
+
+
+class NativeSpec(EngineSpec):
+    """polopt's own sampler, on the policy's own model."""
+
+    engine: Literal["native"] = "native"
+
+    def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
+        """Whatever a recipe can ask for."""
+
+    def require(self) -> None:
+        """Nothing that polopt does not come with."""
+
+    def build(self, policy: LanguagePolicy) -> Engine:
+        return NativeEngine(policy)
+
+
+class NativeEngine:
+    """polopt's own sampler. It reads the policy's own model, so there is nothing to hand over."""
+
+    def __init__(self, policy: LanguagePolicy) -> None:
+        self.policy, self.version = policy, 0
+
+    def sample(
+        self,
+        contexts: Sequence[Sequence[int]],
+        *,
+        group: int,
+        support: Support,
+        limit: int,
+        stop: frozenset[int],
+        generator: torch.Generator,
+    ) -> list[Sampled]:
+        return sample(
+            self.policy.model, contexts, group=group, support=support, limit=limit, stop=stop, generator=generator
+        )
+
+    def hand_over(self, version: int) -> None:
+        self.version = version
