@@ -17,7 +17,13 @@ FROM_TOKENIZER = {"vocab_size", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
 def new_policy(
-    config: Mapping[str, Any], texts: Iterable[tuple[str, str, str]], *, seed: int, dtype: str, critic: bool = False
+    config: Mapping[str, Any],
+    texts: Iterable[tuple[str, str, str]],
+    *,
+    seed: int,
+    dtype: str,
+    critic: bool = False,
+    checkpointing: bool = False,
 ) -> LanguagePolicy:
     """A randomly initialised policy of the `transformers` architecture `config["model_type"]`.
 
@@ -54,4 +60,4 @@ def new_policy(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
-    return LanguagePolicy(model, tokenizer, critic=critic)
+    return LanguagePolicy(model, tokenizer, critic=critic, checkpointing=checkpointing)

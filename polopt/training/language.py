@@ -69,13 +69,22 @@ class LanguageTraining:
         spec = self.recipe.policy
         if spec.model is not None:
             try:
-                return LanguagePolicy.load(spec.model, critic=critic, dtype=spec.dtype)
+                return LanguagePolicy.load(
+                    spec.model, critic=critic, checkpointing=spec.checkpointing, dtype=spec.dtype
+                )
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
         examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
         texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
-        return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, critic=critic)
+        return new_policy(
+            spec.config,
+            texts,
+            seed=self.recipe.seed,
+            dtype=spec.dtype,
+            critic=critic,
+            checkpointing=spec.checkpointing,
+        )
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""
