@@ -57,7 +57,7 @@ def new_policy(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):  # made on the CPU, so other devices' random numbers stay as they are
+        torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
     return LanguagePolicy(model, tokenizer, critic=critic, checkpointing=checkpointing)

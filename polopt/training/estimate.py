@@ -155,7 +155,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
-    algorithm = training.recipe.algorithms[name]
+    algorithm = training.recipe.algorithms[name].to(training.recipe.device)
     player = _Coin(training.policy, training.train_tasks, likely_limit(training))
     source = LanguageSource(
         player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling

@@ -54,6 +54,7 @@ class LanguageTraining:
         self.recipe, self.run_folder, self.watchers = recipe, run, watchers
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
+        _check_device(recipe.device)
         split = build_tasks(recipe.tasks, seed=recipe.seed)
         self.train_tasks, self.heldout = split.train, split.heldout
         self.algorithms = recipe.algorithms
@@ -263,6 +264,14 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     """
     run = Run.open(Path(folder))
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"device = {name!r} cannot be used here: {reason}; take cpu, or another one") from None
 
 
 def _about(recipe: Recipe) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import torch
 from far_device import MixedDevices, far_device, plain_adam, waits
 from tiny_runs import DIGITS, GUESS, MODEL, lines
 
-from polopt.config import parse
+from polopt.config import ConfigError, parse
+from polopt.training.estimate import estimate
 from polopt.training.language import resume, train
 from polopt.training.recipe import Recipe
 
@@ -89,6 +90,20 @@ def test_a_run_elsewhere_is_the_run_here(name: str, tmp_path: Path) -> None:
     for a, b in list(zip(far, near, strict=True))[: WARMUP if name in SENSITIVE else None]:
         for key, value in b.items():
             assert a[key] == (pytest.approx(value, rel=1e-5, abs=1e-7) if isinstance(value, float) else value), key
+
+
+def test_an_estimate_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline's own memory goes along."""
+    monkeypatch.setitem(RUNS, "baseline", (GPT2, DIGITS, {"method": "reinforce-baseline"}))
+    with plain_adam(), far_device():
+        assert estimate(the_recipe("baseline", "meta"), seconds=0.1).steps["rl"] > 0
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there(device: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"device = '{device}' cannot be used here: .*; take cpu"):
+        train(the_recipe("filters", device), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_far_device_refuses_to_mix() -> None:
