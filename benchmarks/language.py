@@ -55,18 +55,22 @@ class Bench:
         self.sides = ["polopt", *(["trl"] if importlib.util.find_spec("trl") else [])]
         self.environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
         }
 
-    def call(self, module: str, order: Any) -> dict[str, Any]:
-        """The answer of one module of this folder, run as a program with its order in a file."""
+    def call(self, module: str, order: Any, timeout: float | None = None) -> dict[str, Any]:
+        """The answer of one module of this folder, run as a program with its order in a file.
+
+        Raises:
+            SystemExit: it failed. subprocess.TimeoutExpired: it was ended after `timeout` seconds.
+        """
         given, answer = self.folder / "order.json", self.folder / "answer.json"
         given.write_text(json.dumps(dataclasses.asdict(order) if dataclasses.is_dataclass(order) else order))
         command = [sys.executable, "-m", f"benchmarks.{module}", str(given), str(answer)]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=timeout)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
         return json.loads(answer.read_text())

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spec import Spec
+from benchmarks.spec import HERE, Spec
 from benchmarks.worker import Measured, Stopwatch, resident, work
 
 
 class Reached(Exception):
-    """The target accuracy was reached: the clock has stopped."""
+    """The target accuracy was reached, or all that is measured is done: the clock has stopped."""
 
 
 class Watch:
@@ -26,6 +26,7 @@ class Watch:
         self.curve: list[tuple[float, float]] = []
 
     def begin(self, recipe: Any, about: Mapping[str, Any]) -> None:
+        self.ready = resident()
         self.clock.resume()
 
     def step(self, record: Mapping[str, Any]) -> None:
@@ -39,10 +40,13 @@ class Watch:
                 "longest": record["length/max"],
             }
         )
+        if not self.spec.problems and len(self.steps) == self.spec.steps:
+            raise Reached
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
         # The first evaluation comes before the first batch, when everything is imported and made.
-        self.ready = self.ready or resident()
+        if not self.curve:
+            self.ready = resident()
         self.curve.append((self.clock.total, record["pass@1"]["estimate"]))
         if self.curve[-1][1] >= self.spec.target:
             raise Reached
@@ -55,7 +59,7 @@ def measure(spec: Spec) -> Measured:
     from polopt.training.recipe import Recipe
 
     stage = {
-        "method": {"name": "grpo", "kl": 0.0},
+        "method": {"name": "grpo" if spec.reward == "world" else f"{HERE / 'first_token.py'}:grpo", "kl": 0.0},
         "group": spec.group,
         "steps": spec.steps,
         "rows": spec.rows,
@@ -63,14 +67,18 @@ def measure(spec: Spec) -> Measured:
         "micro_rows": spec.micro_rows,
         "optimiser": spec.optimiser,
     }
+    # The last stage alone is evaluated. Where nothing is, one more stands behind it and is never begun.
+    stages = {"rl": stage} if spec.problems else {"rl": stage, "never": {**stage, "steps": 1}}
+    problems = max(1, spec.problems)
     settings = {
         "seed": spec.seed,
+        "device": spec.device,
         "threads": spec.threads,
-        "policy": {"model": spec.model, "dtype": spec.dtype},
+        "policy": {"model": spec.model, "dtype": spec.dtype, "checkpointing": spec.checkpointing},
         "tasks": spec.world,
         "limit": spec.limit,
-        "stages": {"rl": stage},
-        "evaluation": {"problems": spec.problems, "every": spec.every, "quick": spec.problems},
+        "stages": stages,
+        "evaluation": {"problems": problems, "every": spec.every, "quick": problems},
         "checkpoint": spec.steps,
     }
     watch = Watch(spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 HERE = Path(__file__).resolve().parent
 
@@ -18,7 +18,9 @@ class Spec:
     rows: answers in a batch, `group` to a prompt, at most `limit` tokens each. steps: batches. minibatches:
     optimiser steps per batch. micro_rows: rows per forward pass, None for all of a minibatch. every, problems,
     target: evaluate held-out accuracy every so many batches on so many problems and stop at the target; every = 0
-    measures speed only.
+    measures speed only, and problems = 0 never evaluates. dtype: of weights, gradients and optimiser state.
+    checkpointing: layers' activations are computed again in the backward pass. reward: the world's, or the first
+    token's (first_token.py). warm: begin with one batch of answers of so many tokens, which does not count.
     """
 
     model: str
@@ -36,6 +38,10 @@ class Spec:
     every: int = 0
     problems: int = 1
     target: float = 2.0
+    device: str = "cpu"
+    checkpointing: bool = False
+    reward: Literal["world", "first token"] = "world"
+    warm: int = 0
     trl: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -19,15 +19,18 @@ PACKAGES = ("torch", "transformers", "trl", "accelerate", "reasoning_gym", "nump
 MEGA = 2**20
 
 
-def about(root: Path, threads: int) -> dict[str, Any]:
+def about(root: Path, threads: int, module: str = "language") -> dict[str, Any]:
     """Where, when and with what."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True).stdout.strip()
+        try:
+            return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True).stdout.strip()
+        except OSError:  # a machine without git
+            return ""
 
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python -m benchmarks.language", *sys.argv[1:]]),
+        "command": " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]]),
         "commit": git("rev-parse", "--short", "HEAD") + (" + changes" if git("status", "--porcelain") else ""),
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "usable": _usable(), "system": platform.platform()},
         "threads": threads,

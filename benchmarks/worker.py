@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import json
 import os
 import resource
@@ -31,6 +33,37 @@ def peak() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
+def settle(spec: Spec) -> None:
+    """Wait until the device has done what was asked of it: a clock read before would stop too early."""
+    if spec.device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def start_afresh(spec: Spec) -> int:
+    """Give back the warm-up's memory and forget its peak; bytes of device memory that are held nevertheless."""
+    gc.collect()
+    if spec.device == "cpu":
+        return 0
+    import torch
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def device_memory(spec: Spec, held: int) -> dict[str, int] | None:
+    """Since `start_afresh`, the most bytes of device memory in tensors, without those `held` from before, and the
+    most that was taken from the device."""
+    if spec.device == "cpu":
+        return None
+    import torch
+
+    most = torch.cuda.max_memory_allocated()
+    return {"allocated": most - held, "reserved": torch.cuda.max_memory_reserved(), "held": held}
+
+
 class Stopwatch:
     """Seconds of training, without the evaluations in between."""
 
@@ -57,6 +90,9 @@ def work(measure: Callable[[Spec], Measured]) -> None:
 
     torch.set_num_threads(spec.threads)
     before = os.getloadavg()[0]
+    if spec.warm:
+        measure(dataclasses.replace(spec, limit=spec.warm, steps=1))
+    held = start_afresh(spec)
     result = measure(spec)
-    result |= {"peak": peak(), "load": [before, os.getloadavg()[0]]}
+    result |= {"peak": peak(), "load": [before, os.getloadavg()[0]], "gpu": device_memory(spec, held)}
     Path(sys.argv[2]).write_text(json.dumps(result))

@@ -1,7 +1,9 @@
-"""The tasks of the speed rows: the main job's own, with a reward that an untrained model can earn."""
+"""The tasks of the speed rows: on a CPU the main job's own, with a reward that an untrained model can earn; on a GPU
+numbers to read."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from polopt.worlds import build_tasks
@@ -23,3 +25,15 @@ def speed(tasks: dict[str, Any], *, seed: int) -> TaskSplit:
         return TaskList([source[i] for i in range(len(source))], score)
 
     return TaskSplit(noisy(split.train), noisy(split.heldout))
+
+
+def digits(length: int, train: int, *, seed: int) -> TaskSplit:
+    """`train` prompts of `length` digits, more or less by a quarter, whose answers pay nothing."""
+    random = Random(seed)
+
+    def task(i: int) -> Task:
+        count = length + random.randint(-(length // 4), length // 4)
+        return Task(f"digits/{i}", "digits", "".join(random.choices("0123456789", k=count)), "0", {})
+
+    nothing = lambda completion, task: (0.0, {})  # noqa: E731
+    return TaskSplit(TaskList([task(i) for i in range(train)], nothing), TaskList([task(train)], nothing))

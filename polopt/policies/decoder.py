@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
+from polopt.policies.checkpointing import recomputed
 from polopt.policies.packing import Packed, pack
 
 Function = Callable[[Tensor], Tensor]
@@ -143,12 +143,10 @@ class Decoder:
         x = self.embed(packed.tokens, packed.position)
         rotation = self.rotations(packed.position)
         *layers, last = self.layers()
+        run: Callable[..., Tensor] = recomputed if self.checkpointing else _once
         for layer in layers:
-            block = functools.partial(_whole_layer, layer, packed)
-            x = checkpoint(block, x, rotation, use_reentrant=False) if self.checkpointing else block(x, rotation)
-        # Only what is asked for passes through the rest of the last layer.
-        attended = packed.attend(*last.project(x, rotation))
-        return self.final_norm()(last.finish(x[at], attended[at]))
+            x = run(_whole_layer, layer, packed, x, rotation)
+        return self.final_norm()(run(_last_layer, last, packed, x, rotation, at))
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -163,8 +161,18 @@ class Decoder:
         return bool(((here - there).abs() <= tolerance * there.abs().max()).all())
 
 
+def _once(layer: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    return layer(*arguments)
+
+
 def _whole_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None) -> Tensor:
     return layer.finish(x, packed.attend(*layer.project(x, rotation)))
+
+
+def _last_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None, at: Tensor) -> Tensor:
+    """Only what is asked for passes through the layer's second half."""
+    attended = packed.attend(*layer.project(x, rotation))
+    return layer.finish(x[at], attended[at])
 
 
 class Gpt2(Decoder):

@@ -100,7 +100,14 @@ class NativeEngine:
         generator: torch.Generator,
     ) -> list[Sampled]:
         return sample(
-            self.policy.model, contexts, group=group, support=support, limit=limit, stop=stop, generator=generator
+            self.policy.model,
+            contexts,
+            group=group,
+            support=support,
+            limit=limit,
+            stop=stop,
+            generator=generator,
+            decoder=self.policy.decoder,
         )
 
     def hand_over(self, version: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
+from polopt.policies.checkpointing import checkpoint_layers
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
 from polopt.policies.vocabulary import score, score_logits
@@ -27,9 +28,10 @@ class LanguagePolicy(nn.Module):
 
     The model stays in evaluation mode: dropout would make the sampler and the learner two policies.
     critic: a linear value head, zero at the start, that shares the model's trunk.
+    checkpointing: layers keep only their inputs for the backward pass, which computes the rest again.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, critic: bool = False) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, critic: bool = False, checkpointing: bool = False) -> None:
         super().__init__()
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -43,14 +45,18 @@ class LanguagePolicy(nn.Module):
         # None: transformers' own forward pass is used.
         self.decoder = Decoder.of(model)
         self._plain_head = self.decoder is not None or _has_plain_head(model)
+        if checkpointing:
+            checkpoint_layers(model)
+            if self.decoder is not None:
+                self.decoder.checkpointing = True
 
     @classmethod
-    def load(cls, name: str | Path, *, critic: bool = False, **kwargs: Any) -> Self:
+    def load(cls, name: str | Path, *, critic: bool = False, checkpointing: bool = False, **kwargs: Any) -> Self:
         """From a local folder or a hub name; `kwargs` go to `AutoModelForCausalLM.from_pretrained`."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         model = AutoModelForCausalLM.from_pretrained(name, **kwargs)
-        return cls(model, AutoTokenizer.from_pretrained(name), critic=critic)
+        return cls(model, AutoTokenizer.from_pretrained(name), critic=critic, checkpointing=checkpointing)
 
     def save(self, folder: Path) -> None:
         """The model and tokenizer in the Hugging Face format."""

@@ -17,7 +17,13 @@ FROM_TOKENIZER = {"vocab_size", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
 def new_policy(
-    config: Mapping[str, Any], texts: Iterable[tuple[str, str, str]], *, seed: int, dtype: str, critic: bool = False
+    config: Mapping[str, Any],
+    texts: Iterable[tuple[str, str, str]],
+    *,
+    seed: int,
+    dtype: str,
+    critic: bool = False,
+    checkpointing: bool = False,
 ) -> LanguagePolicy:
     """A randomly initialised policy of the `transformers` architecture `config["model_type"]`.
 
@@ -51,7 +57,7 @@ def new_policy(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):  # made on the CPU, so other devices' random numbers stay as they are
+        torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
-    return LanguagePolicy(model, tokenizer, critic=critic)
+    return LanguagePolicy(model, tokenizer, critic=critic, checkpointing=checkpointing)

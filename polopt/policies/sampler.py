@@ -40,7 +40,6 @@ class Sampled:
     kept: list[Tensor] | None
 
 
-@torch.inference_mode()
 def sample(
     model: Any,
     contexts: Sequence[Sequence[int]],
@@ -66,15 +65,20 @@ def sample(
         return []
     if not all(map(len, contexts)):
         raise ValueError("sample: every context needs at least one token to continue, found an empty one")
-    device, rows = model.device, len(contexts) * group
     # Below 1 by enough that a fraction of the total mass stays below it after rounding.
-    noise = (torch.rand(limit, rows, generator=generator, dtype=torch.float64) * (1 - 2**-52)).to(device)
-    steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
-    logits = steps.begin(contexts, group, limit)
+    noise = torch.rand(limit, len(contexts) * group, generator=generator, dtype=torch.float64) * (1 - 2**-52)
+    with torch.inference_mode():
+        steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
+        logits = steps.begin(contexts, group, limit)
+        return _continue(steps, logits, noise.to(logits.device), support, stop)
 
+
+def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, stop: frozenset[int]) -> list[Sampled]:
+    """Rows that grow from `logits` [rows, V] on, one token at each row of `noise` [limit, rows]."""
+    limit, rows, device = *noise.shape, logits.device
     record = _Record(support)
-    goes_on = torch.ones(logits.shape[-1], dtype=torch.bool, device=device)
-    goes_on[[i for i in stop if i < len(goes_on)]] = False
+    stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
+    goes_on = ~torch.isin(torch.arange(logits.shape[-1], device=device), stops)
     alive = torch.arange(rows, device=device)
     running = torch.ones(rows, dtype=torch.bool, device=device)
     patience = PATIENCE.get(device.type, 16)

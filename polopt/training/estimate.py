@@ -94,7 +94,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
 
         weights      b P                gradients   b P             Adam state   2 b P
         reference    b P, if some stage compares with a frozen policy
-        activations  b L n (17 d + 2.5 h s) + 12 m V
+        activations  b L n (17 d + 2.5 h s) + 12 m V;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 m V
         KV cache     2 b L r s d_kv
 
     P parameters of b bytes, L layers of width d with h heads, s = prompt + limit tokens, n = s x rows of the
@@ -112,14 +112,15 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     length = prompt + recipe.limit
     rows = max(_micro_rows(stage) for stage in recipe.stages.values())
     sampled = [s.rows for n, s in recipe.stages.items() if hasattr(recipe.algorithms[n].sampling, "group")]
+    layer = 17 * width + 2.5 * heads * length
+    kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
     compares = any("ref_logp" in a.all_needs for a in recipe.algorithms.values())
     return {
         "weights": size * parameters,
         "gradients": size * parameters,
         "Adam state": 2 * size * parameters,
         "reference": size * parameters * compares,
-        "activations": size * layers * rows * length * (17 * width + 2.5 * heads * length)
-        + 12 * rows * recipe.limit * config.vocab_size,
+        "activations": size * rows * length * kept + 12 * rows * recipe.limit * config.vocab_size,
         "KV cache": 2 * size * layers * max(sampled, default=0) * length * keys * head,
     }
 
@@ -154,7 +155,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
-    algorithm = training.recipe.algorithms[name]
+    algorithm = training.recipe.algorithms[name].to(training.recipe.device)
     player = _Coin(training.policy, training.train_tasks, likely_limit(training), training.engine)
     source = LanguageSource(
         player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling

@@ -56,6 +56,7 @@ class LanguageTraining:
         recipe.rollout.require()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
+        _check_device(recipe.device)
         split = build_tasks(recipe.tasks, seed=recipe.seed)
         self.train_tasks, self.heldout = split.train, split.heldout
         self.algorithms = recipe.algorithms
@@ -72,13 +73,22 @@ class LanguageTraining:
         spec = self.recipe.policy
         if spec.model is not None:
             try:
-                return LanguagePolicy.load(spec.model, critic=critic, dtype=spec.dtype)
+                return LanguagePolicy.load(
+                    spec.model, critic=critic, checkpointing=spec.checkpointing, dtype=spec.dtype
+                )
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
         examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
         texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
-        return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, critic=critic)
+        return new_policy(
+            spec.config,
+            texts,
+            seed=self.recipe.seed,
+            dtype=spec.dtype,
+            critic=critic,
+            checkpointing=spec.checkpointing,
+        )
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""
@@ -259,6 +269,14 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     """
     run = Run.open(Path(folder))
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"device = {name!r} cannot be used here: {reason}; take cpu, or another one") from None
 
 
 def _about(recipe: Recipe) -> dict[str, Any]:

@@ -27,11 +27,13 @@ ENGINES = ("native", "vllm")
 
 class PolicySpec(Config):
     """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
-    `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts."""
+    `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
+    checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    checkpointing: bool = False
 
 
 class OptimiserSpec(Config):

@@ -144,7 +144,6 @@ class Player:
             limit=self.limit,
             stop=self.policy.stop,
             generator=generator,
-            decoder=self.policy.decoder,
         )
         self.seconds["rollout"] += time.perf_counter() - start
         return answers

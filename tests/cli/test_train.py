@@ -14,7 +14,7 @@ from command import flat, lines, polopt, without_clocks
 from safetensors.torch import load_file
 
 from polopt.training import recipe as recipes
-from polopt.training.estimate import estimate, likely_limit
+from polopt.training.estimate import estimate, likely_limit, memory
 from polopt.training.language import LanguageTraining
 from polopt.training.run import Run
 
@@ -88,6 +88,22 @@ def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path,
     steps = 3 * found.steps["warmup"] + 4 * found.steps["rl"]
     judged = 6 + 12 + 6 + 12  # after step 2 of each stage, before and after the last
     assert found.total == pytest.approx(found.preparing + steps + judged * found.problem)
+
+
+def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> None:
+    """Three layers keep their inputs, 1 of 17 values a channel, and one layer all of it."""
+    width, layers, length, rows, limit = 32, 3, 10 + 4, 16, 4
+
+    def activations(keeps: bool) -> float:
+        changes = {"policy.config.n_layer": layers, "policy.checkpointing": keeps}
+        training = LanguageTraining(recipes.load(recipe, changes), Run(tmp_path))
+        vocabulary = training.policy.model.config.vocab_size
+        found = memory(training.recipe, training.policy, 10)["activations"] - 12 * rows * limit * vocabulary
+        return found / (4 * rows * length)
+
+    layer = 17 * width + 2.5 * 2 * length
+    assert activations(False) == pytest.approx(layers * layer)
+    assert activations(True) == pytest.approx(layers * width + layer)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,24 @@ class StopAt:
             raise Stop
 
 
+def test_checkpointing_changes_memory_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a new policy and of a loaded one: every layer is checkpointed and the run ends with the same bytes."""
+    from polopt.policies import checkpointing
+
+    again, checkpoint = [], checkpointing.checkpoint
+    monkeypatch.setattr(checkpointing, "checkpoint", lambda *a, **k: (again.append(1), checkpoint(*a, **k))[1])
+    small = {"stages": {"rl": {"method": "grpo", "steps": 2, "rows": 8, "group": 4, "micro_rows": 4}}}
+    for name, source in [("new", recipe().policy.config), ("loaded", str(tmp_path / "new-False/run/policy"))]:
+        found = []
+        for keeps in (False, True):
+            settings = {("config" if name == "new" else "model"): source, "checkpointing": keeps}
+            again.clear()
+            train(recipe(**small, policy=settings), tmp_path / f"{name}-{keeps}" / "run")
+            found.append(outcome(tmp_path / f"{name}-{keeps}" / "run"))
+            assert bool(again) == keeps
+        assert found[0] == found[1]
+
+
 def test_what_a_run_leaves_behind(undisturbed: dict[str, Any]) -> None:
     metrics = undisturbed["metrics"]
     assert [m["step"] for m in metrics] == list(range(12))

@@ -1,0 +1,142 @@
+"""A device that only pretends to be elsewhere, to find on a CPU what would fail on a GPU.
+
+A far tensor says that it is on the device "meta" and holds a CPU tensor inside. Every operation computes on what is
+inside, but refuses, as CUDA does, far and near tensors together. As on CUDA, near tensors without dimensions and near
+indices are allowed, and whatever reads a far value into Python waits for the device: `waits` counts that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten = torch.ops.aten
+FAR = torch.device("meta")
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor}
+SIZED_BY_VALUES = {aten.nonzero.default, aten._unique2.default, aten.equal.default}
+waits: Counter[str] = Counter()
+
+
+class MixedDevices(RuntimeError):
+    pass
+
+
+class Far(Tensor):
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Far:
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=FAR,
+        )
+
+    def __init__(self, inner: Tensor) -> None:
+        self.inner = inner
+
+    def __repr__(self, *args: Any, **kwargs: Any) -> str:
+        return f"Far({self.inner})"
+
+    def tolist(self) -> Any:  # torch's own takes no subclasses
+        waits["tolist"] += 1
+        return self.inner.tolist()
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch._C._disabled_torch_function_impl(function, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _compute(function, args, kwargs or {})
+
+
+class _Everywhere(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _compute(function, args, kwargs or {})
+
+
+def _inside(values: Any) -> Any:
+    return tree_map(lambda x: x.inner if isinstance(x, Far) else x, values)
+
+
+def _outside(values: Any) -> Any:
+    return tree_map(lambda x: Far(x) if isinstance(x, Tensor) and not isinstance(x, Far) else x, values)
+
+
+def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    far = any(isinstance(x, Far) for x in tensors)
+    asked = kwargs.get("device")
+    to_far = far if asked is None else torch.device(asked) == FAR
+    options = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "non_blocking")}
+    if function in (aten._to_copy.default, aten.copy_.default):  # the ways from one device to the other
+        waits["to the CPU"] += far and not to_far
+        copy = function(*_inside(args), **_inside(options))
+        return args[0] if function is aten.copy_.default else _outside(copy) if to_far else copy
+    if not far:
+        return _outside(function(*args, **options)) if to_far else function(*args, **kwargs)
+    near = [x for x in tensors if not isinstance(x, Far) and x.dim()]
+    if function in INDEXING and isinstance(args[0], Far):
+        near = [x for x in near if x.is_floating_point()]
+    if near:
+        shapes = ", ".join(f"{'far' if isinstance(x, Far) else 'near'} {list(x.shape)}" for x in tensors)
+        raise MixedDevices(f"{function}: {shapes}")
+    if function is aten._local_scalar_dense.default:
+        waits["item"] += 1
+    elif function in SIZED_BY_VALUES:
+        waits[str(function)] += 1
+    found = function(*_inside(args), **_inside(options))
+    written = [i for i, a in enumerate(function._schema.arguments) if a.alias_info and a.alias_info.is_write]
+    if written and function._schema.returns and function._schema.returns[0].alias_info is not None:
+        name = function._schema.arguments[written[0]].name
+        return args[written[0]] if written[0] < len(args) else kwargs[name]
+    return _outside(found) if to_far else found
+
+
+@contextlib.contextmanager
+def plain_adam() -> Iterator[None]:
+    """AdamW that is not fused, which would know no far device."""
+    adam = torch.optim.AdamW
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return adam(*args, **{**kwargs, "fused": False, "foreach": False})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", plain)
+        yield
+
+
+@contextlib.contextmanager
+def far_device() -> Iterator[None]:
+    """Inside, `device="meta"` is the far device."""
+    made = torch.tensor
+
+    def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+        near = made(data, dtype=dtype)
+        return near if device is None else near.to(device)
+
+    def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        return (
+            data.to(device or data.device, dtype or data.dtype)
+            if isinstance(data, Tensor)
+            else tensor(data, dtype=dtype, device=device)
+        )
+
+    waits.clear()
+    with pytest.MonkeyPatch.context() as patch, _Everywhere():
+        patch.setattr(torch, "tensor", tensor)
+        patch.setattr(torch, "as_tensor", as_tensor)
+        patch.setattr(torch, "inference_mode", torch.no_grad)  # it takes no wrapped tensors
+        yield

@@ -1,0 +1,118 @@
+"""Whole runs on a device that is not the CPU: nothing mixes tensors of two devices, and the result is the CPU's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from far_device import MixedDevices, far_device, plain_adam, waits
+from tiny_runs import DIGITS, GUESS, MODEL, lines
+
+from polopt.config import ConfigError, parse
+from polopt.training.estimate import estimate
+from polopt.training.language import resume, train
+from polopt.training.recipe import Recipe
+
+GPT2 = {**MODEL, "tie_word_embeddings": False}  # what moves there is a new parameter, so none can be tied
+QWEN2 = {
+    "model_type": "qwen2",
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 32,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": False,
+}
+RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "kl, turns": (QWEN2, GUESS, {"method": {"name": "grpo", "kl": 0.1}, "group": 4, "epochs": 2}),
+    "critic": (GPT2, GUESS, {"method": "ppo", "group": 4}),
+    "greedy baseline": (GPT2, DIGITS, {"method": "remax"}),
+    "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
+    "truncated support": (
+        QWEN2,
+        DIGITS,
+        {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
+    ),
+}
+
+
+WARMUP = 2
+# Their rewards or losses hold a KL term that is 0 but for rounding, and what is learnt from it is rounding as well.
+SENSITIVE = {"kl, turns", "critic", "greedy baseline"}
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt:
+    def begin(self, recipe: Any, about: Any) -> None: ...
+    def evaluation(self, record: Any) -> None: ...
+
+    def step(self, record: Any) -> None:
+        if record["step"] == 3:
+            raise Stop
+
+
+def the_recipe(name: str, device: str) -> Recipe:
+    model, tasks, stage = RUNS[name]
+    data = {
+        "threads": 1,
+        "device": device,
+        "policy": {"config": model, "checkpointing": True, "dtype": "float64"},
+        "tasks": tasks,
+        "limit": 4,
+        "stages": {
+            "warmup": {"method": "sft", "steps": WARMUP, "rows": 8},
+            "rl": {"steps": 3, "rows": 8, "minibatches": 2, "micro_rows": 3, **stage},
+        },
+        "evaluation": {"problems": 4, "quick": 2, "every": 2, "samples": 2, "k": (2,)},
+        "checkpoint": 1,
+    }
+    return parse(Recipe, data, "test")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_elsewhere_is_the_run_here(name: str, tmp_path: Path) -> None:
+    """Warm-up, evaluations, checkpoints, a resumed optimiser; moved nowhere by accident."""
+    with plain_adam(), far_device():
+        with pytest.raises(Stop):
+            train(the_recipe(name, "meta"), tmp_path / "far", watchers=(StopAt(),))
+        resume(tmp_path / "far")
+        assert waits["item"] > 0
+    with plain_adam():
+        train(the_recipe(name, "cpu"), tmp_path / "near")
+    far, near = (lines(tmp_path / where, "metrics") for where in ("far", "near"))
+    assert len(far) == len(near) == 5
+    for a, b in list(zip(far, near, strict=True))[: WARMUP if name in SENSITIVE else None]:
+        for key, value in b.items():
+            assert a[key] == (pytest.approx(value, rel=1e-5, abs=1e-7) if isinstance(value, float) else value), key
+
+
+def test_an_estimate_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline's own memory goes along."""
+    monkeypatch.setitem(RUNS, "baseline", (GPT2, DIGITS, {"method": "reinforce-baseline"}))
+    with plain_adam(), far_device():
+        assert estimate(the_recipe("baseline", "meta"), seconds=0.1).steps["rl"] > 0
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there(device: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"device = '{device}' cannot be used here: .*; take cpu"):
+        train(the_recipe("filters", device), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_far_device_refuses_to_mix() -> None:
+    with far_device():
+        far, near = torch.arange(3.0, device="meta"), torch.arange(3.0)
+        assert (far * 2 + torch.tensor(1.0)).tolist() == [1, 3, 5]
+        assert far[torch.tensor([2])].tolist() == [2]
+        assert (far + near.to("meta")).cpu().tolist() == [0, 2, 4]
+        with pytest.raises(MixedDevices, match=r"far \[3\], near \[3\]"):
+            _ = far + near
+        with pytest.raises(MixedDevices):
+            near[:2] *= far[:2]
