@@ -148,15 +148,20 @@ class DecoderSteps:
         x = decoder.embed(packed.tokens, packed.position)
         rotation = decoder.rotations(packed.position)
         # One buffer a layer, [2, rows, K, room, D] for keys and values, in which later tokens are written.
-        self.cache, self.most, room = [], width + limit, min(limit, ROOM)
+        self.cache, self.most = [], width + limit
         for layer in self.layers:
             q, kv = layer.project(x, rotation)
-            prompt = kv[flat].permute(2, 0, 3, 1, 4).repeat_interleave(group, 1)
-            self.cache.append(_roomier(prompt, width + room))
-            x = layer.finish(x, packed.attend(q, kv))
+            prompt = kv[flat].permute(2, 0, 3, 1, 4)
+            cache = prompt.new_empty(2, len(flat) * group, layer.kv_heads, width + min(limit, ROOM), layer.width)
+            cache.unflatten(1, (-1, group))[..., :width, :] = prompt[:, :, None]
+            self.cache.append(cache)
+            attended = packed.attend(q, kv)
+            if layer is self.layers[-1]:
+                x, attended = x[flat[:, -1]], attended[flat[:, -1]]
+            x = layer.finish(x, attended)
         self.position = length.to(device).repeat_interleave(group)
         self.rotations = decoder.rotations(torch.arange(width + limit, device=device))
-        return self._logits(x[flat[:, -1]]).repeat_interleave(group, 0)
+        return self._logits(x).repeat_interleave(group, 0)
 
     def step(self, token: Tensor) -> Tensor:
         x = self.decoder.embed(token, self.position)
