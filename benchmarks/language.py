@@ -1,6 +1,6 @@
 """polopt and TRL side by side: the same model, tasks, verifier and settings, each measurement in a new process.
 
-python -m benchmarks.language             import, 1M and job, into benchmarks/results/
+python -m benchmarks.language             import, 1M, 25M, memory and job, into benchmarks/results/
 python -m benchmarks.language --quick     seconds: shows that everything runs, measures nothing of use
 """
 
@@ -140,6 +140,30 @@ class Bench:
         )
         return {"facts": facts, "spec": dataclasses.asdict(spec), "runs": self.alternate(spec, repeats, "job")}
 
+    def memory(self, repeats: int, *, limit: int) -> dict[str, Any]:
+        """One batch of four answers that all run to the limit, from a vocabulary of 151,936."""
+        folder = self.folder / "vocabulary"
+        world = {"kind": f"{HERE / 'world.py'}:digits", "length": 12, "train": 1}
+        order = {"threads": self.threads, "device": "cpu", "dtype": "float32", "seed": 1, "world": world}
+        shape = self.call("random_model", {**order, "name": "vocabulary", "folder": str(folder)})
+        spec = Spec(
+            model=str(folder),
+            world=world,
+            rows=4,
+            group=4,
+            limit=limit,
+            steps=1,
+            minibatches=1,
+            micro_rows=2,
+            optimiser={"lr": 1e-6},
+            threads=self.threads,
+            seed=1,
+            problems=0,
+            reward="first token",
+        )
+        runs = self.alternate(spec, repeats, "memory")
+        return {"shape": shape, "spec": dataclasses.asdict(spec), "runs": runs}
+
     def tune(self, size: Size) -> dict[str, Any]:
         """Each of TRL's settings once; one that fails here is a result too."""
         model, _ = self.prepare(size, f"tune-{size.name}")
@@ -169,11 +193,11 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test on a tiny model")
-    parser.add_argument("--only", nargs="+", default=[], help="some of: import, 1M, 25M (ten minutes more), job, tune")
+    parser.add_argument("--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
     asked = parser.parse_args()
-    wanted = asked.only or ["import", "1M", "job"]
+    wanted = asked.only or ["import", "1M", "25M", "memory", "job"]
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), asked.threads)
@@ -197,6 +221,9 @@ def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick:
         if quick or name in wanted:
             results["speed"][name] = bench.speed(size)
             yield
+    if "memory" in wanted or quick:
+        results["memory"] = bench.memory(1 if quick else 2, limit=4 if quick else 2032)
+        yield
     if "job" in wanted and not quick:
         results["job"] = bench.job(repeats=3)
         yield

@@ -33,6 +33,14 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
     },
+    # Small but for its vocabulary.
+    "vocabulary": {
+        "hidden_size": 128,
+        "intermediate_size": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
     "0.5B": {
         "hidden_size": 896,
         "intermediate_size": 4864,

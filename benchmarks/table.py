@@ -99,6 +99,8 @@ MEASURES: list[tuple[str, str, str, bool]] = [
 def markdown(results: dict[str, Any]) -> str:
     parts = [_head(results["about"])]
     parts += [_speed(name, row) for name, row in results["speed"].items()]
+    if "memory" in results:
+        parts.append(_memory(results["memory"]))
     if "job" in results:
         parts.append(_job(results["job"]))
     if "imports" in results:
@@ -187,6 +189,24 @@ def _distance(row: dict[str, Any]) -> str:
         f"Reached: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bandwidth / 1e9:.0f} GB/s reading the weights' size.\n\n"
     )
     return text + _table("least|GFLOP|MB|seconds|polopt, times that|TRL, times that", lines)
+
+
+def _memory(row: dict[str, Any]) -> str:
+    """Peak memory from the first batch on, and how long its learner took."""
+    spec, lines = row["spec"], []
+    of = {
+        "peak memory of training, MiB": lambda run: (run["peak"] - run["ready"]) / MEGA,
+        "peak memory of the process, MiB": lambda run: run["peak"] / MEGA,
+        "learner, s": lambda run: run["steps"][0]["learn"],
+    }
+    for title, value in of.items():
+        pairs = [(value(run["polopt"]), value(run["trl"]) if "trl" in run else None) for run in row["runs"]]
+        lines.append(_compare(title, "{:,.0f}" if "MiB" in title else "{:.1f}", pairs, False))
+    return (
+        f"## Memory: a vocabulary of 151,936, {row['shape']['total']:,} parameters\n\n"
+        f"{spec['rows']} rows of a short prompt and {spec['limit']:,} new tokens, learned from {spec['micro_rows']} at "
+        "a time; one batch a process.\n\n" + _table(" |polopt|TRL|ratio", lines)
+    )
 
 
 def _job(job: dict[str, Any]) -> str:

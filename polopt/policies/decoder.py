@@ -21,25 +21,37 @@ from polopt.policies.packing import Packed, pack
 
 Function = Callable[[Tensor], Tensor]
 
+# Weights of fewer numbers stay in the processor's cache, where laying them out saves less than the call costs.
+LARGE = 2**18
+
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """x -> the maps of x, one behind the other: weights [out, in], and biases or None."""
+    """x -> the maps of x, one behind the other: weights [out, in], and biases or None. They take x's precision."""
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        parts = [F.linear(x, w, b) for w, b in zip(self.weights, self.biases, strict=True)]
+        parts = [F.linear(x, w.to(x.dtype), _as(b, x)) for w, b in zip(self.weights, self.biases, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    def merged(self) -> Linear:
-        """The same in one product, with copies of the weights if there are several."""
-        if len(self.weights) == 1:
-            return self
-        biases = [w.new_zeros(len(w)) if b is None else b for w, b in zip(self.weights, self.biases, strict=True)]
-        bias = None if all(b is None for b in self.biases) else torch.cat(biases)
-        return Linear((torch.cat(self.weights),), (bias,))
+    def prepared(self, dtype: torch.dtype) -> Function:
+        """The same for many calls with these weights and few rows: one product, in one precision, with the weights
+        laid out beforehand where the processor's library would otherwise do so in every call."""
+        (weight,), (bias,) = (merged := self._merged(dtype)).weights, merged.biases
+        if weight.device.type != "cpu" or weight.numel() < LARGE or dtype == torch.float64 or not _lays_out():
+            return merged
+        laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
+
+    def _merged(self, dtype: torch.dtype) -> Linear:
+        weights = [w.to(dtype) for w in self.weights]
+        biases = [b if b is None else b.to(dtype) for b in self.biases]
+        if len(weights) == 1:
+            return Linear(tuple(weights), tuple(biases))
+        whole = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
+        return Linear((torch.cat(weights),), (None if biases == [None] * len(biases) else torch.cat(whole),))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +65,12 @@ class Layer:
     kv_heads: int
     width: int
     norm: Function
-    qkv: Linear
-    out: Linear
+    qkv: Function
+    out: Function
     mlp_norm: Function
-    up: Linear
+    up: Function
     mix: Function
-    down: Linear
+    down: Function
     query_norm: Function | None = None
     key_norm: Function | None = None
 
@@ -81,9 +93,16 @@ class Layer:
         h = self.out(attended.flatten(1)).add_(x)
         return self.down(self.mix(self.up(self.mlp_norm(h)))).add_(h)
 
-    def merged(self) -> Layer:
-        """The same with one product each for qkv and up."""
-        return dataclasses.replace(self, qkv=self.qkv.merged(), up=self.up.merged())
+    def prepared(self, dtype: torch.dtype) -> Layer:
+        """The same with all products `Linear.prepared`."""
+        return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
+
+
+@functools.cache
+def _lays_out() -> bool:
+    """Whether PyTorch was built with oneDNN, and has the operations by which its compiler calls it."""
+    names = ("_reorder_linear_weight", "_linear_pointwise")
+    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 
 def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
@@ -99,11 +118,13 @@ def _gated(activation: Function, x: Tensor) -> Tensor:
 class Decoder:
     """Reads a model's weights where they are, so it follows every update of them.
 
-    checkpointing: recompute each layer in the backward pass instead of keeping what is inside it.
+    checkpointing: recompute each layer in the backward pass instead of keeping what is inside it. compute: the
+    precision of everything between the tables and the logits, None for the weights' own.
     """
 
     def __init__(self, model: Any) -> None:
         self.model, self.checkpointing = model, False
+        self.compute: torch.dtype | None = None
 
     @classmethod
     def of(cls, model: Any) -> Decoder | None:
@@ -136,7 +157,11 @@ class Decoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.dtype
+        return self.compute or self.model.dtype
+
+    def head(self) -> Linear:
+        """From hidden states to logits."""
+        return _linear(self.model.get_output_embeddings())
 
     def read(self, packed: Packed, at: Tensor) -> Tensor:
         """[M, d] normalised hidden states at the flat indices `at` [M]; they may repeat."""
@@ -186,7 +211,7 @@ class Gpt2(Decoder):
 
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         trunk = self.model.transformer
-        return F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)
+        return (F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)).to(self.dtype)
 
     def layers(self) -> Iterator[Layer]:
         heads = self.model.config.n_head
@@ -224,12 +249,12 @@ class Llama(Decoder):
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         table = self.model.model.embed_tokens
         # transformers never trains the padding token's embedding, even where the token is part of a text.
-        return F.embedding(tokens, table.weight, table.padding_idx)
+        return F.embedding(tokens, table.weight, table.padding_idx).to(self.dtype)
 
     def rotations(self, positions: Tensor) -> Tensor:
         like = self.model.model.embed_tokens.weight
         cosine, sine = self.model.model.rotary_emb(like, positions[None])
-        return torch.stack([cosine[0], sine[0]])[:, :, None]
+        return torch.stack([cosine[0], sine[0]])[:, :, None].to(self.dtype)
 
     def layers(self) -> Iterator[Layer]:
         config = self.model.config
@@ -280,6 +305,10 @@ def _as_made(model: nn.Module) -> bool:
     return True
 
 
+def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
+    return x if x is None else x.to(like.dtype)
+
+
 def _linear(*modules: nn.Linear) -> Linear:
     return Linear(tuple(m.weight for m in modules), tuple(m.bias for m in modules))
 
@@ -291,12 +320,12 @@ def _conv(module: Any) -> Linear:
 
 def _layer_norm(module: nn.LayerNorm) -> Function:
     weight, bias, eps = module.weight, module.bias, module.eps
-    return lambda x: F.layer_norm(x, weight.shape, weight, bias, eps)
+    return lambda x: F.layer_norm(x, weight.shape, weight.to(x.dtype), _as(bias, x), eps)
 
 
 def _rms_norm(module: Any) -> Function:
     weight, eps = module.weight, module.variance_epsilon
-    return lambda x: F.rms_norm(x, weight.shape, weight, eps)
+    return lambda x: F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
 
 
 def _activation(module: nn.Module) -> Function:

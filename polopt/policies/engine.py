@@ -99,16 +99,17 @@ class NativeEngine:
         stop: frozenset[int],
         generator: torch.Generator,
     ) -> list[Sampled]:
-        return sample(
-            self.policy.model,
-            contexts,
-            group=group,
-            support=support,
-            limit=limit,
-            stop=stop,
-            generator=generator,
-            decoder=self.policy.decoder,
-        )
+        with self.policy.arithmetic():
+            return sample(
+                self.policy.model,
+                contexts,
+                group=group,
+                support=support,
+                limit=limit,
+                stop=stop,
+                generator=generator,
+                decoder=self.policy.decoder,
+            )
 
     def hand_over(self, version: int) -> None:
         self.version = version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,9 +30,19 @@ class LanguagePolicy(nn.Module):
     The model stays in evaluation mode: dropout would make the sampler and the learner two policies.
     critic: a linear value head, zero at the start, that shares the model's trunk.
     checkpointing: layers keep only their inputs for the backward pass, which computes the rest again.
+    compute: the precision of the arithmetic, None for the weights' own. Weights, gradients and what an optimiser
+    remembers keep theirs: in bfloat16, steps below 1/256 of a weight would be lost.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, critic: bool = False, checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        critic: bool = False,
+        checkpointing: bool = False,
+        compute: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -47,16 +58,26 @@ class LanguagePolicy(nn.Module):
         self._plain_head = self.decoder is not None or _has_plain_head(model)
         if checkpointing:
             checkpoint_layers(model)
-            if self.decoder is not None:
-                self.decoder.checkpointing = True
+        self.compute = compute
+        if self.decoder is not None:
+            self.decoder.checkpointing, self.decoder.compute = checkpointing, compute
 
     @classmethod
-    def load(cls, name: str | Path, *, critic: bool = False, checkpointing: bool = False, **kwargs: Any) -> Self:
+    def load(
+        cls,
+        name: str | Path,
+        *,
+        critic: bool = False,
+        checkpointing: bool = False,
+        compute: torch.dtype | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """From a local folder or a hub name; `kwargs` go to `AutoModelForCausalLM.from_pretrained`."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         model = AutoModelForCausalLM.from_pretrained(name, **kwargs)
-        return cls(model, AutoTokenizer.from_pretrained(name), critic=critic, checkpointing=checkpointing)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        return cls(model, tokenizer, critic=critic, checkpointing=checkpointing, compute=compute)
 
     def save(self, folder: Path) -> None:
         """The model and tokenizer in the Hugging Face format."""
@@ -83,6 +104,12 @@ class LanguagePolicy(nn.Module):
         if ids is None:
             ids = self.tokenizer.eos_token_id
         return frozenset(i for i in (ids if isinstance(ids, list) else [ids]) if i is not None)
+
+    def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
+        """Inside, transformers' own forward pass computes in the policy's precision; the decoder always does."""
+        if self.decoder is not None or self.compute in (None, self.model.dtype):
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.compute)
 
     def frozen(self) -> Self:
         """A copy without gradient: the reference of a KL term."""
@@ -150,9 +177,10 @@ class LanguagePolicy(nn.Module):
         if self.decoder is not None:
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
             prompt = torch.where(mask.any(1), mask.int().argmax(1) - first, 0)
-            packed = pack(tokens, prompt, end, self.model.dtype)
+            packed = pack(tokens, prompt, end, self.decoder.dtype)
             hidden = self.decoder.read(packed, packed.where[rows, columns])
-            return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
+            head = self.decoder.head()
+            return hidden, lambda n: head(hidden[:n])
         # Padding on the right cannot be seen by what stands before it. Any id does for it; transformers would warn
         # about the tokenizer's own.
         width = int(columns.max()) + 1 if len(columns) else 1
@@ -161,10 +189,11 @@ class LanguagePolicy(nn.Module):
             "input_ids": torch.where(tokens >= 0, tokens, tokens.amax().clamp(min=0)),
             "use_cache": False,
         }
-        if self._plain_head:
-            hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
-            return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
-        output = self.model(**arguments, output_hidden_states=True)
+        with self.arithmetic():
+            if self._plain_head:
+                hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
+                return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
+            output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], lambda n: output.logits[rows[:n], columns[:n]]
 
 

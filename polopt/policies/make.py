@@ -22,13 +22,12 @@ def new_policy(
     *,
     seed: int,
     dtype: str,
-    critic: bool = False,
-    checkpointing: bool = False,
+    **ways: Any,
 ) -> LanguagePolicy:
     """A randomly initialised policy of the `transformers` architecture `config["model_type"]`.
 
     texts: (kind, prompt, answer) examples that the tokenizer is made from. The vocabulary's size and special tokens
-    come from the tokenizer.
+    come from the tokenizer. ways: the keywords of `LanguagePolicy`.
 
     Raises:
         ConfigError: no model_type, one that transformers does not know, or a field that its config does not have
@@ -60,4 +59,4 @@ def new_policy(
     with torch.random.fork_rng(devices=[]):  # made on the CPU, so other devices' random numbers stay as they are
         torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
-    return LanguagePolicy(model, tokenizer, critic=critic, checkpointing=checkpointing)
+    return LanguagePolicy(model, tokenizer, **ways)

@@ -125,8 +125,8 @@ class DecoderSteps:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self.layers = [layer.merged() for layer in decoder.layers()]
-        self.final_norm, self.head = decoder.final_norm(), decoder.model.get_output_embeddings()
+        self.layers = [layer.prepared(decoder.dtype) for layer in decoder.layers()]
+        self.final_norm, self.head = decoder.final_norm(), decoder.head().prepared(decoder.dtype)
 
     def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
         decoder, device = self.decoder, self.decoder.model.device
@@ -208,8 +208,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     # On a CPU plain products are faster than the fused kernel for so few queries.
-    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
-    return torch.matmul((scores if bias is None else scores + bias).softmax(-1), v)
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(2, 3)
+    return (scores if bias is None else scores + bias).softmax(-1) @ v
 
 
 class ModelSteps:

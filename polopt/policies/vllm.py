@@ -108,7 +108,7 @@ class VLLMEngine:
         _check_names(policy, folder)
         self._llm = vllm.LLM(
             str(folder),
-            dtype=spec.dtype or str(policy.model.dtype).removeprefix("torch."),
+            dtype=spec.dtype or str(policy.compute or policy.model.dtype).removeprefix("torch."),
             gpu_memory_utilization=spec.gpu_memory_utilization,
             max_model_len=spec.max_model_len,
             enforce_eager=spec.enforce_eager,

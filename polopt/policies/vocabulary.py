@@ -19,15 +19,18 @@ def score(
 ) -> tuple[Tensor, Tensor | None]:
     """[N] log-probabilities of the `chosen` ids [N], and [N] entropies in nats if asked, from hidden states [N, d].
 
-    head: the output layer, weight [V, d] and bias [V] or None; logits = head(hidden) / temperature in float32 or
-    wider. kept: [N, K] ids to choose among, -1 padding; None for all.
+    head: the output layer, weight [V, d] and bias [V] or None; it takes the hidden states' precision, and
+    logits = head(hidden) / temperature are in float32 or wider. kept: [N, K] ids to choose among, -1 padding; None
+    for all.
 
     Where N x V is large, logits are computed in chunks, and again in the backward pass:
     d logp_i / d z_ij = 1[j = chosen_i] - p_ij and d H_i / d z_ij = -p_ij (log p_ij + H_i).
     """
-    if len(hidden) * len(head.weight) <= MOST_LOGITS:
-        return score_logits(ops.wide(head(hidden)) / temperature, chosen, kept, entropy=entropy)
-    logp, entropies = _Chunked.apply(hidden, head.weight, head.bias, chosen, kept, temperature, entropy)
+    weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
+    if len(hidden) * len(weight) <= MOST_LOGITS:
+        logits = ops.wide(F.linear(hidden, weight, bias))
+        return score_logits(logits if temperature == 1 else logits / temperature, chosen, kept, entropy=entropy)
+    logp, entropies = _Chunked.apply(hidden, weight, bias, chosen, kept, temperature, entropy)
     return logp, entropies if entropy else None
 
 

@@ -71,11 +71,11 @@ class LanguageTraining:
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
+        compute = None if spec.compute is None else getattr(torch, spec.compute)
+        ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
         if spec.model is not None:
             try:
-                return LanguagePolicy.load(
-                    spec.model, critic=critic, checkpointing=spec.checkpointing, dtype=spec.dtype
-                )
+                return LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
@@ -86,8 +86,7 @@ class LanguageTraining:
             texts,
             seed=self.recipe.seed,
             dtype=spec.dtype,
-            critic=critic,
-            checkpointing=spec.checkpointing,
+            **ways,
         )
 
     def run(self) -> Run:

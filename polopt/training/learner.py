@@ -64,8 +64,9 @@ class Learner:
 
     def _minibatch(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """One optimiser step. On the first of a batch the policy is still the one that sampled it."""
-        # Rows of like length share a micro-batch; the loss does not depend on who sits with whom.
-        batch = batch[_width(batch).argsort(stable=True)]
+        # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
+        # not depend on who shares a micro-batch.
+        batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         active = self.algorithm.objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         self.optimiser.zero_grad(set_to_none=True)

@@ -28,11 +28,14 @@ ENGINES = ("native", "vllm")
 class PolicySpec(Config):
     """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
     `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
+    dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
+    on float32 weights is several times faster where the processor has the instructions.
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
 
 

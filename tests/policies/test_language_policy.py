@@ -15,6 +15,7 @@ from torch import Tensor
 from polopt.experience import Experience, ExperienceError, Support
 from polopt.policies import decoder, packing, vocabulary
 from polopt.policies.decoder import Decoder
+from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import sample
 
@@ -364,6 +365,43 @@ def test_bfloat16_models_speak_float32() -> None:
     everything = logits.log_softmax(-1)
     assert (everything.exp().sum(-1) - 1).abs().max().item() < 1e-5
     torch.testing.assert_close(everything.gather(1, tokens[mask][:, None])[:, 0], found.logp[mask], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen3", "granite"])
+def test_bfloat16_arithmetic_on_float32_weights(kind: str) -> None:
+    """Near the float32 policy in what it says and which way it learns; weights and gradients stay float32; sampler
+    and learner round alike. granite takes transformers' own pass."""
+    wide, narrow = (
+        LanguagePolicy(tiny(kind, torch.float32, spread=0.2), NoTokenizer(), compute=compute)
+        for compute in (None, torch.bfloat16)
+    )
+    ids, decided = rows_of()
+    tokens, mask = padded(ids, decided, "right")
+    batch = Experience(mask=mask, extras={"tokens": tokens})
+    found = []
+    for policy in (wide, narrow):
+        said = policy.evaluate(batch, {"entropy"})
+        assert said.logp.dtype == said.entropy.dtype == torch.float32
+        (said.logp.sum() + said.entropy.sum()).backward()
+        assert all(p.dtype == p.grad.dtype == torch.float32 for p in policy.parameters() if p.grad is not None)
+        slope = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+        found.append((said.logp.detach(), slope))
+    (logp, slope), (logp_16, slope_16) = found
+    assert 1e-4 < (logp - logp_16).abs().max() < 0.1
+    assert torch.nn.functional.cosine_similarity(slope, slope_16, dim=0) > 0.99
+    answers = NativeEngine(narrow).sample(
+        [[3, 4, 5, 6], [9, 4]],
+        group=6,
+        support=Support(),
+        limit=10,
+        stop=frozenset({STOP}),
+        generator=torch.Generator().manual_seed(0),
+    )
+    sampled = as_experience([[3, 4, 5, 6], [9, 4]], answers, Support())
+    again = narrow.evaluate(sampled).logp.detach()
+    full = wide.evaluate(sampled).logp.detach()
+    assert (again - sampled.logp)[sampled.mask].abs().mean() < 0.02
+    assert (full - sampled.logp)[sampled.mask].abs().mean() > 1e-4
 
 
 def test_a_policy_never_drops_out() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 from tiny_models import STOP, full_logits, slow_choices, tiny
 
 from polopt.experience import Support
-from polopt.policies import sampler
+from polopt.policies import decoder, sampler
 from polopt.policies.decoder import Decoder
 from polopt.policies.sampler import Sampled, sample
 
@@ -32,8 +32,8 @@ EAGER = ["gemma2", "bloom", "gpt_neo"]
 def draw(model: object, contexts: list[list[int]] = RAGGED, **changes: object) -> list[Sampled]:
     settings = {"group": 3, "support": Support(), "limit": 12, "stop": frozenset({STOP}), "seed": 0} | changes
     generator = torch.Generator().manual_seed(settings.pop("seed"))  # type: ignore[arg-type]
-    decoder = Decoder.of(model) if settings.pop("decode", True) else None
-    return sample(model, contexts, generator=generator, decoder=decoder, **settings)  # type: ignore[arg-type]
+    found = Decoder.of(model) if settings.pop("decode", True) else None
+    return sample(model, contexts, generator=generator, decoder=found, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("support", SUPPORTS, ids=str)
@@ -101,6 +101,32 @@ def test_the_decoder_says_what_transformers_says(kind: str, support: Support, gr
         assert ours.entropy == pytest.approx(theirs.entropy, abs=1e-12)
         for a, b in zip(ours.kept or [], theirs.kept or [], strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_laid_out_beforehand_are_the_same_weights(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product of a layer, merged and laid out, against the plain one in float64."""
+    if not decoder._lays_out():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(decoder, "LARGE", 0)
+    calls, plain = [], torch.nn.functional.linear
+    for kind in ("gpt2", "qwen2"):
+        found = Decoder.of(tiny(kind, torch.float32))
+        assert found is not None
+        for layer in found.layers():
+            monkeypatch.setattr(decoder.F, "linear", lambda *a: (calls.append(1), plain(*a))[1])
+            for name in ("qkv", "out", "up", "down"):
+                product = getattr(layer, name)
+                x = torch.randn(5, product.weights[0].shape[1], generator=torch.Generator().manual_seed(0))
+                wide = [
+                    x.to(dtype).double() @ w.to(dtype).double().T + (0 if b is None else b.to(dtype).double())
+                    for w, b in zip(product.weights, product.biases, strict=True)
+                ]
+                calls.clear()
+                said = product.prepared(dtype)(x.to(dtype))
+                assert not calls
+                bound = 1e-5 if dtype == torch.float32 else 2e-2
+                torch.testing.assert_close(said.double(), torch.cat(wide, -1), atol=bound, rtol=bound)
 
 
 def test_rows_are_asked_seldom_whether_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
