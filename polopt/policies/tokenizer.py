@@ -82,16 +82,17 @@ def _phrases(lines: list[list[str]], share: float) -> set[str]:
     while True:
         pairs: Counter[tuple[str, str]] = Counter()
         for line in lines:
-            pairs.update({p for p in itertools.pairwise(line) if _joinable(*p)})
-        best = max(pairs, key=lambda p: (pairs[p], p), default=None)
+            pairs.update(set(itertools.pairwise(line)))
+        best = max(filter(_joinable, pairs), key=lambda p: (pairs[p], p), default=None)
         if best is None or pairs[best] < share * len(lines):
             return joined.intersection(itertools.chain(*lines))
         joined.add("".join(best))
         lines = [_joined(line, best) for line in lines]
 
 
-def _joinable(left: str, right: str) -> bool:
+def _joinable(pair: tuple[str, str]) -> bool:
     """Never a digit, which may be data, and never two letters, which the text may continue."""
+    left, right = pair
     apart = left[-1].isalnum() and right[0].isalnum()
     return not (apart or left[-1].isdigit() or right[0].isdigit())
 
