@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from polopt import ops
 
-# Beyond this many logits, all decisions times the whole vocabulary never exist at once.
-MOST_LOGITS = 2**23
+# Beyond this many logits, all decisions times the whole vocabulary never exist at once. A GPU has more memory, and
+# needs larger products to be busy.
+MOST_LOGITS = {"cpu": 2**23}
+ELSEWHERE = 2**28
 
 
 def score(
@@ -27,10 +29,11 @@ def score(
     d logp_i / d z_ij = 1[j = chosen_i] - p_ij and d H_i / d z_ij = -p_ij (log p_ij + H_i).
     """
     weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
-    if len(hidden) * len(weight) <= MOST_LOGITS:
+    most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
+    if len(hidden) * len(weight) <= most:
         logits = ops.wide(F.linear(hidden, weight, bias))
         return score_logits(logits if temperature == 1 else logits / temperature, chosen, kept, entropy=entropy)
-    logp, entropies = _Chunked.apply(hidden, weight, bias, chosen, kept, temperature, entropy)
+    logp, entropies = _Chunked.apply(hidden, weight, bias, chosen, kept, temperature, entropy, most)
     return logp, entropies if entropy else None
 
 
@@ -53,9 +56,9 @@ class _Chunked(torch.autograd.Function):
         kept: Tensor | None,
         temperature: float,
         entropy: bool,
+        most: int,
     ) -> tuple[Tensor, Tensor]:
-        # Small chunks would make thin matrix products, large ones would be what chunks are to avoid.
-        size = max(16, MOST_LOGITS // len(weight))
+        size = max(16, most // len(weight))
         wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         logp, total, entropies = (hidden.new_zeros(len(hidden), dtype=wide) for _ in range(3))
         for i in range(0, len(hidden), size):
@@ -96,6 +99,7 @@ class _Chunked(torch.autograd.Function):
             to_hidden,
             None if to_weight is None else to_weight.to(weight.dtype),
             None if to_bias is None else to_bias.to(weight.dtype),
+            None,
             None,
             None,
             None,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
@@ -94,15 +95,16 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
 
         weights      b P                gradients   b P             Adam state   2 b P
         reference    b P, if some stage compares with a frozen policy
-        activations  b L n (17 d + 2.5 h s) + 12 m V;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 m V
+        activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
         KV cache     2 b L r s d_kv
 
     P parameters of b bytes, L layers of width d with h heads, s = prompt + limit tokens, n = s x rows of the
-    largest micro-batch, m = limit x those rows (only decisions meet the vocabulary of V, in float32), r rows
-    sampled at once, d_kv the width of all keys of a token. One layer keeps about 17 values per token and
-    channel and 2.5 per head and pair of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in numbers, not
-    bytes). Packed prompts and fused attention need less. Libraries and the allocator come on top: on the laptop
-    recipe a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
+    largest micro-batch, l logits in float32: decisions times vocabulary, or the chunk of them that exists at
+    once; activations and cache have the bytes of the arithmetic's precision; r rows sampled at once, d_kv the
+    width of all keys of a token. One layer keeps about 17 values per token and channel and 2.5 per head and pair
+    of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in numbers, not bytes). Packed prompts and fused
+    attention need less. Libraries and the allocator come on top: on the laptop recipe a process that should hold
+    0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
     """
     config = policy.model.config.get_text_config()
     size, parameters = SIZES[recipe.policy.dtype], sum(p.numel() for p in policy.parameters())
@@ -114,14 +116,17 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     sampled = [s.rows for n, s in recipe.stages.items() if hasattr(recipe.algorithms[n].sampling, "group")]
     layer = 17 * width + 2.5 * heads * length
     kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
+    work = SIZES[recipe.policy.compute or recipe.policy.dtype]
+    most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
+    logits = min(rows * recipe.limit * config.vocab_size, most)
     compares = any("ref_logp" in a.all_needs for a in recipe.algorithms.values())
     return {
         "weights": size * parameters,
         "gradients": size * parameters,
         "Adam state": 2 * size * parameters,
         "reference": size * parameters * compares,
-        "activations": size * rows * length * kept + 12 * rows * recipe.limit * config.vocab_size,
-        "KV cache": 2 * size * layers * max(sampled, default=0) * length * keys * head,
+        "activations": work * rows * length * kept + 12 * logits,
+        "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
     }
 
 

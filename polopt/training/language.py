@@ -81,13 +81,7 @@ class LanguageTraining:
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
         examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
         texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
-        return new_policy(
-            spec.config,
-            texts,
-            seed=self.recipe.seed,
-            dtype=spec.dtype,
-            **ways,
-        )
+        return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""

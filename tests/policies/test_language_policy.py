@@ -118,7 +118,7 @@ def test_values_and_gradients_equal_the_naive_ones(
     ]:
         monkeypatch.setattr(policy, "decoder", way)
         monkeypatch.setattr(packing, "WORTH", worth)
-        monkeypatch.setattr(vocabulary, "MOST_LOGITS", most)
+        monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
         found = policy.evaluate(batch, {"entropy", "value"})
         said = {"logp": found.logp[mask], "entropy": found.entropy[mask], "value": found.value[mask]}
         said["final_value"] = found.final_value
@@ -220,7 +220,7 @@ def test_chunks_of_the_vocabulary_equal_the_whole(
     whole, layer = hidden.detach().double().requires_grad_(), copy.deepcopy(head).double()
     expected = vocabulary.score(whole, layer, chosen, kept, 0.8, entropy=True)
     by_hand = slopes(*expected, [whole, layer.weight, layer.bias])
-    monkeypatch.setattr(vocabulary, "MOST_LOGITS", 20 * size)
+    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 20 * size)
     found = vocabulary.score(hidden, head, chosen, kept, 0.8, entropy=True)
     bound = 1e-12 if dtype == torch.float64 else 5e-2
     for ours, theirs in zip(found, expected, strict=True):
@@ -255,7 +255,7 @@ def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.Monk
         return seen.most
 
     assert largest() >= 200 * 300
-    monkeypatch.setattr(vocabulary, "MOST_LOGITS", 300 * 20)
+    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 300 * 20)
     assert largest() <= 300 * 20
 
 
