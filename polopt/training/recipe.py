@@ -29,7 +29,7 @@ class PolicySpec(Config):
     """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
     `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
     dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
-    on float32 weights is several times faster where the processor has the instructions.
+    on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
 
     model: str | None = None
