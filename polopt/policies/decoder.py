@@ -131,7 +131,7 @@ class Decoder:
         """The decoder of a `transformers` causal LM, or None if the architecture is not one that is written
         out here, or the model says something else: it is tried on short prompts with two answers each."""
         family = FAMILIES.get(type(model).__name__)
-        if family is None or not _as_made(model) or not family.fits(model):
+        if family is None or not as_made(model) or not family.fits(model):
             return None
         decoder = family(model)
         return decoder if decoder._agrees() else None
@@ -290,7 +290,7 @@ FAMILIES: dict[str, type[Decoder]] = {
 }
 
 
-def _as_made(model: nn.Module) -> bool:
+def as_made(model: nn.Module) -> bool:
     """Whether every parameter sits in the kind of module that transformers put there, and no hook changes what
     a module says: adapters replace modules or hook into them."""
     from transformers.pytorch_utils import Conv1D

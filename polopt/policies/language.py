@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.experience import Evaluation, Experience
 from polopt.policies.checkpointing import checkpoint_layers
-from polopt.policies.decoder import Decoder
+from polopt.policies.decoder import Decoder, as_made
 from polopt.policies.packing import pack
 from polopt.policies.vocabulary import score, score_logits
 
@@ -53,14 +53,13 @@ class LanguagePolicy(nn.Module):
             self.critic = nn.Linear(width, 1, device=model.device, dtype=precision)
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
-        # None: transformers' own forward pass is used.
-        self.decoder = Decoder.of(model)
-        self._plain_head = self.decoder is not None or _has_plain_head(model)
+        self._decoder = Decoder.of(model)
+        self._plain_head = self._decoder is not None or _has_plain_head(model)
         if checkpointing:
             checkpoint_layers(model)
         self.compute = compute
-        if self.decoder is not None:
-            self.decoder.checkpointing, self.decoder.compute = checkpointing, compute
+        if self._decoder is not None:
+            self._decoder.checkpointing, self._decoder.compute = checkpointing, compute
 
     @classmethod
     def load(
@@ -92,6 +91,12 @@ class LanguagePolicy(nn.Module):
         super().train(mode)
         self.model.eval()
         return self
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """None where transformers' own forward pass is used: for architectures that are not written out, and for a
+        model that an adapter or a hook has changed since the policy was made."""
+        return self._decoder if self._decoder is not None and as_made(self.model) else None
 
     @property
     def device(self) -> torch.device:
@@ -174,12 +179,13 @@ class LanguagePolicy(nn.Module):
     ) -> tuple[Tensor, Callable[[int], Tensor]]:
         """Hidden states [M, d] at (rows, columns), and a function that gives the logits at the first n of them."""
         tokens, columns, first = _from_column_0(tokens, columns, rows)
-        if self.decoder is not None:
+        decoder = self.decoder
+        if decoder is not None:
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
             prompt = torch.where(mask.any(1), mask.int().argmax(1) - first, 0)
-            packed = pack(tokens, prompt, end, self.decoder.dtype)
-            hidden = self.decoder.read(packed, packed.where[rows, columns])
-            head = self.decoder.head()
+            packed = pack(tokens, prompt, end, decoder.dtype)
+            hidden = decoder.read(packed, packed.where[rows, columns])
+            head = decoder.head()
             return hidden, lambda n: head(hidden[:n])
         # Padding on the right cannot be seen by what stands before it. Any id does for it; transformers would warn
         # about the tokenizer's own.

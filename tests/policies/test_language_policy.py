@@ -116,7 +116,7 @@ def test_values_and_gradients_equal_the_naive_ones(
         (policy.decoder, 1.0, VOCABULARY * 3),
         (None, 0.1, 2**23),
     ]:
-        monkeypatch.setattr(policy, "decoder", way)
+        monkeypatch.setattr(policy, "_decoder", way)
         monkeypatch.setattr(packing, "WORTH", worth)
         monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
         found = policy.evaluate(batch, {"entropy", "value"})
@@ -154,6 +154,28 @@ def test_changed_models_are_left_to_transformers() -> None:
     other = tiny("llama")
     other.model.norm.forward = lambda x: x
     assert Decoder.of(other) is None
+
+
+def test_a_model_that_is_changed_later_is_left_to_transformers_then() -> None:
+    """As when an adapter is put into a policy's model: what it adds must not be missing from what the policy says."""
+    policy = policy_of("llama")
+    tokens, mask = padded(*rows_of(), "right")
+    batch = Experience(mask=mask, extras={"tokens": tokens})
+    before = policy.evaluate(batch).logp
+    assert policy.decoder is not None
+    layer = policy.model.model.layers[0].mlp
+
+    class Adapted(torch.nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + x.sum(-1, keepdim=True)
+
+    adapted = Adapted(16, 32, bias=False).double()
+    adapted.weight = layer.up_proj.weight
+    layer.up_proj = adapted
+    assert policy.decoder is None
+    expected = naive(policy, *rows_of(), 1.0)["logp"]
+    torch.testing.assert_close(policy.evaluate(batch).logp[mask], expected, atol=1e-10, rtol=0)
+    assert (expected - before[mask]).abs().max() > 1e-3
 
 
 def test_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +530,8 @@ def _learnt(policy: LanguagePolicy, monkeypatch: pytest.MonkeyPatch) -> tuple[Te
     layers = policy.model.base_model.get_submodule("h" if hasattr(policy.model.base_model, "h") else "layers")
     finish = decoder.Layer.finish
     monkeypatch.setattr(decoder.Layer, "finish", lambda *a: (count(), finish(*a))[1])
-    hooks = [layer.mlp.register_forward_pre_hook(count) for layer in layers]
+    # A hook would keep the decoder from reading the model.
+    hooks = [] if policy.decoder is not None else [layer.mlp.register_forward_pre_hook(count) for layer in layers]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logp = policy.evaluate(Experience(mask=mask, extras={"tokens": tokens})).logp
     logp.sum().backward()
