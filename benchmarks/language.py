@@ -138,7 +138,7 @@ class Bench:
             target=TARGET,
             trl=TRL_CHOSEN,
         )
-        return {"facts": facts, "spec": dataclasses.asdict(spec), "runs": self.alternate(spec, repeats, "job")}
+        return {"facts": facts, "spec": _without_paths(spec), "runs": self.alternate(spec, repeats, "job")}
 
     def memory(self, repeats: int, *, limit: int) -> dict[str, Any]:
         """One batch of four answers that all run to the limit, from a vocabulary of 151,936."""
@@ -162,7 +162,7 @@ class Bench:
             reward="first token",
         )
         runs = self.alternate(spec, repeats, "memory")
-        return {"shape": shape, "spec": dataclasses.asdict(spec), "runs": runs}
+        return {"shape": shape, "spec": _without_paths(spec), "runs": runs}
 
     def tune(self, size: Size) -> dict[str, Any]:
         """Each of TRL's settings once; one that fails here is a result too."""
@@ -188,6 +188,11 @@ class Bench:
                 )
                 seconds[name].append(float(done.stdout.split()[-1]))
         return {name: values[1:] for name, values in seconds.items()}
+
+
+def _without_paths(spec: Spec) -> dict[str, Any]:
+    """What of a specification belongs into results that others read."""
+    return {name: value for name, value in dataclasses.asdict(spec).items() if name not in ("model", "world")}
 
 
 def main() -> None:
