@@ -10,7 +10,7 @@ import importlib
 from importlib import metadata
 from typing import Any
 
-from polopt import credit, objectives, ops, rewards, sampling
+from polopt import credit, objectives, ops, rewards, sampling, schedules
 from polopt.algorithm import Algorithm
 from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
@@ -51,6 +51,7 @@ __all__ = [
     "resume",
     "rewards",
     "sampling",
+    "schedules",
     "slugs",
     "train",
 ]

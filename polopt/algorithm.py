@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -11,11 +11,14 @@ from polopt.experience import Experience
 from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
 from polopt.rewards import Outcome, Reward
-from polopt.sampling import Rollouts, Sampling
+from polopt.sampling import Rollouts, Sampling, Select
 
 
 class Algorithm(Part):
-    """sampling -> reward -> credit -> objective.
+    """sampling -> reward -> credit -> select -> objective.
+
+    select: which rows, and which of their decisions, are worth learning from, in order, now that credit is known. A
+    decision that is left out stays context.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part.diff(a, b)` says what differs.
@@ -24,13 +27,25 @@ class Algorithm(Part):
     sampling: Sampling = Rollouts()
     reward: Reward = Outcome()
     credit: Credit = Relative()
+    select: Sequence[Select] = ()
     objective: Objective = Surrogate()
 
     def judge(self, experience: Experience) -> Experience:
+        """What is to be learned from the batch: credited, then selected."""
+        return self.selected(self.credited(experience))
+
+    def credited(self, experience: Experience) -> Experience:
         """The batch with its shaped `reward` and its `advantage`, computed on the whole of it."""
         with torch.no_grad():
             experience = experience.replace(reward=self.reward(experience))
             return experience.replace(advantage=self.credit(experience))
+
+    def selected(self, experience: Experience) -> Experience:
+        """What is worth learning from, of a credited batch."""
+        with torch.no_grad():
+            for select in self.select:
+                experience = select(experience)
+        return experience
 
 
 def add_metrics(parts: Iterable[dict[str, torch.Tensor]]) -> dict[str, float]:

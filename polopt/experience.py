@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -44,6 +44,8 @@ SHAPES: dict[str, tuple[str, ...]] = {
 }
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
+# What the current policy says of each decision.
+SAID = ("logp", "entropy", "logits", "value")
 # Meaningful only where the policy decided; `blanked` clears the rest.
 PER_DECISION = ("logp", "old_logp", "ref_logp", "value", "entropy", "advantage", "weight")
 
@@ -76,6 +78,8 @@ class Experience:
         each decision at which an episode inside the row was cut off.
     entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
     extras: tensors with leading dimension B, or lists of length B, by name.
+    survey: what the policy says now of the whole optimiser batch, without gradient, for the parts that need a
+        statistic of all of it (`Part.surveys`). It is there before a batch is split.
 
     Raises:
         ExperienceError: a field whose shape or type is not as above.
@@ -99,8 +103,10 @@ class Experience:
     advantage: Tensor = _ABSENT
     weight: Tensor = _ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
+    survey: Evaluation = dataclasses.field(default=_ABSENT, repr=False)
     declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
+    _rows: Tensor | None = dataclasses.field(default=None, repr=False)  # which rows of the whole these are
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
@@ -150,6 +156,38 @@ class Experience:
         """
         return self if self._whole is None else self._whole
 
+    def mine(self, values: Tensor) -> Tensor:
+        """This micro-batch's rows of `values`, one entry for each row of `whole`: [B of the whole, ...] -> [B, ...]."""
+        return values if self._rows is None else values[self._rows]
+
+    def _place(self, index: Tensor) -> Tensor:
+        """Where in the whole these of its rows stand."""
+        return index if self._rows is None else self._rows[index]
+
+    def surveyed(self, evaluation: Evaluation) -> Self:
+        """The batch with a survey; one that was not split is surveyed by `evaluation` itself.
+
+        Raises:
+            ExperienceError: it was split before anybody surveyed the whole.
+        """
+        if self._whole is None:
+            return self.replace(survey=evaluation.detach())
+        if self._whole.survey is None:
+            raise ExperienceError(
+                "this objective needs a statistic of the whole optimiser batch under the current policy, and the batch "
+                "was split without one; before experience.split, evaluate the policy on the whole and set "
+                "experience.replace(survey=evaluation.detach())"
+            )
+        return self
+
+    def only(self, keep: Tensor) -> Self:
+        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept."""
+        keep = keep if keep.ndim == 2 else keep[:, None]
+        narrowed = dataclasses.replace(self.whole, mask=self.whole.mask & keep)
+        if self._whole is None:
+            return narrowed  # type: ignore[return-value]
+        return dataclasses.replace(self, mask=self.mask & self.mine(keep), _whole=narrowed)
+
     def require(self, names: Iterable[str], by: object) -> None:
         """Refuse with one sentence if `by` would read a field that is not there.
 
@@ -195,7 +233,7 @@ class Experience:
         if not isinstance(rows, slice):
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
-        return dataclasses.replace(self, _whole=None, **self._map(lambda v: _take(v, rows)))
+        return dataclasses.replace(self, survey=_ABSENT, _whole=None, _rows=None, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
         """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
@@ -206,12 +244,12 @@ class Experience:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
         for index in chosen.split(rows) if len(chosen) else ():
-            yield dataclasses.replace(self[index], _whole=self.whole)
+            yield dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index))
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
 
-        A micro-batch goes on remembering its whole, which stays where it is.
+        A micro-batch goes on remembering its whole, which stays where it is; a survey is dropped.
         """
 
         def move(value: Any) -> Any:
@@ -222,7 +260,7 @@ class Experience:
             # Never through the floating-point dtype: large group numbers would be rounded together.
             return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return dataclasses.replace(self, **self._map(move))
+        return dataclasses.replace(self, survey=_ABSENT, **self._map(move))
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
@@ -286,7 +324,8 @@ class Evaluation:
     """What the *current* policy says about the decisions of a batch, with gradient.
 
     logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
-    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B].
+    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B]. extras: whatever else a policy
+    can say, by name, [B, T, ...].
     """
 
     logp: Tensor
@@ -295,12 +334,14 @@ class Evaluation:
     logits: Tensor = _ABSENT
     value: Tensor = _ABSENT
     final_value: Tensor = _ABSENT
+    extras: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     declared_as: ClassVar[str] = "evaluates"
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""
         for name in sorted(names):
-            if getattr(self, name, None) is None:
+            extra = name.removeprefix("extras.")
+            if (getattr(self, name, None) if extra == name else self.extras.get(extra)) is None:
                 raise ExperienceError(
                     f"{_name(by)} needs evaluation.{name} of shape {list(self.logp.shape)}, found None; "
                     f"evaluate the policy with needs={{{name!r}}}"
@@ -312,7 +353,7 @@ class Evaluation:
         Raises:
             ExperienceError: shapes that differ from the batch's mask.
         """
-        for name in ("logp", "entropy", "logits", "value"):
+        for name in SAID:
             value = getattr(self, name)
             rank = 3 if name == "logits" else 2
             if value is not None and (value.ndim != rank or value.shape[:2] != experience.mask.shape):
@@ -320,15 +361,36 @@ class Evaluation:
                     f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
                     f"{list(experience.mask.shape)}, found {_describe(value)}"
                 )
+        for name, value in self.extras.items():
+            if value.shape[:2] != experience.mask.shape:
+                raise ExperienceError(
+                    f"Evaluation: extras[{name!r}] must be [B, T, ...] with [B, T] = {list(experience.mask.shape)}, "
+                    f"found {_describe(value)}"
+                )
 
     def blanked(self, mask: Tensor) -> Evaluation:
         """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
-        blank: dict[str, Any] = {
-            name: torch.where(mask if value.ndim == 2 else mask[..., None], value, 0)
-            for name in ("logp", "entropy", "logits", "value")
-            if (value := getattr(self, name)) is not None
-        }
-        return dataclasses.replace(self, **blank)
+
+        def blank(value: Tensor) -> Tensor:
+            return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
+
+        return self._map(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
+
+    def detach(self) -> Evaluation:
+        """The same without gradient."""
+        return self._map(lambda name, value: value.detach())
+
+    @classmethod
+    def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """What was said of the micro-batches of one batch, put together again in their order."""
+        first = parts[0]
+        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in SAID if getattr(first, n) is not None}
+        extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
+        return cls(support=first.support, extras=extras, **fields)
+
+    def _map(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+        fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
+        return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
 
 
 class Loss(NamedTuple):

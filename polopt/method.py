@@ -58,13 +58,17 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more."""
+    """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more.
+
+    refuted: an honest test came out against it. It stays, shown as failing; its finding's note says why.
+    """
 
     name: str
     statement: str
     baseline: str
     run: Callable[[], Finding]
     cost: Literal["fast", "slow"] = "fast"
+    refuted: bool = False
 
     def check(self) -> tuple[Finding, float]:
         """The finding, and the seconds that it took."""
@@ -102,12 +106,12 @@ class Method(Generic[P]):
         return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
 
     def claim(
-        self, statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast"
+        self, statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
     ) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
         """Decorator: attach a program that measures what the paper claims."""
 
         def attach(run: Callable[[], Finding]) -> Callable[[], Finding]:
-            self.claims.append(Claim(run.__name__, statement, baseline, run, cost))
+            self.claims.append(Claim(run.__name__, statement, baseline, run, cost, refuted))
             return run
 
         return attach

@@ -43,6 +43,13 @@ def group_index(group: Int[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, 
     return index, count
 
 
+def crossed(group: Int[Tensor, "B"], value: Tensor) -> Int[Tensor, "B"]:
+    """Group numbers of the rows that share both their group and their value [B]."""
+    _, kind = torch.unique(value, return_inverse=True)
+    index, _ = group_index(group)
+    return index * (kind.amax() + 1 if kind.numel() else 1) + kind
+
+
 def group_sum(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Each row's group sum. Groups may differ in size and rows come in any order."""
     index, count = group_index(group)

@@ -21,7 +21,7 @@ import torch
 import yaml
 from torch import nn
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers")
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules")
 
 
 class Parts(nn.ModuleList):
@@ -48,7 +48,10 @@ class Part(nn.Module):
     and exact resume need no further code.
 
     `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation`
-    (what the current policy says) beyond `logp`. Nothing is computed that no part declares.
+    (what the current policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch
+    under the current policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without
+    gradient where batches are split. Nothing is computed that no part declares. What depends on a setting is a
+    property instead of a class variable.
 
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
@@ -57,6 +60,7 @@ class Part(nn.Module):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     evaluates: ClassVar[frozenset[str]] = frozenset()
+    surveys: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -109,6 +113,14 @@ class Part(nn.Module):
     def setup(self) -> None:
         """Check ranges and register buffers. Runs once, after the settings are in place."""
 
+    def learned(self) -> None:
+        """The policy has learned from one more batch: what counts batches counts here."""
+
+    def advance(self) -> None:
+        """Tell this part, and every part inside it, that the policy has learned from one more batch."""
+        for part in self.parts():
+            part.learned()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check that every declared field is there, then run `forward`."""
         for value in (*args, *kwargs.values()):
@@ -123,8 +135,13 @@ class Part(nn.Module):
 
     @property
     def all_evaluates(self) -> frozenset[str]:
-        """`evaluates` of this part and of every part inside it."""
-        return frozenset().union(*(p.evaluates for p in self.parts()))
+        """`evaluates` of this part and of every part inside it, and what they survey."""
+        return frozenset().union(*(p.evaluates for p in self.parts()), self.all_surveys - {"logp"})
+
+    @property
+    def all_surveys(self) -> frozenset[str]:
+        """`surveys` of this part and of every part inside it."""
+        return frozenset().union(*(p.surveys for p in self.parts()))
 
     def parts(self) -> Iterator[Part]:
         """This part and, depth first, every part inside it."""

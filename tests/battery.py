@@ -1,4 +1,4 @@
-"""What every part of a kind must satisfy. A part joins by one row in test_battery.py; nothing here knows its name.
+"""What every part of a kind must satisfy. A part joins by one row in a rows_*.py; nothing here knows its name.
 
 Each check takes a row and raises AssertionError. test_battery_can_fail.py shows for each that it can.
 """
@@ -18,7 +18,10 @@ import polopt as po
 from polopt.part import Part, to_plain
 
 SEEDS = range(4)
-SCOPE = {**{room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling")}, "inf": float("inf")}
+SCOPE = {
+    **{room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling", "schedules")},
+    "inf": float("inf"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +105,12 @@ def objective_permutation(row: Row) -> None:
 def objective_split(row: Row) -> None:
     for seed, batch in batches(row):
         whole = judge(fresh(row), batch)
+        surveyed = batch.experience
+        if row.part.all_surveys:
+            surveyed = surveyed.replace(survey=batch.evaluation().detach())
         for rows in ((1, 4), (2,), (5,), (3, len(batch.mask)))[seed]:
             pieces, start = [], 0
-            for micro in batch.experience.split(rows):
+            for micro in surveyed.split(rows):
                 piece = batch.rows(torch.arange(start, start + len(micro)))
                 pieces.append(judge(fresh(row), piece, micro))
                 start += len(micro)

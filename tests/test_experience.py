@@ -209,7 +209,7 @@ class TestRequire:
             ),
             (
                 lambda e: po.credit.Relative()(e.replace(reward=torch.zeros(3))),
-                "credit.GroupMean needs experience.group of shape [3], found None; number the rows by prompt",
+                "credit.Prompt needs experience.group of shape [3], found None; number the rows by prompt",
             ),
             (
                 lambda e: po.objectives.Surrogate()(e, Evaluation(logp=torch.zeros(3, 4))),

@@ -16,7 +16,7 @@ FLOORS = [
     {"support"},
     {"experience", "ops"},
     {"part"},
-    {"config"},
+    {"config", "schedules"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"},
     {"algorithm", "config"},
     {"policies", "worlds"},

@@ -9,15 +9,17 @@ import sys
 
 import pytest
 import torch
+from test_battery import KINDS
 
 import polopt as po
-from polopt.credit import GAE, BatchMean, Constant, GroupMean, GroupStd, MovingAverage, Relative, Whitened
+from polopt.credit import GAE, Constant, GroupMean, GroupStd, LeaveOneOut, MovingAverage, Prompt, Relative, Whitened
 from polopt.objectives import Clip, Entropy, ReferenceKL, SequenceMean, Surrogate, Token, TokenMean
 from polopt.part import Part, build, default_of, diff, locate, name_of, settings_of
 from polopt.rewards import Outcome, Overlong, Sum
 from polopt.sampling import Best, Rollouts, Varied
 
 ROOMS = (po.credit, po.objectives, po.rewards, po.sampling)
+EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
 EXPORTED = [
     getattr(room, name)
     for room in ROOMS
@@ -31,7 +33,7 @@ class TestSettings:
         ("make", "error", "sentence"),
         [
             (lambda: Clip(hihg=1.0), TypeError, "objectives.Clip has no setting 'hihg'; did you mean 'high'?"),
-            (lambda: GroupMean(x=1), TypeError, "credit.GroupMean has no setting 'x'; it has: none"),
+            (lambda: Prompt(x=1), TypeError, "credit.Prompt has no setting 'x'; it has: none"),
             (lambda: Clip(0.1), TypeError, "objectives.Clip takes its settings by name, found 1 positional"),
             (lambda: Clip(low="wide"), ValueError, "objectives.Clip: setting 'low' = 'wide' is not valid: "),
             (lambda: Rollouts(group=1.5), ValueError, "sampling.Rollouts: setting 'group' = 1.5 is not valid: "),
@@ -77,9 +79,8 @@ class TestSettings:
     @pytest.mark.parametrize("cls", EXPORTED, ids=name_of)
     def test_defaults_are_never_shared(self, cls):
         """Two parts share no module and no tensor, neither with each other nor with the class's defaults."""
-        given = {"credit": GAE, "target": GAE, "terms": lambda: [Outcome()]}
-        required = [f.name for f in settings_of(cls) if default_of(f) is dataclasses.MISSING]
-        first, second = (cls(**{name: given[name]() for name in required}) for _ in "ab")
+        required = any(default_of(f) is dataclasses.MISSING for f in settings_of(cls))
+        first, second = (po.from_yaml(EXAMPLES[cls].to_yaml()) if required else cls() for _ in "ab")
         defaults = [p for f in settings_of(cls) if isinstance(p := default_of(f), Part)]
         modules = [{id(m) for m in p.modules()} for p in (first, second, *defaults)]
         assert sum(map(len, modules)) == len(set().union(*modules))
@@ -165,9 +166,9 @@ class TestDiff:
         ]
 
     def test_other_classes_differ_as_a_whole(self):
-        ((path, left, right),) = diff(Relative(), Relative(baseline=BatchMean()))
+        ((path, left, right),) = diff(Relative(), Relative(baseline=LeaveOneOut()))
         assert path == "baseline"
-        assert (type(left), type(right)) == (GroupMean, BatchMean)
+        assert (type(left), type(right)) == (GroupMean, LeaveOneOut)
 
     def test_lists_of_other_lengths(self):
         ((path, left, right),) = diff(Surrogate(), Surrogate(regularise=[Entropy()]))

@@ -88,7 +88,8 @@ class AverageMetric(Surrogate):
 class Detached(Trust):
     """Loses half of its gradient."""
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        advantage = experience.advantage
         return -advantage * (log_ratio.exp() + log_ratio.exp().detach()) / 2, torch.zeros_like(advantage)
 
 

@@ -30,3 +30,17 @@ class Scale(Part):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         raise NotImplementedError
+
+
+class Measure(Part):
+    """`measure(experience) -> [B]`: one number that is known of a whole row, without gradient."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError
+
+
+class Grouping(Part):
+    """`grouping(experience) -> [B] int`: rows of one number are compared with each other."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.parts import Baseline, Credit, Scale
+from polopt.credit.groupings import Prompt
+from polopt.credit.parts import Baseline, Credit, Grouping, Scale
 from polopt.experience import Experience, check_shape
+from polopt.part import Part
+from polopt.schedules import Schedule, now
 
 
 class GroupMean(Baseline):
     """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
-    1 - 1/n."""
+    1 - 1/n. within: what a group is."""
 
-    needs = frozenset({"group"})
+    within: Grouping = Prompt()
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.group_mean(returns, experience.group)
+        return ops.group_mean(returns, self.within(experience))
 
 
 class LeaveOneOut(Baseline):
@@ -26,17 +31,10 @@ class LeaveOneOut(Baseline):
     Source: RLOO, arXiv:2402.14740.
     """
 
-    needs = frozenset({"group"})
+    within: Grouping = Prompt()
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.leave_one_out_mean(returns, experience.group)
-
-
-class BatchMean(Baseline):
-    """Mean return of the batch, the row included: shrinks the expected gradient by 1 - 1/B."""
-
-    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.group_mean(returns, torch.zeros(len(returns), dtype=torch.long, device=returns.device))
+        return ops.leave_one_out_mean(returns, self.within(experience))
 
 
 class MovingAverage(Baseline):
@@ -74,7 +72,8 @@ class GreedyReturn(Baseline):
 
 
 class GroupStd(Scale):
-    """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n.
+    """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n. within: what a
+    group is.
 
     A group whose returns are all equal, or of one row, has std 0. Relative to the group's mean its advantages
     are then 0; relative to anything else they are of the order 1 / eps.
@@ -82,15 +81,14 @@ class GroupStd(Scale):
 
     eps: float = 1e-6
     correction: int = 1
-
-    needs = frozenset({"group"})
+    within: Grouping = Prompt()
 
     def setup(self) -> None:
         if self.eps < 0:
             raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.group_std(returns, experience.group, self.correction) + self.eps
+        return ops.group_std(returns, self.within(experience), self.correction) + self.eps
 
 
 class Relative(Credit):
@@ -114,3 +112,23 @@ class Relative(Credit):
             scale = check_shape(self.scale(experience, returns), returns, self.scale)
             advantage = torch.where(advantage == 0, 0, advantage / scale)
         return torch.where(experience.mask, advantage[:, None], 0)
+
+
+class Share(Part):
+    """One voice of a `Blend`: a credit and its weight, a number or a schedule."""
+
+    credit: Credit
+    weight: float | Schedule = 1.0
+
+
+class Blend(Credit):
+    """sum_k weight_k A_k: several opinions on who earned it."""
+
+    shares: Sequence[Share]
+
+    def setup(self) -> None:
+        if not len(self.shares):
+            raise ValueError("credit.Blend needs at least one share, found none")
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.stack([now(share.weight) * share.credit(experience) for share in self.shares]).sum(0)

@@ -251,6 +251,7 @@ def train(
                 for p, slope in zip(parameters, slopes, strict=True):
                     if slope is not None:
                         p -= rate * slope
+        algorithm.advance()
         if watch is not None:
             with torch.no_grad():
                 seen.append(float(watch()))

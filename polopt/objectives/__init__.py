@@ -4,6 +4,7 @@ from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
+from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved
 from polopt.objectives.surrogate import Surrogate
 from polopt.objectives.trust import Clip, ClipWeight, Score, Unlimited
 from polopt.objectives.weight import TruncatedImportance
@@ -12,16 +13,21 @@ __all__ = [
     "Aggregate",
     "Clip",
     "ClipWeight",
+    "Demonstrated",
     "Entropy",
     "Objective",
     "Proximal",
     "Ratio",
     "ReferenceKL",
     "Regulariser",
+    "Route",
+    "Routed",
+    "Rows",
     "Score",
     "Sequence",
     "SequenceMean",
     "SequenceSum",
+    "Solved",
     "Surrogate",
     "Token",
     "TokenMean",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 from torch import Tensor
@@ -13,6 +14,11 @@ from polopt.part import Part
 
 class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
+
+    def __call__(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        if self.all_surveys:
+            experience = experience.surveyed(evaluation)
+        return super().__call__(experience, evaluation)
 
     def contributes(self, experience: Experience) -> Tensor:
         """[B] bool, False for rows whose terms are exactly 0 with zero gradient: they need no evaluation."""
@@ -30,7 +36,7 @@ class Ratio(Part):
 
 
 class Trust(Part):
-    """`trust(log_ratio, advantage, evaluation) -> ([B, T] loss terms, [B, T] share held back)`.
+    """`trust(log_ratio, experience, evaluation) -> ([B, T] loss terms, [B, T] share held back)`.
 
     How far one batch may move the policy. The second tensor is 1 where the trust region, not the
     advantage, decided the gradient; its mean is logged as `clip_fraction`.
@@ -41,7 +47,7 @@ class Trust(Part):
 
     silent_at_zero: ClassVar[bool] = False
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
 
@@ -75,3 +81,9 @@ class Aggregate(Part):
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
         weights = self.weights(experience).to(terms)
         return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms))
+
+
+def unused(name: str, metrics: dict[str, Tensor]) -> str:
+    """`name`, or the first of name/2, name/3, ... that no other part has taken."""
+    names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
+    return next(n for n in names if n not in metrics)

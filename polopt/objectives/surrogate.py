@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Loss, SupportError, check_shape
 from polopt.objectives.aggregate import TokenMean
-from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight, unused
 from polopt.objectives.ratio import Token
 from polopt.objectives.trust import Clip
 
@@ -55,7 +54,7 @@ class Surrogate(Objective):
             self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
         )
         check_shape(log_ratio, experience.mask, self.ratio)
-        terms, held = self.trust(log_ratio, experience.advantage, evaluation)
+        terms, held = self.trust(log_ratio, experience, evaluation)
         check_shape(terms, experience.mask, self.trust)
         for weight in self.weights:
             terms = terms * check_shape(weight(experience, evaluation), terms, weight).detach()
@@ -65,7 +64,7 @@ class Surrogate(Objective):
         for regulariser in self.regularise:
             extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
             value = self.aggregate(experience, extra)
-            metrics[_unused(type(regulariser).__name__, metrics)] = value.detach()
+            metrics[unused(type(regulariser).__name__, metrics)] = value.detach()
             loss = loss + regulariser.coefficient * value
         return Loss(loss, metrics)
 
@@ -76,9 +75,3 @@ class Surrogate(Objective):
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
         return {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
-
-
-def _unused(name: str, metrics: dict[str, Tensor]) -> str:
-    """`name`, or the first of name/2, name/3, ... that no other part has taken."""
-    names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
-    return next(n for n in names if n not in metrics)

@@ -5,8 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation
+from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Trust
+
+
+def pessimistic(
+    ratio: Tensor, advantage: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """PPO's terms max(-A r, -A clip(r, low, high)), bounded by -A dual where A < 0; and 1 where a bound decided.
+
+    ratio, advantage: [B, T]. low, high: bounds of the ratio itself, numbers or [B, T].
+    """
+    free, held = -advantage * ratio, -advantage * ratio.clamp(min=low).clamp(max=high)
+    terms, stopped = torch.maximum(free, held), held > free
+    if dual is not None:
+        bound = torch.where(advantage < 0, -advantage * dual, torch.inf)
+        terms, stopped = torch.minimum(terms, bound), stopped | (terms > bound)
+    return terms, stopped.to(advantage.dtype)
 
 
 class Score(Trust):
@@ -14,8 +29,8 @@ class Score(Trust):
 
     silent_at_zero = True
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        return -advantage * evaluation.logp, torch.zeros_like(advantage)
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        return -experience.advantage * evaluation.logp, torch.zeros_like(experience.advantage)
 
 
 class Unlimited(Trust):
@@ -23,8 +38,8 @@ class Unlimited(Trust):
 
     silent_at_zero = True
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        return -advantage * log_ratio.exp(), torch.zeros_like(advantage)
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        return -experience.advantage * log_ratio.exp(), torch.zeros_like(experience.advantage)
 
 
 class Clip(Trust):
@@ -45,14 +60,8 @@ class Clip(Trust):
         if self.dual is not None and self.dual <= 1:
             raise ValueError(f"objectives.Clip: dual must be > 1, found {self.dual}")
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        ratio = log_ratio.exp()
-        free, held = -advantage * ratio, -advantage * ratio.clamp(1 - self.low, 1 + self.high)
-        terms, stopped = torch.maximum(free, held), held > free
-        if self.dual is not None:
-            bound = torch.where(advantage < 0, -advantage * self.dual, torch.inf)
-            terms, stopped = torch.minimum(terms, bound), stopped | (terms > bound)
-        return terms, stopped.to(advantage.dtype)
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.high, self.dual)
 
 
 class ClipWeight(Trust):
@@ -66,7 +75,7 @@ class ClipWeight(Trust):
 
     silent_at_zero = True
 
-    def forward(self, log_ratio: Tensor, advantage: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        ratio = log_ratio.detach().exp()
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        ratio, advantage = log_ratio.detach().exp(), experience.advantage
         weight = ratio.clamp(0 if self.low is None else 1 - self.low, 1 + self.high)
         return -weight * advantage * evaluation.logp, (weight != ratio).to(advantage.dtype)

@@ -155,7 +155,7 @@ class LanguagePolicy(nn.Module):
         def spread(values: Tensor) -> Tensor:
             return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
 
-        asked: dict[str, Tensor] = {}
+        asked: dict[str, Any] = {}
         if self._plain_head and "logits" not in needs:
             head = self.model.get_output_embeddings()
             logp, entropy = score(hidden[:n], head, chosen, kept, temperature, entropy="entropy" in needs)

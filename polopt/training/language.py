@@ -17,6 +17,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import Experience
+from polopt.part import name_of
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
 from polopt.training import recipe as recipes
@@ -30,6 +31,13 @@ from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
+# What the loop can tell an algorithm of a batch, and the policy of its decisions.
+PROVIDED = frozenset(
+    {"logp", "old_logp", "ref_logp", "value", "final_value", "entropy", "reward", "outcome", "terminated", "truncated"}
+    | {"group", "turn", "advantage"}
+    | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward")}
+)
+SAID = frozenset({"entropy", "logits", "value"})
 
 
 class Watcher(Protocol):
@@ -60,6 +68,8 @@ class LanguageTraining:
         split = build_tasks(recipe.tasks, seed=recipe.seed)
         self.train_tasks, self.heldout = split.train, split.heldout
         self.algorithms = recipe.algorithms
+        for name, algorithm in self.algorithms.items():
+            _check_needs(name, algorithm)
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         self.policy.to(recipe.device)
@@ -137,10 +147,12 @@ class LanguageTraining:
         if not experience.mask.any():  # filters may leave nothing to learn from
             return {"rows": 0}
         experience = self._provide(experience, source, learner, reference)
-        experience = algorithm.judge(experience)
+        experience = algorithm.credited(experience)
+        chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(experience), **(describe(experience) if experience.logp is not None else {})}
-        record |= learner.update(experience, step)
+        record = {"rows": len(chosen), **(describe(experience) if experience.logp is not None else {})}
+        record |= learner.update(chosen, step) if chosen.mask.any() else {}
+        algorithm.advance()
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
@@ -262,6 +274,16 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     """
     run = Run.open(Path(folder))
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+
+
+def _check_needs(stage: str, algorithm: Algorithm) -> None:
+    for part in algorithm.parts():
+        absent = sorted((part.needs - PROVIDED) | (part.evaluates - SAID))
+        if absent:
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} needs {', '.join(absent)}, which language training cannot "
+                "provide; take another part, or train it in a loop of your own"
+            )
 
 
 def _check_device(name: str) -> None:

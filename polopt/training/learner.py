@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -72,7 +72,15 @@ class Learner:
         self.optimiser.zero_grad(set_to_none=True)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps = []
-        for micro in batch.split(rows, only=active):
+        surveys = self.algorithm.objective.all_surveys
+        pieces: Iterable[Experience]
+        if surveys and rows >= len(batch):
+            # In one piece it surveys itself, with all its rows.
+            pieces, active = [batch] if active.any() else [], torch.ones_like(active)
+        else:
+            batch = batch.replace(survey=self._survey(batch, rows, surveys)) if surveys else batch
+            pieces = batch.split(rows, only=active)
+        for micro in pieces:
             evaluation = self.policy.evaluate(micro, self.needs)
             result = self.algorithm.objective(micro, evaluation)
             result.loss.backward()
@@ -102,6 +110,12 @@ class Learner:
                 "mismatch/ess": float(found.ess_sequence),
             }
         return record
+
+    @torch.no_grad()
+    def _survey(self, batch: Experience, rows: int, names: frozenset[str]) -> Evaluation:
+        """What the policy says now of the whole batch, row by row in the order of the batch."""
+        said = [self.policy.evaluate(micro, names - {"logp"}) for micro in batch.split(rows)]
+        return Evaluation.cat(said)
 
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], reference: Any | None) -> Experience:

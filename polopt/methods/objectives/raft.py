@@ -50,7 +50,9 @@ def like_reinforce() -> Finding:
     )
 
 
-@raft.claim("At equal reward it leaves fewer different right answers.", baseline="Dr. GRPO, at 0.95 success")
+@raft.claim(
+    "At equal reward it leaves fewer different right answers.", baseline="Dr. GRPO, at 0.95 success", refuted=True
+)
 def collapses() -> Finding:
     ours = collapse(raft(group=64, keep=64, threshold=1.0))
     base = collapse(dr_grpo(group=64, length=1))

@@ -25,7 +25,7 @@ def reinforce_baseline(*, baseline: Baseline = MovingAverage(decay=0.9), group: 
     """L = -(1/B) sum_i (R_i - b) sum_t logp_it.
 
     Any b that is independent of row i leaves the expected gradient alone. The default is the average return of
-    earlier batches, 0 for the first. `BatchMean`, which contains row i, shrinks the gradient by 1 - 1/B. The
+    earlier batches, 0 for the first. The batch's own mean, which contains row i, shrinks the gradient by 1 - 1/B. The
     constant of least variance is E[|g|^2 R] / E[|g|^2] with g the row's score; it is close to the mean.
     """
     return Algorithm(

@@ -53,7 +53,7 @@ def less_variance() -> Finding:
     )
 
 
-@remax.claim("Never more variance, with rewards 0 and 1 either.", baseline="REINFORCE")
+@remax.claim("Never more variance, with rewards 0 and 1 either.", baseline="REINFORCE", refuted=True)
 def right_or_wrong() -> Finding:
     tree = TokenTree.bandit([1.0, 0.0, 0.0])
     ratio = {}

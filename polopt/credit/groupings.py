@@ -1,0 +1,77 @@
+"""Which rows are compared with each other, and what may part them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Grouping, Measure
+from polopt.experience import Experience
+
+
+class Prompt(Grouping):
+    """Rows of one prompt or start state: the batch's `group`."""
+
+    needs = frozenset({"group"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.group
+
+
+class Everyone(Grouping):
+    """All rows of the batch."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.zeros(len(experience), dtype=torch.long, device=experience.device)
+
+
+class Strata(Grouping):
+    """Rows of one prompt that also agree in a measure."""
+
+    by: Measure
+    within: Grouping = Prompt()
+
+    def forward(self, experience: Experience) -> Tensor:
+        return ops.crossed(self.within(experience), self.by(experience))
+
+
+class Length(Measure):
+    """Number of decisions."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.lengths.to(torch.get_default_dtype())
+
+
+class Turns(Measure):
+    """Number of turns in which something was decided."""
+
+    needs = frozenset({"turn"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        turn = torch.where(experience.mask, experience.turn, -1).sort(1).values
+        new = torch.cat([turn[:, :1] >= 0, (turn[:, 1:] != turn[:, :-1]) & (turn[:, 1:] >= 0)], 1)
+        return new.sum(1).to(torch.get_default_dtype())
+
+
+class MeanEntropy(Measure):
+    """Mean entropy of the sampler at the row's decisions, in nats; 0 for a row without decisions."""
+
+    needs = frozenset({"entropy"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        entropy = torch.where(experience.mask, experience.entropy, 0)
+        return entropy.sum(1) / experience.lengths.clamp(min=1)
+
+
+class Noted(Measure):
+    """A number that the world or the loop noted of each row: `extras[name]`, [B]."""
+
+    name: str
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.name}"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.as_tensor(experience.extras[self.name], device=experience.device)
