@@ -23,13 +23,6 @@ def test_round_trip_print_and_change(slug: str) -> None:
     algorithm = po.method(slug)
     again = from_yaml(algorithm.to_yaml())
     assert diff(algorithm, again) == []
-    names = {
-        "Algorithm": po.Algorithm,
-        "credit": credit,
-        "objectives": objectives,
-        "rewards": rewards,
-        "schedules": schedules,
-    }
     rooms = {room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling", "schedules")}
     scope = {**rooms, "Algorithm": po.Algorithm, "Support": po.Support}
     assert diff(eval(repr(algorithm), scope), algorithm) == []
