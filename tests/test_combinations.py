@@ -1,0 +1,70 @@
+"""Two methods that change different parts of GRPO combine: pairs drawn at random, built by `but`, trained on a tree."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import polopt as po
+from polopt import lab
+from polopt.lab.problems import digits
+
+GROUP, PAIRS = 4, 40
+
+
+def sentence(slug: str) -> po.Algorithm:
+    """The method with the common group size, so that this is no difference."""
+    common: dict[str, Any] = {"group": GROUP, "kl": 0.0}
+    return po.method(slug, **{k: v for k, v in common.items() if k in po.find(slug).settings()})
+
+
+BASE = sentence("grpo")
+
+
+def changes(slug: str) -> dict[str, Any]:
+    return {path: there for path, _, there in po.diff(BASE, sentence(slug))}
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether no path of the one lies inside, or is, a path of the other."""
+    inside = lambda a, b: f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")  # noqa: E731
+    return not any(inside(a, b) for a, b in itertools.product(one, other))
+
+
+def playable(slug: str) -> bool:
+    """Whether a tree can say all that the method reads."""
+    tree, policy = digits()
+    algorithm = sentence(slug)
+    try:
+        lab.train(algorithm, tree, policy, steps=1, rate=0.0, rows=2, reference=policy)
+    except po.ExperienceError:
+        return False
+    return True
+
+
+ALL = {slug: found for slug in po.slugs() if (found := changes(slug))}
+DISJOINT = [(a, b) for a, b in itertools.combinations(ALL, 2) if apart(ALL[a], ALL[b])]
+CHOSEN = random.Random(0).sample(DISJOINT, min(PAIRS, len(DISJOINT)))
+
+
+def test_there_are_pairs() -> None:
+    assert len(DISJOINT) >= 5
+
+
+@pytest.mark.parametrize(("one", "other"), CHOSEN, ids="+".join)
+def test_pair(one: str, other: str) -> None:
+    both = BASE.but(ALL[one]).but(ALL[other])
+    again = BASE.but(ALL[other]).but(ALL[one])
+    assert po.diff(both, again) == []
+    assert {path for path, *_ in po.diff(BASE, both)} == {*ALL[one], *ALL[other]}
+    if not (playable(one) and playable(other)):
+        pytest.skip("a tree cannot say what one of them reads")
+    tree, policy = digits()
+    before = policy.logits.detach().clone()
+    lab.train(both, tree, policy, steps=6, rate=0.5, rows=2, epochs=2, reference=digits(spread=0.3)[1])
+    assert policy.logits.isfinite().all()
+    assert not torch.equal(policy.logits, before)
