@@ -110,20 +110,26 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _head(it: dict[str, Any]) -> str:
-    machine, load = it["machine"], (it["load_before"][0], it["load_after"][0])
+def machine(it: dict[str, Any]) -> str:
+    """Where it was measured, with what, and how busy the machine was, as a paragraph and a half."""
+    where, load = it["machine"], (it["load_before"][0], it["load_after"][0])
     packages = ", ".join(f"{name} {number}" for name, number in it["versions"].items() if number)
+    return (
+        f"{where['cpu']}, {where['cores']} cores ({where['usable']} usable), {it['threads']} thread(s), float32. "
+        f"Python {it['python']}, {packages}.\n\nLoad average {load[0]:.1f} before and {load[1]:.1f} after."
+    )
+
+
+def _head(it: dict[str, Any]) -> str:
+    load = (it["load_before"][0], it["load_after"][0])
     lines = [
         "# polopt and TRL on one machine",
         "",
         f"{it['date']}, commit {it['commit']}, `{it['command']}`, {it['seconds'] / 60:.0f} minutes.",
         "",
-        f"{machine['cpu']}, {machine['cores']} cores ({machine['usable']} usable), {it['threads']} thread(s), float32. "
-        f"Python {it['python']}, {packages}.",
-        "",
-        f"Load average {load[0]:.1f} before and {load[1]:.1f} after.",
+        machine(it),
     ]
-    if max(load) > machine["usable"] + 0.5:
+    if max(load) > it["machine"]["usable"] + 0.5:
         lines[-1] += (
             " **The machine was busy with other work: seconds are too long on both sides and ratios scatter.** "
             "Processor time suffers least from that."

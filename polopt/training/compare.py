@@ -140,6 +140,14 @@ def _train(trials: Sequence[Trial], workers: int, folder: Path, watch: Callable[
     watch(trials)
 
 
+class TrialError(RunError):
+    """One run of a comparison failed; `trial` says which. The others keep what they have done."""
+
+    def __init__(self, message: str, trial: Trial) -> None:
+        super().__init__(message)
+        self.trial = trial
+
+
 class _Worker:
     """A process that trains one run after another, so that the libraries are loaded once."""
 
@@ -166,7 +174,7 @@ class _Worker:
         """Note a finished run.
 
         Raises:
-            RunError: the process ended before it.
+            TrialError: the process ended before it.
         """
         ended = self.process.poll() is not None
         if self.trial is None:
@@ -175,7 +183,8 @@ class _Worker:
             self.trial.state, self.trial = "finished", None
         elif ended:
             last = (self.log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it printed nothing"])[-1]
-            raise RunError(f"{self.trial.name} with seed {self.trial.seed} failed: {last} (all of it in {self.log})")
+            failed = f"{self.trial.name} with seed {self.trial.seed} failed: {last} (all of it in {self.log})"
+            raise TrialError(failed, self.trial)
 
 
 def _trials(name: str, trials: Sequence[Trial]) -> Trials:
