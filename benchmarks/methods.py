@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from polopt.training.run import Run
 
 ROOT = HERE.parent
 YARDSTICK = {"name": "grpo", "kl": 0.0}
+PARTS = ("rollout", "reward", "learn")
 BUDGET: dict[str, Any] = {
     "stages.rl.steps": 40,
     "stages.rl.rows": 192,
@@ -92,9 +94,7 @@ def costs(name: str, seeds: int, folder: Path) -> dict[str, float]:
         found.append(
             {
                 "tokens": sum(record.get("tokens", 0) for record in steps),
-                "seconds": sum(
-                    record.get(f"seconds/{k}", 0.0) for record in steps for k in ("rollout", "reward", "learn")
-                ),
+                "seconds": sum(record.get(f"seconds/{part}", 0.0) for record in steps for part in PARTS),
                 "entropy_before": entropy[0] if entropy else float("nan"),
                 "entropy_after": mean(entropy[-3:]) if entropy else float("nan"),
             }
@@ -115,7 +115,7 @@ def results(comparison: Comparison, seeds: int, folder: Path) -> list[dict[str, 
 
 def markdown(data: dict[str, Any]) -> str:
     """The table for people."""
-    it, seeds = data["about"], data["seeds"]
+    it, seeds, budget = data["about"], data["seeds"], data["budget"]
     start = t_interval(data["before"])
     lines = [
         "# Every method, one small budget",
@@ -124,34 +124,41 @@ def markdown(data: dict[str, Any]) -> str:
         "",
         table.machine(it),
         "",
-        f"The `laptop` recipe: {data['budget']['stages.rl.steps']} batches of {data['budget']['stages.rl.rows']} answers "
-        f"after the same warm-up ({start.estimate:.1%} held-out accuracy, {start.low:.1%} to {start.high:.1%}); {seeds} "
-        "seeds, 400 held-out problems each. All methods share the optimiser's settings, which were tuned for GRPO: the "
-        "table says what a method does when it is dropped in by its name, not what it can do. Accuracy: mean and 95 % "
-        "interval over seeds (Student's t). Difference: to `grpo` without KL, paired by seed; an interval that holds 0 shows "
-        "no difference, and with so many rows about one in twenty misses the truth. Entropy: of the sampler at its "
-        "decisions in the last three batches over that in the first. Tokens sampled and seconds of the reinforcement "
-        "learning stage on one thread, two runs at a time.",
+        f"The `laptop` recipe: {budget['stages.rl.steps']} batches of {budget['stages.rl.rows']} answers after"
+        f" the same warm-up ({start.estimate:.1%} held-out accuracy, {_ends(start.low, start.high)}); {seeds} "
+        "seeds, 400 held-out problems each. All methods share the optimiser's settings, which were tuned for GRPO: "
+        "the table says what a method does when it is dropped in by its name, not what it can do. Accuracy: mean and "
+        "95 % interval over seeds (Student's t). Difference: to `grpo` without KL, paired by seed; an interval that "
+        "holds 0 shows no difference, and with so many rows about one in twenty misses the truth. Entropy: of the "
+        "sampler at its decisions in the last three batches over that in the first. Tokens sampled and seconds of the "
+        "reinforcement learning stage on one thread, two runs at a time.",
         "",
         "|method|accuracy, %|difference to grpo, points|entropy kept|tokens, k|seconds|",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(data["rows"], key=lambda r: -r["final"]["estimate"]):
         final, gap = row["final"], row.get("difference")
-        difference = (
-            f"{gap['estimate'] * 100:+.1f} ({gap['low'] * 100:+.1f} to {gap['high'] * 100:+.1f})" if gap else ""
-        )
         kept = row["entropy_after"] / row["entropy_before"]
-        lines.append(
-            f"|{row['name']}|{final['estimate'] * 100:.1f} ({max(0, final['low']) * 100:.1f} – "
-            f"{min(1, final['high']) * 100:.1f})|{difference}|{'' if kept != kept else f'{kept:.2f}'}"
-            f"|{row['tokens'] / 1e3:,.0f}|{row['seconds']:.1f}|"
+        cells = (
+            row["name"],
+            f"{final['estimate'] * 100:.1f} ({_ends(final['low'], final['high'])})",
+            f"{gap['estimate'] * 100:+.1f} ({_ends(gap['low'], gap['high'], '+.1f', cut=False)})" if gap else "",
+            "" if math.isnan(kept) else f"{kept:.2f}",
+            f"{row['tokens'] / 1e3:,.0f}",
+            f"{row['seconds']:.1f}",
         )
+        lines.append(f"|{'|'.join(cells)}|")
     if data["failed"]:
         lines += ["", "Did not finish:", "", *(f"- {name}: {why}" for name, why in data["failed"].items())]
     if data["unable"]:
         lines += ["", f"Not for language policies: {', '.join(data['unable'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _ends(low: float, high: float, form: str = ".1f", cut: bool = True) -> str:
+    """An interval's ends in percent; of a share they are cut to what a share can be."""
+    ends = (max(0.0, low), min(1.0, high)) if cut else (low, high)
+    return " – ".join(format(end * 100, form) for end in ends)
 
 
 def main() -> None:
