@@ -22,7 +22,8 @@ check: .venv/ready
 	$(BIN)/mypy
 
 claims: .venv/ready
-	$(BIN)/polopt claims
+	$(BIN)/python -m benchmarks.claims
+	$(BIN)/python -m benchmarks.catalogue
 
 benchmark: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[peers]"

@@ -171,7 +171,7 @@ def main() -> None:
     recipes.load(changes=BUDGET)
     able, unable = contestants(given.only)
     # Where and how is noted, not where the runs lie.
-    about = {**table.about(ROOT, threads=1, module="methods"), "command": "python -m benchmarks.methods"}
+    about = {**table.about(ROOT, threads=1), "command": "python -m benchmarks.methods"}
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

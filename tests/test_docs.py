@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import catalogue
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -24,3 +26,7 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_catalogue_page_is_what_the_method_files_say() -> None:
+    assert catalogue.PAGE.read_text() == catalogue.page(), "run: python -m benchmarks.catalogue"

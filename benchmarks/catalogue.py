@@ -1,0 +1,108 @@
+"""The methods as a page: docs/methods.md, made from the method files and from what was last measured.
+
+python -m benchmarks.catalogue
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks import claims
+from benchmarks.spec import HERE
+from polopt import catalogue
+from polopt.method import Method
+from polopt.part import diff
+
+PAGE = HERE.parent / "docs" / "methods.md"
+RACE = HERE / "results" / "methods.json"
+COMMON = {"group": 8, "kl": 0.0}
+TIERS = {
+    "proven": "its claims hold, its identities are exact, it trains on the main job",
+    "faithful": "the formula was confirmed at the source, and the claims run",
+    "reading": "the paper leaves the formula open; ours is a stated reading",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    found = [catalogue.find(slug) for slug in catalogue.slugs()]
+    measured = claims.stored()
+    race = json.loads(RACE.read_text(encoding="utf-8")) if RACE.is_file() else {"rows": []}
+    accuracy = {row["name"].partition("(")[0]: row for row in race["rows"]}
+    held = {m.slug: [row for row in measured["rows"] if row["slug"] == m.slug] for m in found}
+    lines = [
+        "# Methods",
+        "",
+        f"{len(found)} published methods, each a sentence made of parts. This page is made by "
+        "`python -m benchmarks.catalogue` from the method files and from the last full run of the claims"
+        f"{_when(measured['about'])}; accuracy is from [one small budget for every method]"
+        "(../benchmarks/results/methods.md), which says what a method does when it is dropped in by its name.",
+        "",
+        *(f"- *{tier}*: {meaning}" for tier, meaning in TIERS.items()),
+        "",
+        "|method|what it changes|paper|tier|claims that hold|held-out accuracy, %|",
+        "|---|---|---|---|---:|---:|",
+    ]
+    lines += [_row(m, held[m.slug], accuracy.get(m.slug)) for m in found]
+    for m in found:
+        lines += ["", *_section(m, held[m.slug])]
+    return "\n".join(lines) + "\n"
+
+
+def _when(about: dict[str, Any]) -> str:
+    return f" ({about['date'][:10]}, commit {about['commit']}, {about['machine']['cpu']})" if about else ""
+
+
+def _row(m: Method[Any], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
+    held = f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(m.claims)}"
+    score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
+    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{held}|{score}|"
+
+
+def _paper(m: Method[Any]) -> str:
+    it = m.paper
+    return f"[arXiv:{it.arxiv}](https://arxiv.org/abs/{it.arxiv})" if it.arxiv else f"{it.venue}"
+
+
+def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
+    it = m.paper
+    lines = [
+        f"## {m.slug}",
+        "",
+        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Tier: {m.tier}.",
+        "",
+        m.changes,
+        "",
+    ]
+    lines += ["```text", m.doc, "```", ""]
+    if m.slug != "grpo":
+        lines += ["What differs from `grpo` without KL:", "", "|where|`grpo`|here|", "|---|---|---|"]
+        # Groups of one size and no KL on both sides where they can be, so that they are no difference.
+        settings = {k: v for k, v in COMMON.items() if k in m.settings()}
+        for path, ours, theirs in diff(catalogue.method("grpo", **COMMON), m(**settings)):
+            lines.append(f"|{path}|`{_cell(ours)}`|`{_cell(theirs)}`|")
+        lines.append("")
+    found = {row["name"]: row for row in rows}
+    for claim in m.claims:
+        row = found.get(claim.name)
+        verdict = "not run yet" if row is None else "holds" if row["holds"] else "**fails**"
+        lines.append(f"- {claim.statement} Against: {claim.baseline}. {verdict[0].upper()}{verdict[1:]}.")
+        if row is not None:
+            numbers = ", ".join(f"{name} {value:.4g}" for name, value in row["measured"].items())
+            lines.append(f"  Measured: {numbers}. Criterion: {row['criterion']}.")
+            lines += [f"  {row['note']}"] if row["note"] else []
+    return lines
+
+
+def _cell(value: Any) -> str:
+    return repr(value).replace("|", "\\|")
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{len(catalogue.slugs())} methods")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Run every method's claims and keep the result: benchmarks/results/claims.json, shown in docs/methods.md.
+
+python -m benchmarks.claims               all claims, one process a core
+python -m benchmarks.claims --only bnpo   these methods' claims again; the others' results stay
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import table
+from benchmarks.spec import HERE
+from polopt import catalogue
+
+ROOT = HERE.parent
+RESULTS = HERE / "results" / "claims.json"
+
+
+def check(slug: str) -> list[dict[str, Any]]:
+    """The claims of one method, run on one thread."""
+    torch.set_num_threads(1)
+    return [dataclasses.asdict(result) for result in catalogue.run_claims([slug])]
+
+
+def checked(slugs: list[str], processes: int) -> Iterator[dict[str, Any]]:
+    with ProcessPoolExecutor(processes) as pool:
+        for rows in pool.map(check, slugs):
+            yield from rows
+
+
+def stored() -> dict[str, Any]:
+    """The last full result; nothing if there is none."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"about": {}, "rows": []}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
+    given = parser.parse_args()
+    about, start = (
+        {**table.about(ROOT, threads=1, module="claims"), "command": "python -m benchmarks.claims"},
+        time.time(),
+    )
+    slugs = given.only or catalogue.slugs()
+    rows = [row for row in stored()["rows"] if given.only and row["slug"] not in given.only]
+    for row in checked(slugs, os.cpu_count() or 1):
+        print(
+            f"{row['slug']} {row['name']}: {'holds' if row['holds'] else 'FAILS'}, {row['seconds']:.1f} s", flush=True
+        )
+        rows.append(row)
+    rows.sort(key=lambda row: row["slug"])
+    about |= {"seconds": time.time() - start, "load_after": os.getloadavg()}
+    RESULTS.write_text(
+        json.dumps({"about": about, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    held = sum(row["holds"] for row in rows)
+    print(f"{held} of {len(rows)} claims hold, {about['seconds']:.0f} s; written to {Path(RESULTS).relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
