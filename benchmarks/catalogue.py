@@ -17,6 +17,10 @@ from polopt.part import diff
 PAGE = HERE.parent / "docs" / "methods.md"
 RACE = HERE / "results" / "methods.json"
 COMMON = {"group": 8, "kl": 0.0}
+RACED = (
+    " Accuracy is from [one small budget for every method](../benchmarks/results/methods.md), which says what a method "
+    "does when it is dropped in by name."
+)
 TIERS = {
     "proven": "its claims hold, its identities are exact, it trains on the main job",
     "faithful": "the formula was confirmed at the source, and the claims run",
@@ -36,8 +40,7 @@ def page() -> str:
         "",
         f"{len(found)} published methods, each a sentence made of parts. This page is made by "
         "`python -m benchmarks.catalogue` from the method files and from the last full run of the claims"
-        f"{_when(measured['about'])}; accuracy is from [one small budget for every method]"
-        "(../benchmarks/results/methods.md), which says what a method does when it is dropped in by its name.",
+        f"{_when(measured['about'])}.{RACED if race['rows'] else ''}",
         "",
         *(f"- *{tier}*: {meaning}" for tier, meaning in TIERS.items()),
         "",
