@@ -20,26 +20,24 @@ WORTH = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Segments of like length, whose attention is computed together; n tokens of the flat list from `first`.
+    """Segments of like length, whose attention is computed together; n tokens of the flat list.
 
     query: [b, L] flat token of each query, padding repeats a segment's last token.
-    shared: [b, P] flat tokens of the prefix that each segment reads besides itself, P = 0 if there is none.
+    read: [b, P + L] flat token of each key: those of the segment behind those of its prefix, if it has one.
     bias: [b or 1, 1, L, P + L] added to the scores where segments have a prefix; None for plain causal attention.
     inside: [n] where the bucket's tokens stand in the flattened [b, L].
     """
 
-    first: int
     query: Tensor
-    shared: Tensor
+    read: Tensor
     bias: Tensor | None
     inside: Tensor
 
     def attend(self, q: Tensor, kv: Tensor) -> Tensor:
         """[n, H, D] from queries [N, H, D] and keys and values [N, 2, K, D] of all flat tokens; H is a multiple of
         K."""
-        read = self.query if self.bias is None else torch.cat([self.shared, self.query], 1)
         queries = q[self.query].transpose(1, 2)
-        keys, values = kv[read].permute(2, 0, 3, 1, 4).unbind(0)
+        keys, values = kv[self.read].permute(2, 0, 3, 1, 4).unbind(0)
         if self.bias is None:
             out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
@@ -146,16 +144,16 @@ def _bucket(segments: list[_Segment], dtype: torch.dtype, device: torch.device) 
     query = first[:, None] + torch.minimum(column, length[:, None] - 1)
     real = column < length[:, None]
     inside = real.flatten().nonzero().flatten()
-    shared, bias = torch.zeros(len(segments), 0, dtype=torch.long), None
+    read, bias = query, None
     prefixes = [s.prefix for s in segments if s.prefix is not None]
     if prefixes:
         start = torch.tensor([p.first for p in prefixes])
         size = torch.tensor([len(p) for p in prefixes])
         slot = torch.arange(int(size.max()))
-        shared = start[:, None] + torch.minimum(slot, size[:, None] - 1)
+        read = torch.cat([start[:, None] + torch.minimum(slot, size[:, None] - 1), query], 1)
         sees = (slot < size[:, None])[:, None, :].expand(-1, len(column), -1)
         sees = sees[:1] if bool((size == size[0]).all()) else sees
         causal = (column[None, :] <= column[:, None]).expand(len(sees), -1, -1)
         sees = torch.cat([sees, causal], -1)
         bias = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, -torch.inf)[:, None].to(device)
-    return Bucket(segments[0].first, query.to(device), shared.to(device), bias, inside.to(device))
+    return Bucket(query.to(device), read.to(device), bias, inside.to(device))
