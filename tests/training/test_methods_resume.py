@@ -1,0 +1,56 @@
+"""Methods that remember something between batches: a run that is stopped and resumed ends with the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import outcome, recipe
+
+import polopt as po
+from polopt.training.language import PROVIDED, SAID, resume, train
+from polopt.training.recipe import Recipe
+
+REMEMBERING = [slug for slug in po.slugs() if po.method(slug).state_dict()]
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt:
+    """A watcher that ends the run right after step `at` was logged."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def begin(self, recipe: Recipe, about: Any) -> None: ...
+    def evaluation(self, record: Any) -> None: ...
+
+    def step(self, record: Any) -> None:
+        if record["step"] == self.at:
+            raise Stop
+
+
+def trained_here(slug: str) -> bool:
+    return all(part.needs <= PROVIDED and part.evaluates <= SAID for part in po.method(slug).parts())
+
+
+@pytest.mark.parametrize("slug", REMEMBERING)
+def test_resuming_is_an_equality(slug: str, tmp_path: Path) -> None:
+    if not trained_here(slug):
+        pytest.skip("not for language policies")
+    stages = {
+        "warmup": {"method": "sft", "steps": 6, "rows": 16, "optimiser": {"lr": 0.03}},
+        "rl": {"method": slug, "steps": 4, "rows": 16, "group": 4, "minibatches": 2, "micro_rows": 5},
+    }
+    settings = recipe(stages=stages, checkpoint=2)
+    train(settings, tmp_path / "through")
+    # Step 6 is the stage's first: 8 is the last before a checkpoint at 10, so that one batch is played again.
+    with pytest.raises(Stop):
+        train(settings, tmp_path / "stopped", watchers=(StopAt(8),))
+    resume(tmp_path / "stopped")
+    through, stopped = outcome(tmp_path / "through"), outcome(tmp_path / "stopped")
+    assert through["policy"] == stopped["policy"]
+    assert through == stopped
