@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import PER_DECISION, SHAPES, Evaluation, Experience
+from polopt.policies.vocabulary import REDUCTIONS
 
 VOCABULARY = 5
 HORIZON = 12
@@ -26,7 +27,9 @@ class Batch:
         return self.experience.mask
 
     def evaluation(self) -> Evaluation:
-        return Evaluation(support=self.experience.support, **self.leaves)
+        fields = {k: v for k, v in self.leaves.items() if k in LEAVES}
+        extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in LEAVES}
+        return Evaluation(support=self.experience.support, extras=extras, **fields)
 
     def to(self, dtype: torch.dtype) -> Batch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
@@ -89,6 +92,10 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         "value": normal(B, T),
         "logits": normal(B, T, VOCABULARY),
     }
+    # Of a generator of their own, so that one more leaves the others as they are.
+    for number, name in enumerate(sorted(REDUCTIONS)):
+        own = torch.Generator().manual_seed(1000 * seed + number)
+        leaves[f"extras.{name}"] = torch.randn(B, T, generator=own, dtype=torch.float64)
     if not clean:
         fields = {k: poisoned(v, mask) for k, v in fields.items()}
         leaves = {k: poisoned(v, mask) for k, v in leaves.items()}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience, Support
+from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations
@@ -182,7 +182,8 @@ class LeafGradient:
         said = policy.evaluate(problem.leaves(support), algorithm.objective.all_evaluates)
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
-        self.said = {n: v for n in ("logp", "entropy", "logits", "value") if (v := getattr(said, n)) is not None}
+        self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}
+        self.said |= {f"extras.{name}": value for name, value in said.extras.items()}
         self.heard = {n: v.detach() for n, v in self.said.items()}
         self.size = sum(v.numel() for v in self.said.values())
 
@@ -190,7 +191,9 @@ class LeafGradient:
         """[size] d loss / d what was said of each leaf."""
         rows = experience.extras["leaf"]
         inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
-        loss = self.algorithm.objective(experience, Evaluation(support=self.support, **inputs)).loss
+        extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
+        fields = {n: v for n, v in inputs.items() if n in SAID}
+        loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
         slopes = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []
         for slope, whole in zip(slopes, self.heard.values(), strict=True):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
 from polopt.lab.tree import TokenTree
+from polopt.policies.vocabulary import REDUCTIONS
 
 ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
 
@@ -20,6 +21,11 @@ def shaped(logits: Tensor, support: Support) -> Tensor:
     if support.truncated:
         logits = logits.masked_fill(~ops.kept_choices(logits.detach(), support.top_k, support.top_p), -torch.inf)
     return logits
+
+
+def reduced(table: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
+    """[...] whatever was asked of the log-probabilities [..., V] beside their entropy."""
+    return {name: reduce(table) for name, reduce in REDUCTIONS.items() if f"extras.{name}" in needs}
 
 
 class TabularPolicy(nn.Module):
@@ -63,6 +69,7 @@ class TabularPolicy(nn.Module):
             entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[node] if "value" in needs and self.values is not None else ABSENT,
+            extras={name: values[node] for name, values in reduced(table, needs).items()},
         )
 
 
@@ -106,4 +113,5 @@ class TinyTransformer(nn.Module):
             entropy=ops.entropy_of(table) if "entropy" in needs else ABSENT,
             logits=logits if "logits" in needs else ABSENT,
             value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else ABSENT,
+            extras=reduced(table, needs),
         )

@@ -1,6 +1,7 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.entropy import SteadyEntropy
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
@@ -28,6 +29,7 @@ __all__ = [
     "SequenceMean",
     "SequenceSum",
     "Solved",
+    "SteadyEntropy",
     "Surrogate",
     "Token",
     "TokenMean",

@@ -83,6 +83,12 @@ class Aggregate(Part):
         return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms))
 
 
+def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
+    """The whole optimiser batch and what the policy says of it now, for parts that survey; 0 off the mask."""
+    whole = experience.whole.blanked()
+    return whole, whole.survey.blanked(whole.mask)
+
+
 def unused(name: str, metrics: dict[str, Tensor]) -> str:
     """`name`, or the first of name/2, name/3, ... that no other part has taken."""
     names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))

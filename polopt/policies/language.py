@@ -16,7 +16,7 @@ from polopt.experience import Evaluation, Experience
 from polopt.policies.checkpointing import checkpoint_layers
 from polopt.policies.decoder import Decoder, as_made
 from polopt.policies.packing import pack
-from polopt.policies.vocabulary import score, score_logits
+from polopt.policies.vocabulary import REDUCTIONS, score, score_logits
 
 
 class LanguagePolicy(nn.Module):
@@ -123,7 +123,8 @@ class LanguagePolicy(nn.Module):
     def evaluate(self, experience: Experience, needs: Iterable[str] = ()) -> Evaluation:
         """What this policy says of the batch's decisions, over the batch's support.
 
-        needs: any of "entropy", "logits", "value". Only the hidden states of decisions meet the vocabulary.
+        needs: any of "entropy", "logits", "value", and "extras.<name>" for the names in `vocabulary.REDUCTIONS`. Only
+        the hidden states of decisions meet the vocabulary.
         Positions outside the mask hold 0 and carry no gradient.
 
         Raises:
@@ -156,19 +157,24 @@ class LanguagePolicy(nn.Module):
             return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
 
         asked: dict[str, Any] = {}
+        also: dict[str, Any] = {
+            "entropy": "entropy" in needs,
+            "reductions": [name for name in REDUCTIONS if f"extras.{name}" in needs],
+        }
         if self._plain_head and "logits" not in needs:
             head = self.model.get_output_embeddings()
-            logp, entropy = score(hidden[:n], head, chosen, kept, temperature, entropy="entropy" in needs)
+            said = score(hidden[:n], head, chosen, kept, temperature, **also)
         else:
             logits = ops.wide(logits_of(n)) / temperature
-            logp, entropy = score_logits(logits, chosen, kept, entropy="entropy" in needs)
+            said = score_logits(logits, chosen, kept, **also)
             asked |= {"logits": spread(logits)} if "logits" in needs else {}
-        if entropy is not None:
-            asked["entropy"] = spread(entropy)
+        if said.entropy is not None:
+            asked["entropy"] = spread(said.entropy)
         if asks_value:
             value = self._value(hidden)
             asked |= {"value": spread(value[:n]), "final_value": value[n:]}
-        return Evaluation(logp=spread(logp), support=experience.support, **asked)
+        extras = {name: spread(values) for name, values in said.reduced.items()}
+        return Evaluation(logp=spread(said.logp), support=experience.support, extras=extras, **asked)
 
     def _value(self, hidden: Tensor) -> Tensor:
         assert self.critic is not None

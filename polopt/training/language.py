@@ -20,6 +20,7 @@ from polopt.experience import Experience
 from polopt.part import name_of
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.policies.vocabulary import REDUCTIONS
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner
@@ -37,7 +38,7 @@ PROVIDED = frozenset(
     | {"group", "turn", "advantage"}
     | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward")}
 )
-SAID = frozenset({"entropy", "logits", "value"})
+SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
 class Watcher(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -233,23 +234,53 @@ def test_chunks_of_the_vocabulary_equal_the_whole(
     if truncated:
         kept = torch.stack([torch.randperm(size, generator=random)[:5] for _ in range(n)]).int()
         chosen, kept[::3, 4] = kept[:, 0].long(), -1
-    weights = torch.randn(2, n, generator=random, dtype=torch.float64)
+    names = sorted(vocabulary.REDUCTIONS)
+    weights = torch.randn(2 + len(names), n, generator=random, dtype=torch.float64)
 
-    def slopes(logp: Tensor, entropy: Tensor | None, of: list[Tensor]) -> tuple[Tensor, ...]:
-        assert entropy is not None
-        return torch.autograd.grad((weights[0] * logp).sum() + (weights[1] * entropy).sum(), of)
+    def numbers(scores: vocabulary.Scores) -> list[Tensor]:
+        assert scores.entropy is not None
+        return [scores.logp, scores.entropy, *(scores.reduced[name] for name in names)]
 
     whole, layer = hidden.detach().double().requires_grad_(), copy.deepcopy(head).double()
-    expected = vocabulary.score(whole, layer, chosen, kept, 0.8, entropy=True)
-    by_hand = slopes(*expected, [whole, layer.weight, layer.bias])
+    asked = {"entropy": True, "reductions": names}
+    expected = numbers(vocabulary.score(whole, layer, chosen, kept, 0.8, **asked))  # type: ignore[arg-type]
     monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 20 * size)
-    found = vocabulary.score(hidden, head, chosen, kept, 0.8, entropy=True)
+    found = numbers(vocabulary.score(hidden, head, chosen, kept, 0.8, **asked))  # type: ignore[arg-type]
     bound = 1e-12 if dtype == torch.float64 else 5e-2
     for ours, theirs in zip(found, expected, strict=True):
-        assert ours is not None
         torch.testing.assert_close(ours.double(), theirs, atol=bound, rtol=0)
-    for ours, theirs in zip(slopes(*found, [hidden, head.weight, head.bias]), by_hand, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
+    # All together, and without what nobody differentiates.
+    for count in (1, 2, len(found)):
+        ours_of = torch.autograd.grad(_mix(weights, found[:count]), [hidden, head.weight, head.bias], retain_graph=True)
+        theirs_of = torch.autograd.grad(
+            _mix(weights, expected[:count]), [whole, layer.weight, layer.bias], retain_graph=True
+        )
+        for ours, theirs in zip(ours_of, theirs_of, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
+
+
+def _mix(weights: Tensor, values: list[Tensor]) -> Tensor:
+    return torch.stack([(w * v).sum() for w, v in zip(weights, values, strict=False)]).sum()
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_reductions_of_the_vocabulary_by_hand(truncated: bool) -> None:
+    """sum_a pi_a^2 (log pi_a + H), choice by choice."""
+    policy = policy_of("llama")
+    tokens, mask = torch.tensor([[3, 4, 5]]), torch.tensor([[False, False, True]])
+    ids = [1, 5, 9] if truncated else list(range(VOCABULARY))
+    extras = {"tokens": tokens} | ({"kept": torch.tensor([[[-1] * 3, [-1] * 3, ids]])} if truncated else {})
+    batch = Experience(mask=mask, support=Support(temperature=2.0, top_k=3 if truncated else 0), extras=extras)
+    law = torch.softmax(policy.model(tokens[:, :2], use_cache=False).logits[0, -1][ids] / 2, 0).tolist()
+    entropy = -math.fsum(p * math.log(p) for p in law)
+    expected = math.fsum(p * p * (math.log(p) + entropy) for p in law)
+    for decoder_of in (policy.decoder, None):
+        policy._decoder = decoder_of
+        for extra in (set(), {"logits"}):
+            found = policy.evaluate(batch, {"extras.entropy_slope", *extra})
+            assert found.entropy is None
+            assert found.extras["entropy_slope"].flatten().tolist() == pytest.approx([0, 0, expected], abs=1e-12)
+    assert policy.evaluate(batch).extras == {}
 
 
 def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,9 +302,11 @@ def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.Monk
 
     def largest() -> int:
         with Largest() as seen:
-            logp, entropy = vocabulary.score(hidden, head, chosen, None, 1.0, entropy=True)
-            assert entropy is not None
-            (logp.sum() + entropy.sum()).backward()
+            said = vocabulary.score(
+                hidden, head, chosen, None, 1.0, entropy=True, reductions=list(vocabulary.REDUCTIONS)
+            )
+            assert said.entropy is not None
+            (said.logp.sum() + said.entropy.sum() + sum(v.sum() for v in said.reduced.values())).backward()
         return seen.most
 
     assert largest() >= 200 * 300

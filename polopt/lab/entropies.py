@@ -1,0 +1,77 @@
+"""What updates do to the entropy of a policy, measured where it is exact."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.algorithm import Algorithm
+from polopt.lab.measure import train
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.tree import TokenTree
+
+
+def softmaxes(count: int, choices: int, spread: float = 1.0, seed: int = 0) -> Tensor:
+    """[count, choices] random logits in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return spread * torch.randn(count, choices, generator=generator, dtype=torch.double)
+
+
+def entropy_after(logits: Tensor, step: Tensor) -> Tensor:
+    """[...] by how much a step [..., V] of the logits [..., V] changes the entropy."""
+    return ops.entropy_of((logits + step).log_softmax(-1)) - ops.entropy_of(logits.log_softmax(-1))
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    """Pearson's."""
+    return torch.corrcoef(torch.stack([a, b]))[0, 1].item()
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """How much entropy learning a bandit leaves, in nats: when success is first reached, and at the end; means over
+    seeds. success: at the end. reached: whether it was, for every seed."""
+
+    then: float
+    last: float
+    success: float
+    reached: bool
+
+
+def entropy_kept(
+    algorithm: Algorithm,
+    *,
+    success: float = 0.98,
+    right: int = 8,
+    arms: int = 32,
+    steps: int = 600,
+    rate: float = 1.0,
+    epochs: int = 1,
+    seeds: int = 4,
+) -> Kept:
+    """Learn a bandit, on which `right` of `arms` pay 1, from the uniform policy."""
+    tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
+    found = []
+    for seed in range(seeds):
+        values, entropies = learning_curve(algorithm, tree, steps=steps, rate=rate, epochs=epochs, seed=seed)
+        there = [entropy for value, entropy in zip(values, entropies, strict=True) if value >= success]
+        found.append(((there or entropies[-1:])[0], entropies[-1], values[-1], float(bool(there))))
+    then, last, value, reached = torch.tensor(found, dtype=torch.double).mean(0).tolist()
+    return Kept(then, last, value, reached == 1)
+
+
+def learning_curve(
+    algorithm: Algorithm, tree: TokenTree, *, steps: int, rate: float, epochs: int = 1, seed: int = 0
+) -> tuple[list[float], list[float]]:
+    """Value and entropy after each batch of learning from the uniform policy."""
+    policy, values = TabularPolicy(tree), list[float]()
+
+    def watch() -> float:
+        values.append(tree.value(policy).item())
+        return tree.entropy(policy).item()
+
+    entropies = train(algorithm, tree, policy, steps=steps, rate=rate, epochs=epochs, seed=seed, watch=watch)
+    return values, entropies
