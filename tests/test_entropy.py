@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 from typing import Any
 
 import loops
 import pytest
 import torch
 from batches import Batch, random_batch
+from scipy import stats
 
 import polopt as po
 from polopt.experience import Evaluation, Experience
-from polopt.objectives import Clip, SteadyEntropy, Surrogate, TokenMean
+from polopt.objectives import Clip, ClipCov, KLCov, SteadyEntropy, Surrogate, TokenMean, Unlimited
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
 
@@ -106,3 +109,120 @@ class TestSteadyEntropy:
     def test_who_does_not_ask_for_the_vocabulary_does_not_pay(self) -> None:
         assert po.method("steer").all_evaluates == {"entropy"}
         assert po.method("steer", score="exact").all_evaluates == {"entropy", "extras.entropy_slope"}
+
+
+def covariance(batch: Batch) -> dict[tuple[int, int], float]:
+    known = numbers(batch)
+    mean = {k: statistics.fmean(n[k] for n in known) for k in ("A", "logp")}
+    spots = zip(places(batch.experience), known, strict=True)
+    return {spot: (n["A"] - mean["A"]) * (n["logp"] - mean["logp"]) for spot, n in spots}
+
+
+def marked(values: torch.Tensor) -> set[tuple[int, int]]:
+    return {(i, t) for i, t in values.nonzero().tolist()}
+
+
+class TestClipCov:
+    part = ClipCov(share=0.1, least=0.2, most=4.0, low=0.3, high=0.3)
+
+    def eligible(self, batch: Batch) -> set[tuple[int, int]]:
+        free = {
+            spot
+            for spot, n in zip(places(batch.experience), numbers(batch), strict=True)
+            if loops.clipped(n["r"], n["A"], 0.3, 0.3)[1] != 0
+        }
+        return {spot for spot, c in covariance(batch).items() if 0.2 < c < 4.0 and spot in free}
+
+    @SEEDS
+    def test_decision_by_decision(self, seed: int) -> None:
+        batch = random_batch(seed, B=30)
+        stopped = marked(self.part.stopped(surveyed(batch)))
+        known = dict(zip(places(batch.experience), numbers(batch), strict=True))
+        assert stopped <= self.eligible(batch)
+        assert len(stopped) == min(max(1, len(known) // 10), len(self.eligible(batch)))
+        result = Surrogate(trust=self.part)(batch.experience, batch.evaluation())
+        (grad,) = torch.autograd.grad(result.loss, batch.leaves["logp"])
+        total = 0.0
+        for (i, t), n in known.items():
+            term, slope = (0.0, 0.0) if (i, t) in stopped else loops.clipped(n["r"], n["A"], 0.3, 0.3)
+            assert grad[i, t].item() == pytest.approx(slope * n["r"] / len(known), rel=1e-10, abs=1e-14)
+            total += term / len(known)
+        assert result.loss.item() == pytest.approx(total, rel=1e-10)
+
+    def test_every_eligible_decision_is_drawn_alike(self) -> None:
+        batch, part = random_batch(2, B=30), self.part.but(share=0.02)
+        experience, eligible = surveyed(batch), self.eligible(batch)
+        counts = dict.fromkeys(eligible, 0)
+        each = max(1, int(0.02 * len(places(batch.experience))))
+        for _ in range(800):
+            drawn = marked(part.stopped(experience))
+            assert drawn == marked(part.stopped(experience))
+            assert len(drawn) == each
+            for spot in drawn:
+                counts[spot] += 1
+            part.advance()
+        assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+    def test_rounding_in_the_survey_moves_no_draw(self) -> None:
+        batch = random_batch(1, B=30)
+        experience = surveyed(batch)
+        noise = 1e-14 * torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        shaken = dataclasses.replace(experience.survey, logp=experience.survey.logp + noise)
+        assert marked(self.part.stopped(experience.replace(survey=shaken))) == marked(self.part.stopped(experience))
+
+    def test_seeds_differ(self) -> None:
+        experience = surveyed(random_batch(2, B=30))
+        assert (
+            len({frozenset(marked(self.part.but(seed=seed, share=0.02).stopped(experience))) for seed in range(5)}) > 1
+        )
+
+    def test_without_a_share_it_is_the_clip(self) -> None:
+        batch = random_batch(1)
+        ours, plain = (
+            Surrogate(trust=trust)(batch.experience, batch.evaluation())
+            for trust in (self.part.but(share=0.0), Clip(low=0.3, high=0.3))
+        )
+        assert ours.loss == plain.loss
+        assert ours.metrics == plain.metrics
+
+    def test_refusals(self) -> None:
+        for wrong in ({"share": 1.1}, {"low": 2.0}, {"high": -0.1}):
+            with pytest.raises(ValueError, match="ClipCov: need"):
+                ClipCov(**wrong)
+
+
+class TestKLCov:
+    @SEEDS
+    @pytest.mark.parametrize("percent", [0.1, 7.0, 100.0])
+    def test_decision_by_decision(self, seed: int, percent: float) -> None:
+        batch, part = random_batch(seed, B=30), KLCov(percent=percent, coefficient=1.5)
+        known = dict(zip(places(batch.experience), numbers(batch), strict=True))
+        ranked = sorted(known, key=covariance(batch).__getitem__, reverse=True)
+        held = set(ranked[: max(1, int(len(known) * percent / 100))])
+        assert marked(part.held(surveyed(batch))) == held
+        result = Surrogate(trust=part)(batch.experience, batch.evaluation())
+        (grad,) = torch.autograd.grad(result.loss, batch.leaves["logp"])
+        for (i, t), n in known.items():
+            slope = -n["A"] * n["r"] + (1.5 * math.copysign(1, math.log(n["r"])) if (i, t) in held else 0)
+            assert grad[i, t].item() == pytest.approx(slope / len(known), rel=1e-10, abs=1e-14)
+
+    def test_without_a_share_it_is_the_plain_surrogate(self) -> None:
+        batch = random_batch(1)
+        ours, plain = (
+            Surrogate(trust=trust)(batch.experience, batch.evaluation()).loss
+            for trust in (KLCov(percent=0.0), Unlimited())
+        )
+        assert ours == plain
+
+    def test_the_penalty_has_no_pull_on_policy(self) -> None:
+        batch = random_batch(1, clean=True)
+        logp = batch.experience.logp.clone().requires_grad_()
+        pulls = []
+        for percent in (0.0, 100.0):
+            loss = Surrogate(trust=KLCov(percent=percent))(batch.experience, Evaluation(logp=logp)).loss
+            pulls.append(torch.autograd.grad(loss, logp)[0])
+        assert torch.equal(*pulls)
+
+    def test_refusals(self) -> None:
+        with pytest.raises(ValueError, match="KLCov: percent must be in"):
+            KLCov(percent=101.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,19 +42,21 @@ class Kept:
     reached: bool
 
 
+def arms(right: int = 8, arms: int = 32) -> TokenTree:
+    """A bandit on which `right` of `arms` pay 1."""
+    return TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
+
+
+def questions(contexts: int = 8, right: int = 4, arms: int = 16) -> TokenTree:
+    """Bandits of which each pays 1 for other arms."""
+    order = torch.rand(contexts, arms, generator=torch.Generator().manual_seed(0)).argsort(1)
+    return TokenTree.bandit((order < right).double().tolist())
+
+
 def entropy_kept(
-    algorithm: Algorithm,
-    *,
-    success: float = 0.98,
-    right: int = 8,
-    arms: int = 32,
-    steps: int = 600,
-    rate: float = 1.0,
-    epochs: int = 1,
-    seeds: int = 4,
+    algorithm: Algorithm, tree: TokenTree, *, success: float, steps: int, rate: float, epochs: int = 1, seeds: int = 4
 ) -> Kept:
-    """Learn a bandit, on which `right` of `arms` pay 1, from the uniform policy."""
-    tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
+    """Learn the tree from the uniform policy, all its prompts in each batch."""
     found = []
     for seed in range(seeds):
         values, entropies = learning_curve(algorithm, tree, steps=steps, rate=rate, epochs=epochs, seed=seed)
@@ -73,5 +76,6 @@ def learning_curve(
         values.append(tree.value(policy).item())
         return tree.entropy(policy).item()
 
-    entropies = train(algorithm, tree, policy, steps=steps, rate=rate, epochs=epochs, seed=seed, watch=watch)
+    ways: dict[str, Any] = {"steps": steps, "rate": rate, "rows": tree.prompts, "epochs": epochs, "seed": seed}
+    entropies = train(algorithm, tree, policy, watch=watch, **ways)
     return values, entropies

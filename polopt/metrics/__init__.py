@@ -10,6 +10,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -17,6 +18,7 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 
 __all__ = [
     "Comparison",
+    "EntropyLaw",
     "GradientNoise",
     "Interval",
     "Mismatch",
@@ -24,6 +26,8 @@ __all__ = [
     "Trials",
     "bootstrap",
     "effective_sample_size",
+    "entropy_law",
+    "entropy_shift",
     "gradient_noise",
     "improvement",
     "iqm",

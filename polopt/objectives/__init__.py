@@ -1,6 +1,7 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.entropy import SteadyEntropy
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
@@ -13,9 +14,11 @@ from polopt.objectives.weight import TruncatedImportance
 __all__ = [
     "Aggregate",
     "Clip",
+    "ClipCov",
     "ClipWeight",
     "Demonstrated",
     "Entropy",
+    "KLCov",
     "Objective",
     "Proximal",
     "Ratio",

@@ -13,7 +13,18 @@ from torch import Tensor
 import polopt
 from polopt import Algorithm, Experience, Support
 from polopt.credit import GAE, Relative
-from polopt.objectives import Clip, Entropy, SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
+from polopt.objectives import (
+    Clip,
+    ClipCov,
+    Entropy,
+    KLCov,
+    SequenceMean,
+    SequenceSum,
+    SteadyEntropy,
+    Surrogate,
+    TokenMean,
+    ValueLoss,
+)
 from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
@@ -26,6 +37,9 @@ ALGORITHMS = {
     "grpo": polopt.method("grpo", kl=0.0),
     "kl": polopt.method("grpo", kl=0.3),
     "sums": Algorithm(objective=Surrogate(aggregate=SequenceSum())),
+    "draw": Algorithm(objective=Surrogate(trust=ClipCov(share=0.1, least=0.0), aggregate=SequenceMean())),
+    "highest": Algorithm(objective=Surrogate(trust=KLCov(percent=10.0))),
+    "vocabulary": Algorithm(objective=Surrogate(weights=[SteadyEntropy(score="exact", low=0.1)])),
     "critic": Algorithm(
         credit=CRITIC,
         objective=Surrogate(aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), Entropy(coefficient=0.02)]),

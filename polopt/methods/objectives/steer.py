@@ -6,7 +6,7 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, Relative
-from polopt.lab.entropies import correlation, entropy_after, entropy_kept, softmaxes
+from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
 from polopt.method import Finding, Paper, method
 from polopt.objectives import Clip, SteadyEntropy, Surrogate, Token, TokenMean
 from polopt.objectives.entropy import entropy_change
@@ -87,7 +87,7 @@ def first_order() -> Finding:
 )
 def keeps_entropy() -> Finding:
     plain, paper, exact, published = (
-        entropy_kept(steer(group=16, score=score, weight=weight))  # type: ignore[arg-type]
+        entropy_kept(steer(group=16, score=score, weight=weight), arms(), success=0.98, steps=600, rate=1.0)  # type: ignore[arg-type]
         for score, weight in (("paper", 1.0), ("paper", 0.2), ("exact", 0.2), ("paper", 0.8))
     )
     return Finding(

@@ -1,0 +1,115 @@
+"""Restraint on the few decisions that cost most entropy: advantage and log-probability go together there."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Ratio, Trust, whole_of
+from polopt.objectives.ratio import Token
+from polopt.objectives.trust import pessimistic
+
+
+def covariances(
+    advantage: Float[Tensor, "B T"], logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """c = (A - mean A)(logp - mean logp), means over the decisions; their mean is the covariance of the two."""
+    return (advantage - ops.masked_mean(advantage, mask)) * (logp - ops.masked_mean(logp, mask))
+
+
+class ClipCov(Trust):
+    """PPO's clip, and no gradient at all for a few decisions of high covariance. Source: Clip-Cov, arXiv:2505.22617.
+
+    Of the whole batch's n decisions, max(1, floor(share n)) are drawn at random among those that the clip leaves free
+    and whose c of `covariances`, under the policy as it is now, lies in (least, most); fewer if there are fewer, none
+    if share is 0. c is in units of the advantage. low, high: the clip's. ratio: that the clip is on.
+
+    The draw depends on `seed`, on how many batches have been learned from, and on advantages and behaviour
+    log-probabilities, never on how the batch is split; in further epochs the same decisions are drawn first.
+    """
+
+    share: float = 2e-4
+    least: float = 1.0
+    most: float = 5.0
+    low: float = 1.0
+    high: float = 1.0
+    ratio: Ratio = Token()
+    seed: int = 0
+
+    needs = frozenset({"logp"})
+    surveys = frozenset({"logp"})
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if not 0 <= self.share <= 1 or not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(
+                f"objectives.ClipCov: need share and low in [0, 1] and high >= 0, found {self.share}, {self.low}, "
+                f"{self.high}"
+            )
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def learned(self) -> None:
+        self.get_buffer("batches").add_(1)
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        terms, clipped = self._clip(log_ratio, experience.advantage)
+        stopped = experience.mine(self.stopped(experience))
+        return torch.where(stopped, 0, terms), clipped.maximum(stopped.to(clipped))
+
+    def stopped(self, experience: Experience) -> Tensor:
+        """[B, T] bool of the whole batch: the decisions that were drawn."""
+        whole, said = whole_of(experience)
+        _, clipped = self._clip(self.ratio(whole, said), whole.advantage)
+        c = covariances(whole.advantage, said.logp, whole.mask)
+        free = (whole.mask & (c > self.least) & (c < self.most) & (clipped == 0))[whole.mask]
+        count = max(1, int(self.share * len(free))) if self.share else 0
+        stopped = torch.zeros_like(free)
+        stopped[torch.where(free, self._lots(whole), len(free)).argsort()[: min(count, int(free.sum()))]] = True
+        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, stopped)
+
+    def _clip(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        return pessimistic(log_ratio.exp(), advantage, 1 - self.low, 1 + self.high)
+
+    def _lots(self, whole: Experience) -> Tensor:
+        """[n] a random order of the decisions. Each draws by its rank in what was known before learning, so that
+        neither the layout of the batch nor rounding in the survey moves the draw."""
+        order = whole.logp[whole.mask].argsort(stable=True)
+        order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
+        generator = torch.Generator().manual_seed((self.seed << 32) + int(self.get_buffer("batches")))
+        drawn = torch.randperm(len(order), generator=generator).to(order.device)
+        return torch.empty_like(drawn).index_copy(0, order, drawn)
+
+
+class KLCov(Trust):
+    """The plain surrogate -A r, and coefficient |log r| on the decisions of highest covariance.
+
+    Those are the max(1, floor(n percent / 100)) of the whole batch's n decisions with the largest c of `covariances`,
+    under the policy as it is now; none if percent is 0. On the policy that sampled the batch |log r| has no gradient,
+    so the penalty acts from the second step on. Source: KL-Cov, arXiv:2505.22617.
+    """
+
+    percent: float = 0.2
+    coefficient: float = 1.0
+
+    surveys = frozenset({"logp"})
+
+    def setup(self) -> None:
+        if not 0 <= self.percent <= 100:
+            raise ValueError(f"objectives.KLCov: percent must be in [0, 100], found {self.percent}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        held = experience.mine(self.held(experience))
+        penalty = torch.where(held, self.coefficient * log_ratio.abs(), 0)
+        return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
+
+    def held(self, experience: Experience) -> Tensor:
+        """[B, T] bool of the whole batch: the decisions that are penalised."""
+        whole, said = whole_of(experience)
+        c = covariances(whole.advantage, said.logp, whole.mask)[whole.mask]
+        count = max(1, int(len(c) * self.percent / 100)) if self.percent else 0
+        held = torch.zeros_like(c, dtype=torch.bool)
+        held[c.argsort(descending=True, stable=True)[:count]] = True
+        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, held)
