@@ -78,7 +78,8 @@ class ClipCov(Trust):
         neither the layout of the batch nor rounding in the survey moves the draw."""
         order = whole.logp[whole.mask].argsort(stable=True)
         order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
-        generator = torch.Generator().manual_seed((self.seed << 32) + int(self.get_buffer("batches")))
+        # PyTorch's CPU generator reads the lower 32 bits alone.
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + int(self.get_buffer("batches"))) % 2**32)
         drawn = torch.randperm(len(order), generator=generator).to(order.device)
         return torch.empty_like(drawn).index_copy(0, order, drawn)
 
