@@ -1,0 +1,96 @@
+"""The methods of ratios, trust regions and off-policy data: formulas once more in plain Python, and identities."""
+
+from __future__ import annotations
+
+import math
+
+import loops
+import pytest
+import torch
+from batches import Batch, random_batch
+from sentences import batch_of, same, slope
+
+import polopt as po
+from polopt.lab import TabularPolicy, TokenTree
+from polopt.lab.problems import longer_is_better
+from polopt.objectives import Clip, SequenceMean
+
+SEEDS = pytest.mark.parametrize("seed", range(4))
+
+
+def one_advantage_a_row(seed: int) -> Batch:
+    batch = random_batch(seed)
+    first = random_batch(seed, clean=True).experience.advantage[:, :1]
+    return Batch(batch.experience.replace(advantage=first.expand_as(batch.mask).contiguous()), batch.leaves)
+
+
+class Numbers:
+    """What the loops read of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        e = batch.experience
+        self.rows = loops.decisions(e)
+        self.now, self.then, self.A = batch.leaves["logp"].tolist(), e.logp.tolist(), e.advantage.tolist()
+
+    def log_ratio(self, i: int, t: int) -> float:
+        return self.now[i][t] - self.then[i][t]
+
+    def sequence(self, i: int) -> float:
+        return math.exp(sum(self.log_ratio(i, t) for t in self.rows[i]) / max(1, len(self.rows[i])))
+
+
+def agree(objective: po.objectives.Objective, batch: Batch, weigh, term) -> None:
+    """Loss and gradient by logp against `term(i, t) -> (value, {column: derivative})` with row weights."""
+    loss = objective(batch.experience, batch.evaluation()).loss
+    (grad,) = torch.autograd.grad(loss, batch.leaves["logp"])
+    expected, slopes = loops.total(loops.decisions(batch.experience), weigh, term)
+    assert loss.item() == pytest.approx(expected, abs=1e-10, rel=1e-10)
+    assert any(abs(s) > 1e-6 for s in slopes.values())
+    for i in range(grad.shape[0]):
+        for t in range(grad.shape[1]):
+            assert grad[i, t].item() == pytest.approx(slopes.get((i, t), 0.0), abs=1e-10, rel=1e-10)
+
+
+# LUSPO --------------------------------------------------------------------------------------------------------
+
+
+@SEEDS
+def test_luspo_is_the_length_times_the_sequence_loss(seed: int) -> None:
+    """A row's loss |y| max(-A s, -A clip(s)), the mean over all rows; written on each decision as one share of |y|."""
+    batch = one_advantage_a_row(seed)
+    x = Numbers(batch)
+
+    def term(i: int, t: int):
+        s = x.sequence(i)
+        value, by_ratio = loops.clipped(s, x.A[i][0], 0.02, 0.03)
+        return value, dict.fromkeys(x.rows[i], by_ratio * s / len(x.rows[i]))
+
+    agree(po.method("luspo", low=0.02, high=0.03).objective, batch, lambda i: 1 / len(batch.mask), term)
+
+
+def test_luspo_on_answers_of_one_length_is_gspo_times_that_length() -> None:
+    tree = TokenTree.full(2, 3, lambda prompt, answer: float(sum(answer) == 2))
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    clip = {"low": 0.05, "high": 0.05}
+    same(slope(po.method("luspo", **clip), batch, policy), 3 * slope(po.method("gspo", **clip), batch, policy))
+
+
+def test_luspo_on_policy_is_dr_grpo_with_length_1() -> None:
+    tree, policy = longer_is_better(prompts=2)
+    batch = batch_of(tree, policy)
+    centred = po.method("luspo").but(**{"credit.scale": None})
+    same(slope(centred, batch, policy), slope(po.method("dr-grpo", length=1), batch, policy))
+
+
+def test_luspo_on_answers_of_one_token_is_grpo() -> None:
+    tree = TokenTree.bandit([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2]])
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    clip = {"objective.trust": Clip()}
+    same(slope(po.method("luspo").but(clip), batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+
+
+def test_luspo_differs_from_gspo_in_the_reducer_and_the_clip() -> None:
+    back = po.method("luspo").but(**{"objective.aggregate": SequenceMean()})
+    assert [path for path, *_ in po.diff(back, po.method("gspo"))] == ["objective.trust.low", "objective.trust.high"]
