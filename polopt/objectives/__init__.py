@@ -1,6 +1,7 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
@@ -15,6 +16,8 @@ __all__ = [
     "ClipWeight",
     "Demonstrated",
     "Entropy",
+    "HybridClip",
+    "NormalisedEntropy",
     "Objective",
     "Proximal",
     "Ratio",

@@ -12,7 +12,7 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree
-from polopt.lab.problems import longer_is_better
+from polopt.lab.problems import digits, longer_is_better
 from polopt.objectives import Clip, SequenceMean
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
@@ -94,3 +94,61 @@ def test_luspo_on_answers_of_one_token_is_grpo() -> None:
 def test_luspo_differs_from_gspo_in_the_reducer_and_the_clip() -> None:
     back = po.method("luspo").but(**{"objective.aggregate": SequenceMean()})
     assert [path for path, *_ in po.diff(back, po.method("gspo"))] == ["objective.trust.low", "objective.trust.high"]
+
+
+# DHPO ---------------------------------------------------------------------------------------------------------
+
+
+def inside(ratio: float, low: float, high: float) -> float:
+    return min(max(ratio, 1 - low), 1 + high)
+
+
+@SEEDS
+@pytest.mark.parametrize("mix", [0.3, "entropy"])
+def test_dhpo(seed: int, mix: float | str) -> None:
+    batch = random_batch(seed)
+    x, H = Numbers(batch), batch.leaves["entropy"].tolist()
+
+    def weight(i: int, t: int) -> float:
+        if mix != "entropy":
+            return mix
+        row = [H[i][u] for u in x.rows[i]]
+        return (H[i][t] - min(row)) / (max(row) - min(row)) if max(row) > min(row) else 0.5
+
+    def term(i: int, t: int):
+        w, r, s, A = weight(i, t), math.exp(x.log_ratio(i, t)), x.sequence(i), x.A[i][t]
+        r_in, s_in = inside(r, 0.1, 0.2), inside(s, 0.03, 0.05)
+        free, held = w * r + (1 - w) * s, w * r_in + (1 - w) * s_in
+        if -A * held > -A * free:
+            return -A * held, {t: -A * (w * r * (r == r_in) + (1 - w) * s * (s == s_in))}
+        return -A * free, {t: -A * free}
+
+    algorithm = po.method("dhpo", mix=mix, token=(0.1, 0.2), sequence=(0.03, 0.05))
+    filled = sum(map(bool, x.rows))
+    agree(algorithm.objective, batch, lambda i: 1 / filled / len(x.rows[i]), term)
+
+
+def test_dhpo_at_its_ends_is_grpo_and_gspo_and_on_one_token_ppo() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    same(slope(po.method("dhpo", mix=1.0), batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+    gspo = slope(po.method("gspo", low=0.1, high=0.2), batch, policy)
+    same(slope(po.method("dhpo", mix=0.0, sequence=(0.1, 0.2)), batch, policy), gspo)
+    tree = TokenTree.bandit([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2]])
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    alike = po.method("dhpo", mix=0.3, sequence=(0.2, 0.2))
+    same(slope(alike, batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+
+
+def test_a_hesitation_of_rounding_error_is_none() -> None:
+    entropy = torch.tensor([[0.7, 0.7 + 1e-9, 0.7], [0.1, 0.5, 0.3]], dtype=torch.double)
+    batch = po.Experience(mask=torch.ones(2, 3, dtype=torch.bool))
+    found = po.objectives.NormalisedEntropy()(batch, po.Evaluation(logp=entropy, entropy=entropy))
+    torch.testing.assert_close(found, torch.tensor([[0.5] * 3, [0.0, 1.0, 0.5]]).double(), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{"token": (1.2, 0.2)}, {"sequence": (0.1, -0.2)}, {"weight": 1.5}])
+def test_hybrid_clip_refuses(settings) -> None:
+    with pytest.raises(ValueError, match=f"HybridClip: {next(iter(settings))}"):
+        po.objectives.HybridClip(**settings)
