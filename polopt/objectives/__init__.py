@@ -1,6 +1,7 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
@@ -12,6 +13,7 @@ from polopt.objectives.weight import TruncatedImportance
 
 __all__ = [
     "Aggregate",
+    "BalancedClip",
     "Clip",
     "ClipWeight",
     "Demonstrated",

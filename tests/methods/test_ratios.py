@@ -152,3 +152,76 @@ def test_a_hesitation_of_rounding_error_is_none() -> None:
 def test_hybrid_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"HybridClip: {next(iter(settings))}"):
         po.objectives.HybridClip(**settings)
+
+
+# BAPO ---------------------------------------------------------------------------------------------------------
+
+
+def bapo_quotient(x: Numbers, low: float, high: float, share: str) -> float:
+    P = N = 0.0
+    for i, row in enumerate(x.rows):
+        for t in row:
+            r, A = math.exp(x.log_ratio(i, t)), x.A[i][t]
+            if share == "surrogate":
+                P += A * min(r, high) if A > 0 else 0
+                N -= A * max(r, low) if A < 0 else 0
+            else:
+                P += A * r if A > 0 and r <= high else 0
+                N -= A * r if A < 0 and low <= r <= 1.5 else 0
+    return P / N
+
+
+def searched(x: Numbers, target: float, share: str) -> tuple[float, float]:
+    """The paper's two loops, one step at a time."""
+    low, high = 0.6, 1.0
+    while bapo_quotient(x, low, high, share) < target and low < 0.9 - 1e-9:
+        low += 0.05
+    while bapo_quotient(x, low, high, share) < target and high < 1.6 - 1e-9:
+        high += 0.05
+    return low, high
+
+
+@SEEDS
+@pytest.mark.parametrize("share", ["gradient", "surrogate"])
+def test_bapo(seed: int, share: str) -> None:
+    batch = random_batch(seed)
+    x = Numbers(batch)
+    tokens, start, seen = sum(map(len, x.rows)), bapo_quotient(x, 0.6, 1.0, share), set()
+    for times in (0.5, 1.001, 1.02, 1.1, 100.0):
+        trust = po.objectives.BalancedClip(high=(1.0, 1.6), target=times * start, share=share, dual=1.5)
+        low, high = searched(x, times * start, share)
+        seen.add((round(low, 2), round(high, 2)))
+
+        def term(i: int, t: int, low: float = low, high: float = high):
+            r = math.exp(x.log_ratio(i, t))
+            value, by_ratio = loops.clipped(r, x.A[i][t], 1 - low, high - 1, 1.5)
+            return value, {t: by_ratio * r}
+
+        objective = po.objectives.Surrogate(trust=trust)
+        agree(objective, batch, lambda i: 1 / tokens, term)
+        metrics = objective(batch.experience, batch.evaluation()).metrics
+        assert metrics["clip/low"].item() == pytest.approx(low)
+        assert metrics["clip/high"].item() == pytest.approx(high)
+    assert len(seen) > 2
+    assert {(0.6, 1.0), (0.9, 1.6)} < seen
+
+
+def test_bapo_refuses_a_split_without_a_survey() -> None:
+    batch = random_batch(0)
+    micro = next(batch.experience.split(3))
+    with pytest.raises(po.ExperienceError, match="split without one"):
+        po.method("bapo-clip").objective(micro, batch.rows(torch.arange(3)).evaluation())
+
+
+def test_bapo_without_negatives_keeps_its_starts() -> None:
+    batch = random_batch(0)
+    right = batch.experience.replace(advantage=batch.experience.advantage.abs())
+    objective = po.method("bapo-clip", target=100.0).objective
+    metrics = objective(right, batch.evaluation()).metrics
+    assert (metrics["clip/low"].item(), metrics["clip/high"].item()) == pytest.approx((0.6, 1.2))
+
+
+@pytest.mark.parametrize("settings", [{"low": (0.9, 0.6)}, {"high": (0.9, 1.2)}, {"step": 0.0}, {"dual": 1.0}])
+def test_balanced_clip_refuses(settings) -> None:
+    with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
+        po.objectives.BalancedClip(**settings)
