@@ -161,6 +161,15 @@ class TestTRL:
         agree(objective, batch, self.peer(batch, "grpo", **settings))
 
     @SEEDS
+    def test_luspo(self, seed):
+        """A sequence's term times its length, and a mean over rows; rows without decisions count in both."""
+        batch = ragged(seed, empty=True)
+        batch = Batch(row_advantage(batch.experience), batch.leaves)
+        settings = {"importance_sampling_level": "sequence", "epsilon_low": 0.02, "epsilon_high": 0.03}
+        objective = po.method("luspo", low=0.02, high=0.03).objective
+        agree(objective, batch, self.peer(batch, "luspo", **settings))
+
+    @SEEDS
     def test_delta_is_the_dual_clip(self, seed):
         """TRL bounds the ratio, polopt the term of a negative advantage: the same for delta > 1 + high."""
         batch = ragged(seed)

@@ -71,6 +71,13 @@ def ratio_variance(ratio: Ratio, tokens: int, noise: float, rows: int = 2000) ->
     return ratio(batch, Evaluation(logp=torch.full_like(draw, -1.0))).exp().var().item()
 
 
+def term_variance(trust: Trust, tokens: int, noise: float, rows: int = 2000) -> float:
+    """Variance of the terms of decisions with advantage 1, of two policies as in `ratio_variance`."""
+    log_ratio = noise * torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), advantage=torch.ones_like(log_ratio))
+    return trust(log_ratio, batch, Evaluation(logp=log_ratio))[0].var().item()
+
+
 def push(trust: Trust, ratio: float) -> float:
     """-d loss / d logp of one decision with advantage 1 at this ratio."""
     logp = torch.zeros(1, 1, dtype=torch.double, requires_grad=True)

@@ -21,6 +21,13 @@ def wrong_lengths() -> tuple[TokenTree, TabularPolicy]:
     return tree, TabularPolicy(tree)
 
 
+def longer_is_better(prompts: int = 1) -> tuple[TokenTree, TabularPolicy]:
+    """Answers of 1, 2, 4, 8 and 16 tokens, worth 0.3, 0.4, ... 0.7: the first token picks the length."""
+    answers = [(k, *[0] * (2**k - 1)) for k in range(5)]
+    tree = TokenTree(5, answers, lambda prompt, answer: 0.3 + 0.1 * answer[0], prompts)
+    return tree, TabularPolicy(tree)
+
+
 def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy]:
     """A bandit on which the first `right` of `arms` arms pay 1, the others 0."""
     tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))

@@ -1,8 +1,10 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.entropy import SteadyEntropy
+from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
@@ -13,12 +15,15 @@ from polopt.objectives.weight import TruncatedImportance
 
 __all__ = [
     "Aggregate",
+    "BalancedClip",
     "Clip",
     "ClipCov",
     "ClipWeight",
     "Demonstrated",
     "Entropy",
+    "HybridClip",
     "KLCov",
+    "NormalisedEntropy",
     "Objective",
     "Proximal",
     "Ratio",

@@ -50,6 +50,10 @@ class Trust(Part):
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def measured(self) -> dict[str, Tensor]:
+        """Scalars that the last call found of the whole optimiser batch, by name, to be logged."""
+        return {}
+
 
 class Weight(Part):
     """`weight(experience, evaluation) -> [B, T]` factor on each term, without gradient."""

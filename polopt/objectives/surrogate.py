@@ -74,4 +74,7 @@ class Surrogate(Objective):
         decisions, mask = active(experience.whole).sum().clamp(min=1).to(log_ratio.device), active(experience)
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
-        return {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
+        metrics = {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
+        # A number of the whole batch, in as many shares as there are micro-batches.
+        part = share(torch.ones_like(ratio))
+        return metrics | {name: value.to(part) * part for name, value in self.trust.measured().items()}

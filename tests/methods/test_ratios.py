@@ -1,0 +1,227 @@
+"""The methods of ratios, trust regions and off-policy data: formulas once more in plain Python, and identities."""
+
+from __future__ import annotations
+
+import math
+
+import loops
+import pytest
+import torch
+from batches import Batch, random_batch
+from sentences import batch_of, same, slope
+
+import polopt as po
+from polopt.lab import TabularPolicy, TokenTree
+from polopt.lab.problems import digits, longer_is_better
+from polopt.objectives import Clip, SequenceMean
+
+SEEDS = pytest.mark.parametrize("seed", range(4))
+
+
+def one_advantage_a_row(seed: int) -> Batch:
+    batch = random_batch(seed)
+    first = random_batch(seed, clean=True).experience.advantage[:, :1]
+    return Batch(batch.experience.replace(advantage=first.expand_as(batch.mask).contiguous()), batch.leaves)
+
+
+class Numbers:
+    """What the loops read of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        e = batch.experience
+        self.rows = loops.decisions(e)
+        self.now, self.then, self.A = batch.leaves["logp"].tolist(), e.logp.tolist(), e.advantage.tolist()
+
+    def log_ratio(self, i: int, t: int) -> float:
+        return self.now[i][t] - self.then[i][t]
+
+    def sequence(self, i: int) -> float:
+        return math.exp(sum(self.log_ratio(i, t) for t in self.rows[i]) / max(1, len(self.rows[i])))
+
+
+def agree(objective: po.objectives.Objective, batch: Batch, weigh, term) -> None:
+    """Loss and gradient by logp against `term(i, t) -> (value, {column: derivative})` with row weights."""
+    loss = objective(batch.experience, batch.evaluation()).loss
+    (grad,) = torch.autograd.grad(loss, batch.leaves["logp"])
+    expected, slopes = loops.total(loops.decisions(batch.experience), weigh, term)
+    assert loss.item() == pytest.approx(expected, abs=1e-10, rel=1e-10)
+    assert any(abs(s) > 1e-6 for s in slopes.values())
+    for i in range(grad.shape[0]):
+        for t in range(grad.shape[1]):
+            assert grad[i, t].item() == pytest.approx(slopes.get((i, t), 0.0), abs=1e-10, rel=1e-10)
+
+
+# LUSPO --------------------------------------------------------------------------------------------------------
+
+
+@SEEDS
+def test_luspo_is_the_length_times_the_sequence_loss(seed: int) -> None:
+    """A row's loss |y| max(-A s, -A clip(s)), the mean over all rows; written on each decision as one share of |y|."""
+    batch = one_advantage_a_row(seed)
+    x = Numbers(batch)
+
+    def term(i: int, t: int):
+        s = x.sequence(i)
+        value, by_ratio = loops.clipped(s, x.A[i][0], 0.02, 0.03)
+        return value, dict.fromkeys(x.rows[i], by_ratio * s / len(x.rows[i]))
+
+    agree(po.method("luspo", low=0.02, high=0.03).objective, batch, lambda i: 1 / len(batch.mask), term)
+
+
+def test_luspo_on_answers_of_one_length_is_gspo_times_that_length() -> None:
+    tree = TokenTree.full(2, 3, lambda prompt, answer: float(sum(answer) == 2))
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    clip = {"low": 0.05, "high": 0.05}
+    same(slope(po.method("luspo", **clip), batch, policy), 3 * slope(po.method("gspo", **clip), batch, policy))
+
+
+def test_luspo_on_policy_is_dr_grpo_with_length_1() -> None:
+    tree, policy = longer_is_better(prompts=2)
+    batch = batch_of(tree, policy)
+    centred = po.method("luspo").but(**{"credit.scale": None})
+    same(slope(centred, batch, policy), slope(po.method("dr-grpo", length=1), batch, policy))
+
+
+def test_luspo_on_answers_of_one_token_is_grpo() -> None:
+    tree = TokenTree.bandit([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2]])
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    clip = {"objective.trust": Clip()}
+    same(slope(po.method("luspo").but(clip), batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+
+
+def test_luspo_differs_from_gspo_in_the_reducer_and_the_clip() -> None:
+    back = po.method("luspo").but(**{"objective.aggregate": SequenceMean()})
+    assert [path for path, *_ in po.diff(back, po.method("gspo"))] == ["objective.trust.low", "objective.trust.high"]
+
+
+# DHPO ---------------------------------------------------------------------------------------------------------
+
+
+def inside(ratio: float, low: float, high: float) -> float:
+    return min(max(ratio, 1 - low), 1 + high)
+
+
+@SEEDS
+@pytest.mark.parametrize("mix", [0.3, "entropy"])
+def test_dhpo(seed: int, mix: float | str) -> None:
+    batch = random_batch(seed)
+    x, H = Numbers(batch), batch.leaves["entropy"].tolist()
+
+    def weight(i: int, t: int) -> float:
+        if mix != "entropy":
+            return mix
+        row = [H[i][u] for u in x.rows[i]]
+        return (H[i][t] - min(row)) / (max(row) - min(row)) if max(row) > min(row) else 0.5
+
+    def term(i: int, t: int):
+        w, r, s, A = weight(i, t), math.exp(x.log_ratio(i, t)), x.sequence(i), x.A[i][t]
+        r_in, s_in = inside(r, 0.1, 0.2), inside(s, 0.03, 0.05)
+        free, held = w * r + (1 - w) * s, w * r_in + (1 - w) * s_in
+        if -A * held > -A * free:
+            return -A * held, {t: -A * (w * r * (r == r_in) + (1 - w) * s * (s == s_in))}
+        return -A * free, {t: -A * free}
+
+    algorithm = po.method("dhpo", mix=mix, token=(0.1, 0.2), sequence=(0.03, 0.05))
+    filled = sum(map(bool, x.rows))
+    agree(algorithm.objective, batch, lambda i: 1 / filled / len(x.rows[i]), term)
+
+
+def test_dhpo_at_its_ends_is_grpo_and_gspo_and_on_one_token_ppo() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    same(slope(po.method("dhpo", mix=1.0), batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+    gspo = slope(po.method("gspo", low=0.1, high=0.2), batch, policy)
+    same(slope(po.method("dhpo", mix=0.0, sequence=(0.1, 0.2)), batch, policy), gspo)
+    tree = TokenTree.bandit([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2]])
+    policy, old = TabularPolicy(tree, spread=0.5, seed=1), TabularPolicy(tree, spread=0.5, seed=2)
+    batch = batch_of(tree, policy, behaviour=old)
+    alike = po.method("dhpo", mix=0.3, sequence=(0.2, 0.2))
+    same(slope(alike, batch, policy), slope(po.method("grpo", kl=0), batch, policy))
+
+
+def test_a_hesitation_of_rounding_error_is_none() -> None:
+    entropy = torch.tensor([[0.7, 0.7 + 1e-9, 0.7], [0.1, 0.5, 0.3]], dtype=torch.double)
+    batch = po.Experience(mask=torch.ones(2, 3, dtype=torch.bool))
+    found = po.objectives.NormalisedEntropy()(batch, po.Evaluation(logp=entropy, entropy=entropy))
+    torch.testing.assert_close(found, torch.tensor([[0.5] * 3, [0.0, 1.0, 0.5]]).double(), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{"token": (1.2, 0.2)}, {"sequence": (0.1, -0.2)}, {"weight": 1.5}])
+def test_hybrid_clip_refuses(settings) -> None:
+    with pytest.raises(ValueError, match=f"HybridClip: {next(iter(settings))}"):
+        po.objectives.HybridClip(**settings)
+
+
+# BAPO ---------------------------------------------------------------------------------------------------------
+
+
+def bapo_quotient(x: Numbers, low: float, high: float, share: str) -> float:
+    P = N = 0.0
+    for i, row in enumerate(x.rows):
+        for t in row:
+            r, A = math.exp(x.log_ratio(i, t)), x.A[i][t]
+            if share == "surrogate":
+                P += A * min(r, high) if A > 0 else 0
+                N -= A * max(r, low) if A < 0 else 0
+            else:
+                P += A * r if A > 0 and r <= high else 0
+                N -= A * r if A < 0 and low <= r <= 1.5 else 0
+    return P / N
+
+
+def searched(x: Numbers, target: float, share: str) -> tuple[float, float]:
+    """The paper's two loops, one step at a time."""
+    low, high = 0.6, 1.0
+    while bapo_quotient(x, low, high, share) < target and low < 0.9 - 1e-9:
+        low += 0.05
+    while bapo_quotient(x, low, high, share) < target and high < 1.6 - 1e-9:
+        high += 0.05
+    return low, high
+
+
+@SEEDS
+@pytest.mark.parametrize("share", ["gradient", "surrogate"])
+def test_bapo(seed: int, share: str) -> None:
+    batch = random_batch(seed)
+    x = Numbers(batch)
+    tokens, start, seen = sum(map(len, x.rows)), bapo_quotient(x, 0.6, 1.0, share), set()
+    for times in (0.5, 1.001, 1.02, 1.1, 100.0):
+        trust = po.objectives.BalancedClip(high=(1.0, 1.6), target=times * start, share=share, dual=1.5)
+        low, high = searched(x, times * start, share)
+        seen.add((round(low, 2), round(high, 2)))
+
+        def term(i: int, t: int, low: float = low, high: float = high):
+            r = math.exp(x.log_ratio(i, t))
+            value, by_ratio = loops.clipped(r, x.A[i][t], 1 - low, high - 1, 1.5)
+            return value, {t: by_ratio * r}
+
+        objective = po.objectives.Surrogate(trust=trust)
+        agree(objective, batch, lambda i: 1 / tokens, term)
+        metrics = objective(batch.experience, batch.evaluation()).metrics
+        assert metrics["clip/low"].item() == pytest.approx(low)
+        assert metrics["clip/high"].item() == pytest.approx(high)
+    assert len(seen) > 2
+    assert {(0.6, 1.0), (0.9, 1.6)} < seen
+
+
+def test_bapo_refuses_a_split_without_a_survey() -> None:
+    batch = random_batch(0)
+    micro = next(batch.experience.split(3))
+    with pytest.raises(po.ExperienceError, match="split without one"):
+        po.method("bapo-clip").objective(micro, batch.rows(torch.arange(3)).evaluation())
+
+
+def test_bapo_without_negatives_keeps_its_starts() -> None:
+    batch = random_batch(0)
+    right = batch.experience.replace(advantage=batch.experience.advantage.abs())
+    objective = po.method("bapo-clip", target=100.0).objective
+    metrics = objective(right, batch.evaluation()).metrics
+    assert (metrics["clip/low"].item(), metrics["clip/high"].item()) == pytest.approx((0.6, 1.2))
+
+
+@pytest.mark.parametrize("settings", [{"low": (0.9, 0.6)}, {"high": (0.9, 1.2)}, {"step": 0.0}, {"dual": 1.0}])
+def test_balanced_clip_refuses(settings) -> None:
+    with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
+        po.objectives.BalancedClip(**settings)
