@@ -12,6 +12,7 @@ from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
 from polopt.rewards import Outcome, Reward
 from polopt.sampling import Rollouts, Sampling, Select
+from polopt.schedules import Schedule, now
 
 
 class Algorithm(Part):
@@ -19,6 +20,8 @@ class Algorithm(Part):
 
     select: which rows, and which of their decisions, are worth learning from, in order, now that credit is known. A
     decision that is left out stays context.
+    follow: how far the reference policy moves towards the policy after each batch, 0 to 1, a number or a schedule: 0
+    leaves it where it began, 1 renews it, in between its weights average the policy's past.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part.diff(a, b)` says what differs.
@@ -29,6 +32,11 @@ class Algorithm(Part):
     credit: Credit = Relative()
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
+    follow: float | Schedule = 0.0
+
+    def setup(self) -> None:
+        if isinstance(self.follow, float) and not 0 <= self.follow <= 1:
+            raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.follow}")
 
     def judge(self, experience: Experience) -> Experience:
         """What is to be learned from the batch: credited, then selected."""
@@ -46,6 +54,13 @@ class Algorithm(Part):
             for select in self.select:
                 experience = select(experience)
         return experience
+
+    @torch.no_grad()
+    def lead(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
+        """Move the reference's parameters towards the policy's, as far as `follow` says for now."""
+        if (share := now(self.follow)) > 0:
+            for theirs, ours in zip(reference, policy, strict=True):
+                theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
 
 
 def add_metrics(parts: Iterable[dict[str, torch.Tensor]]) -> dict[str, float]:

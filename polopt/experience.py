@@ -30,6 +30,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "logp": ("BT",),
     "old_logp": ("BT",),
     "ref_logp": ("BT",),
+    "prev_logp": ("BT",),
     "value": ("BT",),
     "entropy": ("BT",),
     "advantage": ("BT",),
@@ -47,11 +48,12 @@ BOOLS = frozenset({"mask", "terminated", "truncated"})
 # What the current policy says of each decision.
 SAID = ("logp", "entropy", "logits", "value")
 # Meaningful only where the policy decided; `blanked` clears the rest.
-PER_DECISION = ("logp", "old_logp", "ref_logp", "value", "entropy", "advantage", "weight")
+PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "weight")
 
 HINTS = {
     "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
     "ref_logp": "evaluate the reference policy on this batch",
+    "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
     "old_logp": "evaluate the policy on this batch before its first update",
     "value": "the policy needs a critic: build it with critic=True",
     "logp": "record the behaviour policy's log-probabilities while sampling",
@@ -70,6 +72,7 @@ class Experience:
     horizon: the most decisions a row may hold (the sampler's patience), if there is a limit.
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
     ref_logp: [B, T] log-probabilities under a reference policy.
+    prev_logp: [B, T] log-probabilities under the learner as it was one batch earlier.
     reward: [B] outcome or [B, T] per decision. outcome: [B] what the world paid, before any shaping.
     terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
     group: [B] int64, same number = same prompt or start state.
@@ -91,6 +94,7 @@ class Experience:
     horizon: int | None = None
     old_logp: Tensor = _ABSENT
     ref_logp: Tensor = _ABSENT
+    prev_logp: Tensor = _ABSENT
     reward: Tensor = _ABSENT
     outcome: Tensor = _ABSENT
     terminated: Tensor = _ABSENT

@@ -80,6 +80,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         "logp": logp,
         "old_logp": logp + 0.1 * normal(B, T),
         "ref_logp": logp + 0.5 * normal(B, T),
+        "prev_logp": logp + 0.2 * normal(B, T),
         "value": normal(B, T),
         "entropy": normal(B, T).abs(),
         "advantage": normal(B, T),

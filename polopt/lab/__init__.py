@@ -1,6 +1,6 @@
 """Exactly solvable problems: bias, variance, entropy and learning as numbers."""
 
-from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, train
+from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, train, training
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import Policy, TokenTree, flat_gradient
@@ -17,4 +17,5 @@ __all__ = [
     "expectation",
     "flat_gradient",
     "train",
+    "training",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Evaluation, Experience
-from polopt.lab.measure import LeafGradient, group_of, train
+from polopt.lab.measure import LeafGradient, group_of, train, training
 from polopt.lab.policy import TabularPolicy
-from polopt.lab.problems import many_right
+from polopt.lab.problems import contexts, many_right
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
 from polopt.objectives import Ratio, Surrogate, Trust
@@ -172,3 +174,16 @@ def drift(algorithm: Algorithm, steps: int = 20, rate: float = 1.0, seeds: int =
         train(algorithm, tree, after, steps=1, epochs=steps, rate=rate, seed=seed)
         found.append(tree.kl(before, after).item())
     return sum(found) / len(found)
+
+
+def samples_to(build: Callable[[], Algorithm], goal: float, epochs: int, rate: float = 2.0, seeds: int = 5) -> float:
+    """Answers that are sampled until the policy's success rate on 8 contexts of 8 arms reaches `goal`; mean over
+    seeds."""
+    total = 0
+    for seed in range(seeds):
+        tree, policy = contexts(8)
+        for _, source in training(build(), tree, policy, rows=8, rate=rate, epochs=epochs, seed=seed):
+            if tree.value(policy) >= goal:
+                total += source.drawn
+                break
+    return total / seeds

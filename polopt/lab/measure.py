@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -236,17 +237,50 @@ def train(
     reference: Policy | None = None,
     watch: Callable[[], float] | None = None,
 ) -> list[float]:
-    """Plain gradient descent on fresh batches of `rows` prompts, `epochs` steps on each. The policy changes.
+    """Plain gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each. The policy changes, and so
+    does a reference that the algorithm lets follow it.
 
     Returns what `watch` saw after every batch.
     """
-    needs, seen = algorithm.all_needs, []
-    size = rows * group_of(algorithm)
-    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs)
-    parameters = list(policy.parameters())
-    for _ in range(steps):
+    seen = []
+    loop = training(algorithm, problem, policy, rate=rate, rows=rows, epochs=epochs, seed=seed, reference=reference)
+    for _ in itertools.islice(loop, steps):
+        if watch is not None:
+            with torch.no_grad():
+                seen.append(float(watch()))
+    return seen
+
+
+def training(
+    algorithm: Algorithm,
+    problem: TokenTree,
+    policy: Policy,
+    *,
+    rate: float,
+    rows: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    reference: Policy | None = None,
+) -> Iterator[tuple[Experience, TreeSource]]:
+    """As `train`, without end: each batch that was learned from, and the source that dealt it."""
+    needs, parameters = algorithm.all_needs, list(policy.parameters())
+    previous = copy.deepcopy(policy) if "prev_logp" in needs else None
+    source = TreeSource(
+        problem,
+        policy,
+        rows=rows * group_of(algorithm),
+        seed=seed,
+        reference=reference,
+        previous=previous,
+        needs=needs,
+    )
+    while True:
         source.refresh()
         experience = algorithm.judge(algorithm.sampling(source))
+        if previous is not None:
+            with torch.no_grad():
+                for past, present in zip(previous.parameters(), parameters, strict=True):
+                    past.copy_(present)
         for _ in range(epochs):
             loss = algorithm.objective(experience, policy.evaluate(experience, algorithm.objective.all_evaluates)).loss
             slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -255,7 +289,6 @@ def train(
                     if slope is not None:
                         p -= rate * slope
         algorithm.advance()
-        if watch is not None:
-            with torch.no_grad():
-                seen.append(float(watch()))
-    return seen
+        if reference is not None:
+            algorithm.lead(reference.parameters(), parameters)
+        yield experience, source

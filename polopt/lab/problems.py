@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
 
@@ -38,3 +40,9 @@ def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:
     """Two prompts, one or two tokens of three, token 2 stops; right if the digits' sum plus the prompt divides by 3."""
     tree = TokenTree.full(3, 2, lambda prompt, answer: float((sum(answer) + prompt) % 3 == 0), stop=2, prompts=2)
     return tree, TabularPolicy(tree, spread=spread, seed=1, critic=True)
+
+
+def contexts(count: int, arms: int = 8) -> tuple[TokenTree, TabularPolicy]:
+    """A contextual bandit: in context c arm c modulo `arms` pays 1, the others 0; all are equally likely."""
+    tree = TokenTree.bandit(torch.eye(arms).repeat(-(-count // arms), 1)[:count].tolist())
+    return tree, TabularPolicy(tree)

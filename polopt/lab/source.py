@@ -16,8 +16,11 @@ class TreeSource:
     rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
-    `extras.greedy_reward` the outcome of the sampler's likeliest tokens. demonstrations: [prompts, answers]
-    how often each answer is demonstrated; None takes the best answers alike.
+    `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
+    sampler's likeliest tokens. demonstrations: [prompts, answers] how often each answer is demonstrated; None takes
+    the best answers alike.
+
+    drawn: how many rows it has dealt so far.
 
     Prompts come in random order, all of them before any comes again.
 
@@ -34,6 +37,7 @@ class TreeSource:
         seed: int = 0,
         behaviour: Policy | None = None,
         reference: Policy | None = None,
+        previous: Policy | None = None,
         needs: frozenset[str] = frozenset(),
         demonstrations: Tensor | None = None,
     ) -> None:
@@ -43,6 +47,7 @@ class TreeSource:
             )
         self.tree, self.policy, self.rows = tree, policy, rows
         self.behaviour, self.reference = behaviour or policy, reference
+        self.previous = previous or policy if "prev_logp" in needs else None
         greedy = {"logits"} if "extras.greedy_reward" in needs else set()
         self._asked = frozenset({"value", "entropy"} & needs | greedy)
         tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
@@ -51,6 +56,7 @@ class TreeSource:
         self.generator = torch.Generator().manual_seed(seed)
         self._decks: dict[Support, tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
+        self.drawn = 0
 
     def refresh(self) -> None:
         """The policies have changed: ask them again."""
@@ -74,6 +80,7 @@ class TreeSource:
             old_logp=own.logp,
             value=own.value,
             ref_logp=self.reference.evaluate(leaves).logp if self.reference is not None else None,
+            prev_logp=self.previous.evaluate(leaves).logp if self.previous is not None else None,
             extras=extras,
         )
         return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
@@ -92,6 +99,12 @@ class TreeSource:
         shown = self._deal(self.deck()[0], self.demonstrations, rows, 1)
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
+    def recall(self, experience: Experience) -> Experience:
+        """As `Source.recall`: whoever sampled the rows, the learner, the reference and the critic judge them now."""
+        now = self.deck(experience.support)[0][experience.extras["leaf"]]
+        kept = {"logp": experience.logp, "entropy": experience.entropy, "group": experience.group}
+        return now.replace(**kept)
+
     def _deal(self, deck: Experience, odds: Tensor, prompts: int, group: int) -> Experience:
         while len(self._queue) < prompts:
             self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
@@ -99,4 +112,5 @@ class TreeSource:
         del self._queue[:prompts]
         answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
         batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
+        self.drawn += len(batch)
         return batch.replace(group=torch.arange(prompts).repeat_interleave(group))

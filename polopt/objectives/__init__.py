@@ -10,12 +10,13 @@ from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
 from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved
 from polopt.objectives.surrogate import Surrogate
-from polopt.objectives.trust import Clip, ClipWeight, Score, Unlimited
+from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited
 from polopt.objectives.weight import TruncatedImportance
 
 __all__ = [
     "Aggregate",
     "BalancedClip",
+    "CentredClip",
     "Clip",
     "ClipCov",
     "ClipWeight",

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Loss
 from polopt.part import Part
+from polopt.schedules import Schedule
 
 
 class Objective(Part):
@@ -63,9 +64,10 @@ class Weight(Part):
 
 
 class Regulariser(Part):
-    """`regulariser(experience, evaluation) -> [B, T]` terms, added to the objective times `coefficient`."""
+    """`regulariser(experience, evaluation) -> [B, T]` terms, added to the objective times `coefficient`, a number or
+    a schedule."""
 
-    coefficient: float = 1.0
+    coefficient: float | Schedule = 1.0
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         raise NotImplementedError

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Regulariser
 from polopt.part import Part
+from polopt.schedules import Schedule
 
 
 class ReferenceKL(Regulariser):
@@ -21,27 +24,34 @@ class ReferenceKL(Regulariser):
     and off-policy none of them is. ratio, if given, multiplies the differentiated estimator by the importance
     ratio, whose gradient then turns k1 and k3 into unbiased gradients of KL(policy || reference), on and
     off policy. Defaults: k3 for both, as GRPO (arXiv:2402.03300).
+
+    anchor: the reference policy, or the learner as it was one batch earlier ("previous"), which
+    holds back each batch's step alone.
     """
 
-    coefficient: float = 0.04
+    coefficient: float | Schedule = 0.04
+    anchor: Literal["reference", "previous"] = "reference"
     value: ops.KLEstimator = "k3"
     gradient: ops.KLEstimator = "k3"
     ratio: Ratio | None = None
 
-    needs = frozenset({"ref_logp"})
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"ref_logp" if self.anchor == "reference" else "prev_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        slope = ops.kl_estimate(self.gradient, evaluation.logp, experience.ref_logp)
+        base = experience.ref_logp if self.anchor == "reference" else experience.prev_logp
+        slope = ops.kl_estimate(self.gradient, evaluation.logp, base)
         if self.ratio is not None:
             slope = slope * self.ratio(experience, evaluation).exp()
-        value = ops.kl_estimate(self.value, evaluation.logp.detach(), experience.ref_logp)
+        value = ops.kl_estimate(self.value, evaluation.logp.detach(), base)
         return slope + (value - slope).detach()
 
 
 class Entropy(Regulariser):
     """-coefficient * H(policy) at each decision, in nats: a bonus on staying undecided."""
 
-    coefficient: float = 0.01
+    coefficient: float | Schedule = 0.01
 
     evaluates = frozenset({"entropy"})
 
@@ -58,7 +68,7 @@ class ValueLoss(Regulariser):
     """
 
     target: Part
-    coefficient: float = 0.5
+    coefficient: float | Schedule = 0.5
     clip: float | None = 0.2
 
     needs = frozenset({"value"})

@@ -13,6 +13,7 @@ from polopt.objectives.aggregate import TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight, unused
 from polopt.objectives.ratio import Token
 from polopt.objectives.trust import Clip
+from polopt.schedules import now
 
 
 class Surrogate(Objective):
@@ -65,7 +66,7 @@ class Surrogate(Objective):
             extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
             value = self.aggregate(experience, extra)
             metrics[unused(type(regulariser).__name__, metrics)] = value.detach()
-            loss = loss + regulariser.coefficient * value
+            loss = loss + now(regulariser.coefficient) * value
         return Loss(loss, metrics)
 
     def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Trust
+from polopt.objectives.parts import Ratio, Trust
+from polopt.objectives.ratio import Token
 
 
 def pessimistic(
@@ -62,6 +63,33 @@ class Clip(Trust):
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.high, self.dual)
+
+
+class CentredClip(Trust):
+    """PPO's pessimistic clip around where the ratio begins, max(-A r, -A clip(r, r0 - low, r0 + high)).
+
+    r0 is the ratio of the learner before its first update on the batch, `old_logp`, to the behaviour policy, as
+    `centre` forms it: the same part as the surrogate's ratio. On rows of the learner itself r0 = 1 and this is `Clip`;
+    on rows of earlier policies nothing is held back before the learner has moved, where a clip around 1 already
+    holds back what others' steps did. Source: generalised PPO, Queeney et al. 2021 (arXiv:2111.00072), as used in
+    ReMix, arXiv:2507.06892.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    centre: Ratio = Token()
+
+    needs = frozenset({"old_logp"})
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if self.low < 0 or self.high < 0:
+            raise ValueError(f"objectives.CentredClip: need low >= 0 and high >= 0, found {self.low}, {self.high}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        before = Evaluation(logp=experience.old_logp, support=evaluation.support)
+        start = self.centre(experience, before).exp()
+        return pessimistic(log_ratio.exp(), experience.advantage, start - self.low, start + self.high)
 
 
 class ClipWeight(Trust):

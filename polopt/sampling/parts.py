@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
+
 from polopt.experience import Experience, Support
 from polopt.part import Part
 
@@ -11,10 +13,12 @@ from polopt.part import Part
 class Source(Protocol):
     """Where experience comes from; every training loop is one.
 
-    rows: how many rows the loop wants in one optimiser batch.
+    rows: how many rows the loop wants in one optimiser batch. generator: what random choices are drawn with; its
+    state is part of a checkpoint.
     """
 
     rows: int
+    generator: torch.Generator
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         """Play the next `prompts` tasks `group` times each, with the current policy over `support`.
@@ -26,6 +30,11 @@ class Source(Protocol):
 
     def demonstrate(self, rows: int) -> Experience:
         """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
+        ...
+
+    def recall(self, experience: Experience) -> Experience:
+        """Rows of an earlier `rollout` of which only the tensors were kept: the same rows, with their lists. What
+        the source itself fills in of the learner's opinion is that of the learner now."""
         ...
 
 

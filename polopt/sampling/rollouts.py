@@ -29,15 +29,19 @@ class Rollouts(Sampling):
             )
 
     def forward(self, source: Source) -> Experience:
+        return self.draw(source, source.rows)
+
+    def draw(self, source: Source, rows: int) -> Experience:
+        """About so many rows: whole groups, and at least one."""
         batches: list[Experience] = []
         for _ in range(1 + self.refills):
-            batch = source.rollout(max(1, source.rows // self.group), self.group, self.support)
+            batch = source.rollout(max(1, rows // self.group), self.group, self.support)
             for select in self.select:
                 batch = select(batch)
             batches.append(batch)
-            if sum(map(len, batches)) >= source.rows or not self.select:
+            if sum(map(len, batches)) >= rows or not self.select:
                 break
-        return _whole_groups(Experience.cat(batches), source.rows) if len(batches) > 1 else batches[0]
+        return _whole_groups(Experience.cat(batches), rows) if len(batches) > 1 else batches[0]
 
 
 def _whole_groups(experience: Experience, rows: int) -> Experience:

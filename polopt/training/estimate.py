@@ -15,6 +15,7 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
+from polopt.training.references import References
 from polopt.training.source import LanguageSource, Player, Transcript
 from polopt.worlds.protocol import Tasks
 
@@ -94,7 +95,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     """Bytes of the tensors that fill the memory, an estimate from shapes alone:
 
         weights      b P                gradients   b P             Adam state   2 b P
-        reference    b P, if some stage compares with a frozen policy
+        reference    b P for each frozen policy that a stage compares with
         activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
         KV cache     2 b L r s d_kv
 
@@ -119,12 +120,12 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     work = SIZES[recipe.policy.compute or recipe.policy.dtype]
     most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
     logits = min(rows * recipe.limit * config.vocab_size, most)
-    compares = any("ref_logp" in a.all_needs for a in recipe.algorithms.values())
+    compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
     return {
         "weights": size * parameters,
         "gradients": size * parameters,
         "Adam state": 2 * size * parameters,
-        "reference": size * parameters * compares,
+        "reference": size * parameters * compared,
         "activations": work * rows * length * kept + 12 * logits,
         "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
     }
@@ -166,9 +167,9 @@ def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float
         player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling
     )
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
-    reference = training.policy.frozen() if "ref_logp" in algorithm.all_needs else None
+    references = References(training.policy, algorithm)
     start = time.perf_counter()
-    training.step(source, learner, 0, reference)
+    training.step(source, learner, 0, references)
     return time.perf_counter() - start
 
 

@@ -26,6 +26,7 @@ from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner
 from polopt.training.measure import describe, show
 from polopt.training.recipe import Recipe
+from polopt.training.references import References, load_parameters, parameters_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
 from polopt.worlds import build_tasks
@@ -34,9 +35,9 @@ from polopt.worlds import build_tasks
 EXAMPLES = 2000
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
-    {"logp", "old_logp", "ref_logp", "value", "final_value", "entropy", "reward", "outcome", "terminated", "truncated"}
-    | {"group", "turn", "advantage"}
-    | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward")}
+    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
+    | {"terminated", "truncated", "group", "turn", "advantage"}
+    | {f"extras.{name}" for name in ("tokens", "answer", "task", "index", "kept", "greedy_reward")}
 )
 SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
@@ -121,7 +122,7 @@ class LanguageTraining:
             player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
         )
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
-        reference = self._reference(name, algorithm, first)
+        references = self._references(name, algorithm, tensors)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
@@ -129,31 +130,31 @@ class LanguageTraining:
         elif 0 in evaluations:
             self._evaluate(name, *evaluations[0])
         for step in range(first, stage.steps):
-            record = self.step(source, learner, step, reference)
+            record = self.step(source, learner, step, references)
             self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
             self.global_step += 1
             done = step + 1
             if done in evaluations:
                 self._evaluate(name, *evaluations[done])
             if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source)
+                self._save(name, done, learner, source, references)
 
-    def step(
-        self, source: LanguageSource, learner: Learner, step: int, reference: LanguagePolicy | None
-    ) -> dict[str, Any]:
+    def step(self, source: LanguageSource, learner: Learner, step: int, references: References) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
         clock = dict(source.player.seconds)
         experience = algorithm.sampling(source)
         if not experience.mask.any():  # filters may leave nothing to learn from
             return {"rows": 0}
-        experience = self._provide(experience, source, learner, reference)
+        experience = self._provide(experience, source, learner, references)
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **(describe(experience) if experience.logp is not None else {})}
+        references.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
+        references.end_update()
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
@@ -168,7 +169,7 @@ class LanguageTraining:
         }
 
     def _provide(
-        self, experience: Experience, source: LanguageSource, learner: Learner, reference: LanguagePolicy | None
+        self, experience: Experience, source: LanguageSource, learner: Learner, references: References
     ) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
         needs = learner.algorithm.all_needs
@@ -177,20 +178,22 @@ class LanguageTraining:
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if needs & {"old_logp", "ref_logp", "value"}:
-            experience = learner.assess(experience, needs, reference)
+        if needs & {"old_logp", "value"} or references.policies:
+            experience = learner.assess(experience, needs, references.policies)
         return experience
 
-    def _reference(self, name: str, algorithm: Algorithm, first: int) -> LanguagePolicy | None:
-        """The policy as it was when the stage began, if the algorithm compares with it."""
-        if "ref_logp" not in algorithm.all_needs:
-            return None
-        reference = self.policy.frozen()
-        if first:
-            _load_parameters(reference, self.run_folder.kept(f"reference-{name}"))
-        else:
-            self.run_folder.keep(f"reference-{name}", _parameters(self.policy))
-        return reference
+    def _references(self, name: str, algorithm: Algorithm, tensors: Mapping[str, Tensor]) -> References:
+        """Those of a stage that begins, or, with a checkpoint's tensors, goes on. One that never moves is kept once
+        for the whole run."""
+        references, file = References(self.policy, algorithm), f"reference-{name}"
+        if tensors:
+            references.load(tensors)
+        if references.fixed is not None:
+            if tensors:
+                load_parameters(references.fixed, self.run_folder.kept(file))
+            else:
+                self.run_folder.keep(file, parameters_of(self.policy))
+        return references
 
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
         spec = self.recipe.evaluation
@@ -214,9 +217,11 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource) -> None:
-        tensors = {f"policy.{k}": v for k, v in _parameters(self.policy).items()}
-        tensors |= learner.state()
+    def _save(
+        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, references: References
+    ) -> None:
+        tensors = {f"policy.{k}": v for k, v in parameters_of(self.policy).items()}
+        tensors |= learner.state() | references.state()
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -227,7 +232,7 @@ class LanguageTraining:
         self.run_folder.save(self.global_step, tensors, state)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        _load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
         self.sampling.set_state(tensors["rng.sampling"])
         self.shuffling.set_state(tensors["rng.shuffling"])
         self.global_step, self.seconds = state["step"], state["seconds"]
@@ -312,17 +317,6 @@ def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
-
-
-def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
-    """Parameters by name, tied ones once."""
-    return {name: p.detach() for name, p in policy.named_parameters()}
-
-
-@torch.no_grad()
-def _load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
-    for name, parameter in policy.named_parameters():
-        parameter.copy_(tensors[name])
 
 
 def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:

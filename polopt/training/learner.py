@@ -118,8 +118,9 @@ class Learner:
         return Evaluation.cat(said)
 
     @torch.no_grad()
-    def assess(self, experience: Experience, needs: frozenset[str], reference: Any | None) -> Experience:
-        """Fill in what the algorithm reads and only policies can say: old_logp, ref_logp, value, final_value."""
+    def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
+        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value, and, under each
+        of the names in `others`, the log-probabilities of that policy."""
         rows = self.stage.micro_rows or len(experience)
         found: dict[str, list[Tensor]] = {}
         for micro in experience.split(rows):
@@ -129,8 +130,8 @@ class Learner:
                 if "value" in needs:
                     found.setdefault("value", []).append(evaluation.value)
                     found.setdefault("final_value", []).append(evaluation.final_value)
-            if "ref_logp" in needs and reference is not None:
-                found.setdefault("ref_logp", []).append(reference.evaluate(micro).logp)
+            for field, other in others.items():
+                found.setdefault(field, []).append(other.evaluate(micro).logp)
         return experience.replace(**{name: torch.cat(values) for name, values in found.items()})
 
     def state(self) -> dict[str, Tensor]:

@@ -26,6 +26,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         "groups/signal": _signal(experience),
         "outcome/mean": float(experience.outcome.mean()),
     }
+    if "age" in experience.extras:
+        record["replayed"] = float((experience.extras["age"] > 0).float().mean())
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
     kinds = [task.kind for task in experience.extras["task"]]

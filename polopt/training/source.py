@@ -240,8 +240,19 @@ class LanguageSource:
         self._epoch: tuple[int, list[int]] = (-1, [])
 
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
-        rows = self.player.play(self._next(prompts), group, support, self.generator)
-        return to_experience(rows, support, horizon=self.player.horizon, policy=self.player.policy)
+        """As `Source.rollout`; `extras["index"]` [B] is the number of each row's task."""
+        index = self._next(prompts)
+        rows = self.player.play(self._tasks(index), group, support, self.generator)
+        experience = to_experience(rows, support, horizon=self.player.horizon, policy=self.player.policy)
+        return experience.replace(extras={"index": torch.tensor(index, device=experience.device)[experience.group]})
+
+    def recall(self, experience: Experience) -> Experience:
+        """As `Source.recall`: tasks by their numbers, answers read from their tokens."""
+        index, tokens = experience.extras["index"].tolist(), experience.extras["tokens"]
+        last = torch.where(experience.mask, experience.turn, -1).amax(1, keepdim=True)
+        said = experience.mask & (experience.turn == last)
+        answers = [self.player.dialogue.text(ids[mine].tolist()) for ids, mine in zip(tokens, said, strict=True)]
+        return experience.replace(extras={"answer": answers, "task": self._tasks(index)})
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""
@@ -249,19 +260,22 @@ class LanguageSource:
         return [row.reward for row in rows]
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.player.demonstrate(self._next(rows))
+        shown = self.player.demonstrate(self._tasks(self._next(rows)))
         experience = to_experience(shown, Support(), horizon=None, policy=self.player.policy)
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
         return experience.replace(logp=None, entropy=None)
 
-    def _next(self, count: int) -> list[Task]:
-        """The next tasks of an endless sequence of shuffles, each shuffle seeded by its number."""
-        tasks, size = [], len(self.player.tasks)
+    def _tasks(self, index: Sequence[int]) -> list[Task]:
+        return [self.player.tasks[i] for i in index]
+
+    def _next(self, count: int) -> list[int]:
+        """Numbers of the next tasks of an endless sequence of shuffles, each shuffle seeded by its number."""
+        found, size = [], len(self.player.tasks)
         for position in range(self.position, self.position + count):
             epoch, offset = divmod(position, size)
             if epoch != self._epoch[0]:
                 order = torch.randperm(size, generator=torch.Generator().manual_seed(self.seed + epoch))
                 self._epoch = (epoch, order.tolist())
-            tasks.append(self.player.tasks[self._epoch[1][offset]])
+            found.append(self._epoch[1][offset])
         self.position += count
-        return tasks
+        return found

@@ -30,6 +30,8 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "kl, turns": (QWEN2, GUESS, {"method": {"name": "grpo", "kl": 0.1}, "group": 4, "epochs": 2}),
     "critic": (GPT2, GUESS, {"method": "ppo", "group": 4}),
     "greedy baseline": (GPT2, DIGITS, {"method": "remax"}),
+    "memory": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "kl": 0.0}, "epochs": 2}),
+    "two anchors": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "restart": 2}}),
     "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
     "truncated support": (
         QWEN2,
@@ -41,7 +43,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 WARMUP = 2
 # Their rewards or losses hold a KL term that is 0 but for rounding, and what is learnt from it is rounding as well.
-SENSITIVE = {"kl, turns", "critic", "greedy baseline"}
+SENSITIVE = {"kl, turns", "critic", "greedy baseline", "two anchors"}
 
 
 class Stop(Exception):

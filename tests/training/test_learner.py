@@ -75,7 +75,7 @@ def prepared(made: LanguagePolicy, algorithm: Algorithm, batch: Experience) -> E
     with torch.no_grad():
         for i, parameter in enumerate(made.parameters()):
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
-    batch = learner_of(made, algorithm).assess(batch, needs, reference)
+    batch = learner_of(made, algorithm).assess(batch, needs, {"ref_logp": reference})
     return algorithm.judge(batch)
 
 
@@ -296,7 +296,7 @@ def test_what_only_policies_can_say(rows: int | None) -> None:
     )
     batch = batch_of(made)
     learner = learner_of(made, ALGORITHMS["kl"], micro_rows=rows)
-    filled = learner.assess(batch, frozenset({"old_logp", "ref_logp", "value"}), reference)
+    filled = learner.assess(batch, frozenset({"old_logp", "value"}), {"ref_logp": reference})
     with torch.no_grad():
         mine, theirs = made.evaluate(batch, {"value"}), reference.evaluate(batch)
     for found, expected in [
@@ -308,7 +308,7 @@ def test_what_only_policies_can_say(rows: int | None) -> None:
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
         assert not found.requires_grad
     assert (filled.ref_logp - filled.old_logp)[batch.mask].abs().max() > 1e-3
-    assert learner.assess(batch, frozenset({"logp"}), None).old_logp is None
+    assert learner.assess(batch, frozenset({"logp"}), {}).old_logp is None
 
 
 def test_a_learner_put_back_goes_on_bit_for_bit() -> None:

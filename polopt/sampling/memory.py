@@ -1,0 +1,76 @@
+"""Experience that a part keeps from one batch to the next: tensors that checkpoints hold and devices move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polopt.experience import SHAPES, Experience, Support
+
+EXTRA = "extras/"
+
+
+def packed(experience: Experience) -> dict[str, Tensor]:
+    """Copies of every field and extra that is a tensor, by name, with support and horizon as numbers.
+
+    Lists stay behind: `Source.recall` gives them back.
+    """
+    support = experience.support
+    fields = {name: value for name in SHAPES if (value := getattr(experience, name)) is not None}
+    extras = {EXTRA + name: value for name, value in experience.extras.items() if isinstance(value, Tensor)}
+    return {
+        **{name: value.detach().clone() for name, value in {**fields, **extras}.items()},
+        "support": torch.tensor([support.temperature, support.top_k, support.top_p], dtype=torch.float64),
+        "horizon": torch.tensor(-1 if experience.horizon is None else experience.horizon),
+    }
+
+
+def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
+    """Inverse of `packed`."""
+    temperature, top_k, top_p = tensors["support"].tolist()
+    horizon = int(tensors["horizon"])
+    fields: dict[str, Any] = {name: tensors[name] for name in SHAPES if name in tensors}
+    return Experience(
+        support=Support(temperature=temperature, top_k=int(top_k), top_p=top_p),
+        horizon=None if horizon < 0 else horizon,
+        extras={name.removeprefix(EXTRA): value for name, value in tensors.items() if name.startswith(EXTRA)},
+        **fields,
+    )
+
+
+class Memory(nn.Module):
+    """Batches of any number and shape, as buffers. `batches()` has them in the order in which they were given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def batches(self) -> list[Experience]:
+        """What was kept, without lists."""
+        found: list[dict[str, Tensor]] = [{} for _ in range(int(self.get_buffer("count")))]
+        for key, value in self.named_buffers():
+            place, _, name = key.partition("/")
+            if name:
+                found[int(place)][name] = value
+        return [unpacked(tensors) for tensors in found]
+
+    def keep(self, batches: Sequence[Experience]) -> None:
+        """Remember copies of these, and nothing else."""
+        self._hold({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
+        self.get_buffer("count").fill_(len(batches))
+
+    def _hold(self, tensors: Mapping[str, Tensor]) -> None:
+        device = self.get_buffer("count").device
+        for name in [name for name, _ in self.named_buffers() if name != "count"]:
+            delattr(self, name)
+        for name, value in tensors.items():
+            self.register_buffer(name, value.to(device))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        kept = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        # Buffers of the right shapes, into which the tensors are then copied.
+        self._hold({name: torch.empty_like(value) for name, value in kept.items() if name != "count"})
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -1,0 +1,79 @@
+"""Experience of earlier policies, mixed into that of the current one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.sampling.memory import Memory
+from polopt.sampling.parts import Source
+from polopt.sampling.rollouts import Rollouts
+from polopt.schedules import Schedule, now
+
+
+class Replay(Rollouts):
+    """Rollouts of the current policy, mixed with groups that were sampled for the last few batches.
+
+    Each group of a batch is, with probability `share` (a number or a schedule), a group of the last `batches`
+    batches instead of a new one, drawn among all of theirs alike, at most once each, as long as there are any; one
+    group at least is new. A batch of `source.rows` rows therefore costs about 1 - share of its rollouts. Groups stay
+    whole, so credit that compares the rows of a group compares rows of one policy.
+
+    Rows come back as they were sampled: `logp` is their own policy's, `outcome` what the world paid; what the
+    learner says of them, and their credit, are computed afresh. `extras["age"]` [B] is how many batches ago a row
+    was sampled, 0 for a new one. The draw is the source's generator's. Memory moves in training mode only. With
+    share 0 this is `Rollouts`, number for number.
+
+    Source: the mixture over past policies of ReMix, arXiv:2507.06892.
+    """
+
+    share: float | Schedule = 0.4
+    batches: int = 2
+
+    def setup(self) -> None:
+        super().setup()
+        if self.batches < 1:
+            raise ValueError(f"sampling.Replay: batches must be >= 1, found {self.batches}")
+        if isinstance(self.share, float) and not 0 <= self.share <= 1:
+            raise ValueError(f"sampling.Replay: share must be in [0, 1], found {self.share}")
+        self.memory = Memory()
+
+    def forward(self, source: Source) -> Experience:
+        kept = self.memory.batches()
+        groups = max(1, source.rows // self.group)
+        chosen = self._choose(kept, groups, source.generator)
+        replayed = [
+            aged(source.recall(batch[rows]), age)
+            for age, (batch, rows) in enumerate(zip(kept, chosen, strict=True), 1)
+            if rows.any()
+        ]
+        count = sum(len(ops.group_index(batch.group)[1]) for batch in replayed)
+        fresh = self.draw(source, source.rows - count * self.group)
+        if self.training:
+            self.memory.keep([fresh, *kept][: self.batches])
+        return Experience.cat([aged(fresh, 0), *replayed])
+
+    def _choose(self, kept: Sequence[Experience], groups: int, generator: torch.Generator) -> list[Tensor]:
+        """[B] bool for each batch that is kept: which rows are replayed."""
+        share = now(self.share)
+        numbered = [ops.group_index(batch.group) for batch in kept]
+        sizes = [len(size) for _, size in numbered]
+        drawn = torch.zeros(sum(sizes), dtype=torch.bool)
+        if share > 0 and len(drawn):
+            wanted = int((torch.rand(groups, generator=generator) < share).sum())
+            drawn[torch.randperm(len(drawn), generator=generator)[: min(wanted, groups - 1)]] = True
+        return (
+            [mine.to(index.device)[index] for mine, (index, _) in zip(drawn.split(sizes), numbered, strict=True)]
+            if kept
+            else []
+        )
+
+
+def aged(experience: Experience, batches: int) -> Experience:
+    """The batch with `extras["age"]`: sampled so many batches ago."""
+    age = torch.full((len(experience),), batches, dtype=torch.long, device=experience.device)
+    return experience.replace(extras={"age": age})

@@ -1,0 +1,62 @@
+"""The frozen policies that an algorithm compares its policy with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.policies.language import LanguagePolicy
+
+
+class References:
+    """The reference policy, which is the policy as it was when the stage began and then follows it as the algorithm
+    says (`follow`), and the policy as it was one batch earlier. Each is made only if the algorithm reads what it says.
+
+    policies: the field of the batch that each of them fills in -> the policy.
+    """
+
+    def __init__(self, policy: LanguagePolicy, algorithm: Algorithm) -> None:
+        self.policy, self.algorithm = policy, algorithm
+        compared = sorted({"ref_logp", "prev_logp"} & algorithm.all_needs)
+        self.policies = {field: policy.frozen() for field in compared}
+
+    def begin_update(self) -> None:
+        """The policy is about to learn from a batch: what it is now is the next batch's past."""
+        if "prev_logp" in self.policies:
+            load_parameters(self.policies["prev_logp"], parameters_of(self.policy))
+
+    def end_update(self) -> None:
+        """The policy has learned from a batch, and the algorithm has been told."""
+        if "ref_logp" in self.policies:
+            self.algorithm.lead(self.policies["ref_logp"].parameters(), self.policy.parameters())
+
+    @property
+    def fixed(self) -> LanguagePolicy | None:
+        """The reference, if it never moves."""
+        return self.policies.get("ref_logp") if self.algorithm.follow == 0.0 else None
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters of the policies that move, by name."""
+        moving = {field: policy for field, policy in self.policies.items() if policy is not self.fixed}
+        return {f"{field}.{k}": v for field, policy in moving.items() for k, v in parameters_of(policy).items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `state`."""
+        for field, policy in self.policies.items():
+            if policy is not self.fixed:
+                load_parameters(policy, {k.removeprefix(f"{field}."): v for k, v in tensors.items()})
+
+
+def parameters_of(policy: LanguagePolicy) -> dict[str, Tensor]:
+    """Parameters by name, tied ones once."""
+    return {name: p.detach() for name, p in policy.named_parameters()}
+
+
+@torch.no_grad()
+def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
+    """Copy parameters, named as by `parameters_of`, into a policy."""
+    for name, parameter in policy.named_parameters():
+        parameter.copy_(tensors[name])
