@@ -38,7 +38,9 @@ def test_round_trip_print_and_change(slug: str) -> None:
 def test_micro_batches_add_up(slug: str) -> None:
     tree, policy = digits()
     algorithm = po.method(slug)
-    batch = algorithm.judge(batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True)))
+    # Enough prompts that what a method selects of them has a gradient.
+    behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
+    batch = algorithm.judge(batch_of(tree, policy, prompts=12, behaviour=behaviour))
     needs = algorithm.objective.all_evaluates
 
     def slope_of(part: po.Experience) -> torch.Tensor:

@@ -232,10 +232,11 @@ def train(
     seed: int = 0,
     reference: Policy | None = None,
     watch: Callable[[], float] | None = None,
+    hear: Callable[[Experience], object] | None = None,
 ) -> list[float]:
     """Plain gradient descent on fresh batches of `rows` prompts, `epochs` steps on each. The policy changes.
 
-    Returns what `watch` saw after every batch.
+    Returns what `watch` saw after every batch. hear: is told every batch that is learned from.
     """
     needs, seen = algorithm.all_needs, []
     size = rows * group_of(algorithm)
@@ -244,6 +245,8 @@ def train(
     for _ in range(steps):
         source.refresh()
         experience = algorithm.judge(algorithm.sampling(source))
+        if hear is not None:
+            hear(experience)
         for _ in range(epochs):
             loss = algorithm.objective(experience, policy.evaluate(experience, algorithm.objective.all_evaluates)).loss
             slopes = torch.autograd.grad(loss, parameters, allow_unused=True)

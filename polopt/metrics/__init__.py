@@ -10,6 +10,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -28,10 +29,12 @@ __all__ = [
     "improvement",
     "iqm",
     "logp_mismatch",
+    "most_reliable",
     "paired_difference",
     "pass_all_k",
     "pass_at_k",
     "probability_of_improvement",
+    "r_squared",
     "rate_interval",
     "t_interval",
     "welch_difference",
