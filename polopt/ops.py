@@ -26,6 +26,14 @@ def masked_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Ten
     return masked_sum(x, mask) / mask.sum().clamp(min=1)
 
 
+def row_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    """Mean over each row's decisions, exactly x where they are all equal; 0 for a row without decisions."""
+    # Measured from the first decision: rounding must not part rows of one advantage and different lengths.
+    first = x.gather(1, mask.int().argmax(1, keepdim=True))
+    above = torch.where(mask, x - first, 0).sum(1) / mask.sum(1).clamp(min=1)
+    return torch.where(mask.any(1), first.squeeze(1) + above, 0)
+
+
 def reduce(
     terms: Float[Tensor, "B T"], weights: Float[Tensor, "B T"], denominator: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:
@@ -90,6 +98,16 @@ def group_std(x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 
     n = group_size(group)
     squares = group_sum((x - group_mean(x, group)) ** 2, group)
     return torch.where(n > correction, (squares / (n - correction).clamp(min=1)).sqrt(), 0)
+
+
+def group_place(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+    """Each row's place in its group: 0 for the largest x, ties in the order of the rows."""
+    # Stable sorts: by value, then by group.
+    order = x.argsort(descending=True, stable=True)
+    order = order[group[order].argsort(stable=True)]
+    index, size = group_index(group[order])
+    place = torch.arange(len(order), device=x.device) - (size.cumsum(0) - size)[index]
+    return torch.empty_like(order).scatter(0, order, place)
 
 
 def last_decision(mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from batches import Batch, random_batch, with_columns, without_decisions
@@ -32,14 +32,24 @@ class Row:
         because the formula itself stops a gradient. "self" is the usual case.
     relative: the credit of an all-equal group is exactly 0.
     key: what a selection keeps, whatever the order of the rows.
+    keeps: what a selection does. "rows": some rows, and the same again if it chooses among those it chose. "share":
+        some of the rows there are, so fewer again. "decisions": all rows, and a share of their decisions.
+        "repeats": some rows, and some of them several times.
     batch: makes the batch from a seed.
     """
 
     part: Part
     honest: Any = "self"
     relative: bool = False
-    key: Callable[[po.Experience], list[Any]] = lambda e: e.extras["row"].tolist()
+    key: Callable[[po.Experience], list[Any]] = lambda e: decided(e)
+    keeps: Literal["rows", "share", "decisions", "repeats"] = "rows"
     batch: Callable[..., Batch] = random_batch
+
+
+def decided(experience: po.Experience) -> list[tuple[int, ...]]:
+    """Which row each one is, and the columns at which it decides."""
+    rows, columns = experience.extras["row"].tolist(), experience.mask.tolist()
+    return [(row, *(t for t, m in enumerate(mask) if m)) for row, mask in zip(rows, columns, strict=True)]
 
 
 @dataclasses.dataclass
@@ -285,23 +295,55 @@ def select_permutation(row: Row) -> None:
 
 
 def select_rows(row: Row) -> None:
-    """Rows come out whole and in their order; choosing again changes nothing; nothing in, nothing out."""
+    """Rows come out whole and in their order, nothing is decided that was not; nothing in, nothing out."""
     for _, batch in batches(row):
         found = fresh(row)(batch.experience)
         index = found.extras["row"]
-        assert (index.diff() > 0).all(), "selection reorders the rows"
+        assert (index.diff() >= (0 if row.keeps == "repeats" else 1)).all(), "selection reorders or repeats the rows"
         expected = batch.experience[index]
-        for name in ("mask", "outcome", "group", "turn", "terminated"):
-            same(getattr(found, name), getattr(expected, name), f"{name} of the selected rows")
-        assert fresh(row)(found).extras["row"].tolist() == index.tolist(), "choosing again changes the choice"
+        for name in ("logp", "advantage", "outcome", "group", "turn", "terminated"):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name), equal_nan=True, rtol=0, atol=0)
+        assert (found.mask <= expected.mask).all(), "a decision that nobody took"
+        if row.keeps == "decisions":
+            assert index.tolist() == batch.experience.extras["row"].tolist(), "a selection of decisions drops rows"
+        else:
+            same(found.mask, expected.mask, "mask of the selected rows")
         assert len(fresh(row)(batch.experience[torch.arange(0)])) == 0, "rows out of nothing"
+
+
+def select_again(row: Row) -> None:
+    """Choosing among what was chosen changes nothing; a share of it is a part of it."""
+    if row.keeps == "repeats":
+        return
+    for _, batch in batches(row):
+        once = fresh(row)(batch.experience)
+        twice = fresh(row)(once)
+        if row.keeps == "rows":
+            assert decided(twice) == decided(once), "choosing again changes the choice"
+        else:
+            first, second = (int(e.mask.sum()) for e in (once, twice))
+            assert 0 < second <= first < int(batch.mask.sum()), f"{first} decisions, then {second}"
 
 
 def select_padding(row: Row) -> None:
     for seed, batch in batches(row):
-        T = batch.mask.shape[1]
-        wide = fresh(row)(with_columns(batch, spread(seed, T), T + 5).experience)
-        assert wide.extras["row"].tolist() == fresh(row)(batch.experience).extras["row"].tolist(), "padding"
+        columns = spread(seed, batch.mask.shape[1])
+        wide = fresh(row)(with_columns(batch, columns, batch.mask.shape[1] + 5).experience)
+        found = fresh(row)(batch.experience)
+        assert wide.extras["row"].tolist() == found.extras["row"].tolist(), "padding changes the rows"
+        same(wide.mask[:, columns], found.mask, "decisions under padding")
+        assert wide.mask.sum() == found.mask.sum(), "decisions in the padding"
+
+
+def select_poison(row: Row) -> None:
+    for seed, batch in batches(row):
+        clean = fresh(row)(row.batch(seed, clean=True).experience)
+        assert decided(fresh(row)(batch.experience)) == decided(clean), "selection under masked NaN and 1e30"
+
+
+def select_empty(row: Row) -> None:
+    for _, batch in batches(row):
+        assert not fresh(row)(without_decisions(batch).experience).mask.any(), "decisions out of nothing"
 
 
 # All parts ----------------------------------------------------------------------------------------------------
@@ -312,7 +354,9 @@ def output(part: Part, row: Row, seed: int) -> Tensor:
     if isinstance(part, po.objectives.Objective):
         return judge(part, batch).loss
     found = part(batch.experience)
-    return found.extras["row"] if isinstance(found, po.Experience) else found
+    if isinstance(found, po.Experience):
+        return torch.cat([found.extras["row"], found.mask.flatten()])
+    return found
 
 
 def state_resumes(row: Row) -> None:
@@ -376,4 +420,4 @@ CREDIT = (
     *PART,
 )
 REWARD = (reward_rows, reward_precision, reward_empty, *PART)
-SELECT = (select_permutation, select_rows, select_padding, *PART)
+SELECT = (select_permutation, select_rows, select_again, select_padding, select_poison, select_empty, *PART)

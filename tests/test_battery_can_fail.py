@@ -39,7 +39,11 @@ REJECTED = [
     (battery.reward_empty, wrong.PerToken()),
     (battery.select_permutation, wrong.FirstRows()),
     (battery.select_rows, wrong.Shuffled()),
+    (battery.select_rows, wrong.Invented()),
+    (battery.select_again, wrong.HalfAgain()),
     (battery.select_padding, wrong.LongRows()),
+    (battery.select_poison, wrong.Unmasked()),
+    (battery.select_empty, wrong.Invented()),
 ]
 
 

@@ -38,7 +38,9 @@ def test_round_trip_print_and_change(slug: str) -> None:
 def test_micro_batches_add_up(slug: str) -> None:
     tree, policy = digits()
     algorithm = po.method(slug)
-    batch = algorithm.judge(batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True)))
+    # Enough prompts that what a method selects of them has a gradient.
+    behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
+    batch = algorithm.judge(batch_of(tree, policy, prompts=12, behaviour=behaviour))
     needs = algorithm.objective.all_evaluates
     if algorithm.objective.all_surveys:
         batch = batch.replace(survey=policy.evaluate(batch, needs).detach())
@@ -67,13 +69,12 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 )
 def test_fast_claims(slug: str, name: str) -> None:
     claim = next(c for c in find(slug).claims if c.name == name)
-    finding, seconds = claim.check()
+    finding = claim.run()
     assert finding.holds != claim.refuted, finding
     assert finding.holds or finding.note
     assert claim.baseline
     assert claim.statement
     assert all(math.isfinite(v) for v in finding.measured.values())
-    assert seconds < 30  # 5 on a core of one's own
 
 
 def test_run_claims_gives_plain_rows() -> None:

@@ -235,3 +235,27 @@ class LongRows(Select):
 
     def forward(self, experience: Experience) -> Experience:
         return experience[experience.lengths > experience.mask.shape[1] // 2]
+
+
+class HalfAgain(Select):
+    """Keeps the better half of whatever it is given."""
+
+    def forward(self, experience: Experience) -> Experience:
+        order = experience.outcome.argsort(descending=True, stable=True)
+        return experience[order[: len(order) // 2].sort().values]
+
+
+class Unmasked(Select):
+    """Looks at what stands where nobody decided."""
+
+    def forward(self, experience: Experience) -> Experience:
+        return experience[experience.entropy.sum(1) > 0]
+
+
+class Invented(Select):
+    """Has every row decide at its first column."""
+
+    def forward(self, experience: Experience) -> Experience:
+        mask = experience.mask.clone()
+        mask[:, :1] = True
+        return experience.replace(mask=mask)

@@ -11,6 +11,7 @@ from polopt.metrics.compare import (
     welch_difference,
 )
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
+from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -32,10 +33,12 @@ __all__ = [
     "improvement",
     "iqm",
     "logp_mismatch",
+    "most_reliable",
     "paired_difference",
     "pass_all_k",
     "pass_at_k",
     "probability_of_improvement",
+    "r_squared",
     "rate_interval",
     "t_interval",
     "welch_difference",

@@ -1,8 +1,25 @@
 """Which rollouts to buy, and which to keep."""
 
+from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts
 from polopt.sampling.select import Best, Distinct, Varied
+from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 
-__all__ = ["Best", "Demonstrations", "Distinct", "Replay", "Rollouts", "Sampling", "Select", "Source", "Varied"]
+__all__ = [
+    "Best",
+    "Demonstrations",
+    "Distinct",
+    "MostVaried",
+    "Ranked",
+    "Replay",
+    "Resampled",
+    "Rollouts",
+    "Sampling",
+    "Select",
+    "Source",
+    "TopDecisions",
+    "Varied",
+    "most_varied",
+]

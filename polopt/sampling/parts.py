@@ -46,7 +46,10 @@ class Sampling(Part):
 
 
 class Select(Part):
-    """`select(experience) -> experience`: which rows are worth learning from."""
+    """`select(experience) -> experience`: which rows, and which of their decisions, are worth learning from.
+
+    Rows come out whole and in their order; a decision that is left out leaves the mask and stays context.
+    """
 
     def forward(self, experience: Experience) -> Experience:
         raise NotImplementedError

@@ -43,14 +43,8 @@ class Best(Select):
             raise ValueError(f"sampling.Best: count must be >= 1, found {self.count}")
 
     def forward(self, experience: Experience) -> Experience:
-        outcome, group = experience.outcome, experience.group
-        # Stable sorts: by outcome, then by group, leave each group's best rows first.
-        order = outcome.argsort(descending=True, stable=True)
-        order = order[group[order].argsort(stable=True)]
-        index, size = ops.group_index(group[order])
-        rank = torch.arange(len(order), device=order.device) - (size.cumsum(0) - size)[index]
-        chosen = order[(rank < self.count) & (outcome[order] >= self.threshold)]
-        return experience[chosen.sort().values]
+        place = ops.group_place(experience.outcome, experience.group)
+        return experience[(place < self.count) & (experience.outcome >= self.threshold)]
 
 
 class Distinct(Select):

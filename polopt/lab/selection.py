@@ -1,0 +1,69 @@
+"""Problems for claims about which rollouts to learn from, and how much was learnt from how many decisions."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.lab.measure import group_of, training
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import TokenTree, flat_gradient
+
+# Where a reward is to be trusted: where it is extreme, or where the truth is.
+Trusted = Literal["extreme reward", "extreme truth"]
+
+
+def two_keys(seed: int = 0) -> tuple[TokenTree, TabularPolicy]:
+    """8 prompts, answers of 3 tokens of 4: the first and the last must be the prompt's own, the middle is free."""
+    tree = TokenTree.full(4, 3, lambda p, a: float(a[0] == p % 4 and a[2] == (p // 4 + p) % 4), prompts=8)
+    return tree, TabularPolicy(tree, spread=0.5, seed=seed)
+
+
+def learn(
+    algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, *, prompts: int, batches: int, rate: float, seed: int
+) -> list[tuple[int, float]]:
+    """(decisions learned from so far, value) after each of so many batches of gradient descent; the policy changes."""
+    used, values = [], []
+    for batch, _ in itertools.islice(
+        training(algorithm.but(), tree, policy, rate=rate, rows=prompts, seed=seed), batches
+    ):
+        used.append(int(batch.mask.sum()))
+        values.append(tree.value(policy).item())
+    return list(zip(itertools.accumulate(used), values, strict=True))
+
+
+def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed: int) -> float:
+    """Norm of the gradient of one batch in which every prompt is asked once."""
+    rows = tree.prompts * group_of(algorithm)
+    source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.all_needs)
+    algorithm = algorithm.but()
+    batch = algorithm.judge(algorithm.sampling(source))
+    said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+    return flat_gradient(algorithm.objective(batch, said).loss, policy).norm().item()
+
+
+def rewarded(prompts: int, answers: int, trusted: Trusted, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """[prompts, answers] a reward and the truth. One of them is uniform on [0, 1], and the other is that plus noise of
+    standard deviation 0.6 exp(-((u - 0.5) / 0.2)^2): none at the extremes of the first."""
+    generator = torch.Generator().manual_seed(seed)
+    plain = torch.rand(prompts, answers, generator=generator, dtype=torch.double)
+    noise = torch.randn(prompts, answers, generator=generator, dtype=torch.double)
+    noisy = plain + 0.6 * torch.exp(-(((plain - 0.5) / 0.2) ** 2)) * noise
+    return (plain, noisy) if trusted == "extreme reward" else (noisy, plain)
+
+
+def as_rows(reward: Tensor) -> Experience:
+    """Every answer as a row of one decision, numbered in `extras["row"]`, prompt by prompt."""
+    count = reward.numel()
+    return Experience(
+        mask=torch.ones(count, 1, dtype=torch.bool),
+        outcome=reward.flatten(),
+        group=torch.arange(len(reward)).repeat_interleave(reward.shape[1]),
+        extras={"row": torch.arange(count)},
+    )

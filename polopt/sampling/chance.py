@@ -1,0 +1,107 @@
+"""Which rollouts to learn from when their rewards are not all to be trusted: by rank, or by chance."""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.sampling.parts import Select
+
+# Added to every weight, as verl does: a batch whose weights are all 0 is drawn from evenly.
+LEAST = 1e-8
+
+
+class Chance(Select):
+    """A selection that draws, with numbers that `seed` and the batches drawn from so far determine.
+
+    They are counted in a buffer, so that a resumed run draws what it would have drawn. Counts in training mode only.
+    """
+
+    seed: int = 0
+
+    def setup(self) -> None:
+        self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
+
+    def uniform(self, experience: Experience) -> Tensor:
+        """[B] numbers in [0, 1), float64, for one batch."""
+        drawn = self.get_buffer("drawn")
+        # A text as the seed, so that seed 0 on its second batch is not seed 1 on its first.
+        seed = random.Random(f"{self.seed}/{int(drawn)}").getrandbits(63)
+        if self.training:
+            drawn.add_(1)
+        numbers = torch.rand(len(experience), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        return numbers.to(experience.device)
+
+
+class Ranked(Chance):
+    """Keep, of each group, the `best` rows of highest outcome, the `worst` of lowest, and `others` of the rest by
+    chance.
+
+    Ties: the earlier row is the better one. Of a group with fewer rows the best are kept first, then the worst.
+    Chance picks places in the ranking, so the order of the rows does not matter. Source: PF-PPO, arXiv:2409.06957;
+    its rank weights BoN, BR and BW are best=1 alone, with others=1, and with worst=1.
+    """
+
+    best: int = 1
+    worst: int = 0
+    others: int = 0
+
+    needs = frozenset({"outcome", "group"})
+
+    def setup(self) -> None:
+        super().setup()
+        if min(self.best, self.worst, self.others) < 0 or self.best + self.worst + self.others < 1:
+            raise ValueError(
+                "sampling.Ranked: best, worst and others must be >= 0 and not all 0, found "
+                f"{self.best}, {self.worst} and {self.others}"
+            )
+
+    def forward(self, experience: Experience) -> Experience:
+        index, size = ops.group_index(experience.group)
+        place = ops.group_place(experience.outcome, experience.group)
+        keep = (place < self.best) | (place >= (size - self.worst)[index])
+        if self.others:
+            # Numbers belong to places, and who is kept anyway stands behind everybody else.
+            draw = self.uniform(experience)[(size.cumsum(0) - size)[index] + place]
+            keep = keep | (ops.group_place(torch.where(keep, -1, draw), experience.group) < self.others)
+        return experience[keep]
+
+
+class Resampled(Chance):
+    """As many rows as there were, drawn again with replacement, each with a probability in proportion to
+
+        "power": |outcome|^power;    "extremes": 1 at the batch's highest and lowest outcome, else 0;
+        "best": 0.4 at the batch's highest outcome, 0.1 elsewhere;
+
+    plus 1e-8. A row may come out several times and then counts as often. Source: verl's PF-PPO, whose formulas these
+    are; it takes best and worst of the whole batch, not of each prompt.
+    """
+
+    weights: Literal["power", "extremes", "best"] = "power"
+    power: float = 2.0
+
+    needs = frozenset({"outcome", "group"})
+
+    def forward(self, experience: Experience) -> Experience:
+        outcome = experience.outcome.double()
+        if not len(outcome):
+            return experience
+        # Numbers belong to places in the order of outcomes, so that the order of the rows does not matter.
+        order = outcome.argsort(stable=True)
+        order = order[experience.group[order].argsort(stable=True)]
+        mass = (self._weights(outcome) + LEAST)[order].cumsum(0)
+        drawn = torch.searchsorted(mass, self.uniform(experience) * mass[-1], right=True)
+        return experience[order[drawn.clamp(max=len(order) - 1)].sort().values]
+
+    def _weights(self, outcome: Tensor) -> Tensor:
+        best = outcome == outcome.max()
+        if self.weights == "power":
+            return outcome.abs() ** self.power
+        if self.weights == "extremes":
+            return (best | (outcome == outcome.min())).double()
+        return torch.where(best, 0.4, 0.1).double()
