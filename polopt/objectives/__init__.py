@@ -3,6 +3,7 @@
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
@@ -18,7 +19,11 @@ __all__ = [
     "ClipWeight",
     "Demonstrated",
     "Entropy",
+    "ExpAdvantage",
+    "ForwardKL",
+    "Gate",
     "HybridClip",
+    "Importance",
     "NormalisedEntropy",
     "Objective",
     "Proximal",
@@ -28,6 +33,7 @@ __all__ = [
     "Route",
     "Routed",
     "Rows",
+    "SamplerKL",
     "Score",
     "Sequence",
     "SequenceMean",

@@ -2,6 +2,6 @@
 
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.rollouts import Demonstrations, Rollouts
-from polopt.sampling.select import Best, Distinct, Varied
+from polopt.sampling.select import Balanced, Best, Distinct, Varied
 
-__all__ = ["Best", "Demonstrations", "Distinct", "Rollouts", "Sampling", "Select", "Source", "Varied"]
+__all__ = ["Balanced", "Best", "Demonstrations", "Distinct", "Rollouts", "Sampling", "Select", "Source", "Varied"]

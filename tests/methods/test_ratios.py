@@ -225,3 +225,96 @@ def test_bapo_without_negatives_keeps_its_starts() -> None:
 def test_balanced_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
         po.objectives.BalancedClip(**settings)
+
+
+# REC ----------------------------------------------------------------------------------------------------------
+
+SIDES = ("none", "one-side", "two-side", "ring", "gspo-one-side")
+WEIGHTS = ("none", "importance", "truncated", "gspo", "advantage")
+
+
+@SEEDS
+@pytest.mark.parametrize(("clip", "weight"), [(c, w) for c in SIDES for w in WEIGHTS])
+def test_rec(seed: int, clip: str, weight: str) -> None:
+    """Every switch of the family, with both regularisers, as the paper's code has them: one `if` each."""
+    batch = random_batch(seed)
+    x, tau, alpha = Numbers(batch), 0.3, 0.2
+    tokens, filled = sum(map(len, x.rows)), sum(map(bool, x.rows))
+
+    def kept(i: int, t: int) -> bool:
+        r = x.sequence(i) if clip == "gspo-one-side" else math.exp(x.log_ratio(i, t))
+        A, near = x.A[i][t], 0.9 <= r <= 1.15
+        if clip in ("one-side", "gspo-one-side"):
+            return (A >= 0 and r <= 1.15) or (A <= 0 and r >= 0.9)
+        if clip == "ring":
+            return near or (A >= 0 and r <= 0.8) or (A <= 0 and r >= 1.3)
+        return clip == "none" or near
+
+    def term(i: int, t: int):
+        r, A = math.exp(x.log_ratio(i, t)), x.A[i][t]
+        w = {"none": 1.0, "importance": r, "truncated": min(max(r, 0.8), 1.3), "gspo": x.sequence(i)}
+        factor = kept(i, t) * (math.exp(A) if weight == "advantage" else w[weight])
+        value = -factor * A * x.now[i][t] + tau / 2 * x.log_ratio(i, t) ** 2 - alpha * x.now[i][t]
+        return value, {t: -factor * A + tau * x.log_ratio(i, t) - alpha}
+
+    algorithm = po.method("rec", clip=clip, weight=weight, low=0.1, high=0.15, outer=(0.2, 0.3), opmd=tau, asymre=alpha)
+    result = algorithm.objective(batch.experience, batch.evaluation())
+    by_row = clip == "gspo-one-side"
+    agree(algorithm.objective, batch, lambda i: 1 / filled / len(x.rows[i]) if by_row else 1 / tokens, term)
+    shut = sum(not kept(i, t) for i, row in enumerate(x.rows) for t in row)
+    assert result.metrics["clip_fraction"].item() == pytest.approx(shut / tokens)
+    assert shut == 0 if clip == "none" else 0 < shut < tokens
+
+
+@SEEDS
+def test_rec_with_the_ratio_as_weight_has_the_gradient_of_ppo(seed: int) -> None:
+    batch = random_batch(seed)
+    grads = []
+    for objective in (po.method("rec", weight="importance").objective, po.method("dapo", high=0.2).objective):
+        loss = objective(batch.experience, batch.evaluation()).loss
+        grads.append(torch.autograd.grad(loss, batch.leaves["logp"])[0])
+    same(*grads)
+
+
+def test_rec_with_forward_kl_lowers_the_baseline() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    lowered = po.method("rec", clip="none").judge(batch)
+    lowered = lowered.replace(advantage=lowered.advantage + 0.25 * lowered.mask)
+    plain = po.method("rec", clip="none").objective
+    by_hand = torch.autograd.grad(plain(lowered, policy.evaluate(lowered)).loss, policy.logits)[0]
+    same(slope(po.method("rec", clip="none", asymre=0.25), batch, policy), by_hand)
+
+
+def test_balanced_drops_the_surplus_below_the_mean() -> None:
+    outcome = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.3, 0.3])
+    group = torch.tensor([4, 4, 9, 4, 9, 4, 9, 2, 7, 7])
+    batch = po.Experience(mask=torch.ones(10, 1, dtype=torch.bool), outcome=outcome, group=group)
+    batch = batch.replace(extras={"row": torch.arange(10)})
+    kept = po.sampling.Balanced()(batch).extras["row"].tolist()
+    # Group 4: one right, the first wrong one stays. Group 9: mean 0.5, two are not below it. 2 and 7 are unanimous.
+    assert kept == [0, 1, 2, 4, 6, 7, 8, 9]
+
+
+def test_rec_gives_credit_after_the_drop() -> None:
+    tree, policy = digits()
+    algorithm = po.method("rec", drop="balance")
+    batch = batch_of(tree, policy)
+    for select in algorithm.sampling.select:
+        batch = select(batch)
+    credited = algorithm.judge(batch)
+    for group in credited.group.unique():
+        rows = credited.group == group
+        right, total = credited.outcome[rows].sum(), rows.sum()
+        assert right * 2 >= total or right == 0
+        assert credited.advantage[rows][credited.mask[rows]].max() <= 1 - right / total + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0)}), ("Importance", {"high": -1.0}),
+     ("ExpAdvantage", {"temperature": 0.0})],
+)  # fmt: skip
+def test_offpolicy_weights_refuse(part: str, settings) -> None:
+    with pytest.raises(ValueError, match=f"{part}: .*{next(iter(settings))}"):
+        getattr(po.objectives, part)(**settings)
