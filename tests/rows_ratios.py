@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from battery import Row
 
-from polopt.objectives import BalancedClip, HybridClip, NormalisedEntropy, Sequence, SequenceMean, Surrogate
+from polopt.objectives import (
+    BalancedClip,
+    ExpAdvantage,
+    ForwardKL,
+    Gate,
+    HybridClip,
+    Importance,
+    NegativeAware,
+    NormalisedEntropy,
+    SamplerKL,
+    Score,
+    Sequence,
+    SequenceMean,
+    Surrogate,
+    Unlimited,
+)
+from polopt.sampling import Balanced
 
 OBJECTIVES = {
     # The search goes in steps: small differences of the policy leave its bounds where they are.
@@ -18,4 +34,24 @@ OBJECTIVES = {
     "hybrid by entropy": Row(Surrogate(trust=HybridClip(weight=NormalisedEntropy())), honest=None),
     "hybrid, tokens alone": Row(Surrogate(trust=HybridClip(weight=1.0))),
     "where it hesitates": Row(Surrogate(weights=[NormalisedEntropy()]), honest=None),
+    # Beyond the floor the gradient is that of what lies below it.
+    "negative": Row(Surrogate(trust=NegativeAware()), honest=None),
+    "negative, low floor": Row(Surrogate(trust=NegativeAware(omega="grpo", floor=1e-3)), honest=None),
+    "negative, unweighted": Row(
+        Surrogate(ratio=Sequence(), trust=NegativeAware(omega="none", floor=1e-3)), honest=None
+    ),
+    # A gate, and a weight that does not see the policy, do not change where the gradient leads.
+    "one-sided gate": Row(Surrogate(trust=Unlimited(), weights=[Gate()])),
+    "two-sided gate": Row(Surrogate(trust=Score(), weights=[Gate(side="two", low=0.1, high=0.1)])),
+    "ring": Row(Surrogate(trust=Score(), weights=[Gate(side="ring", low=0.05, high=0.05, outer=(0.1, 0.1))])),
+    "gate of sequences": Row(Surrogate(trust=Score(), weights=[Gate(ratio=Sequence(), low=0.05, high=0.05)])),
+    "importance": Row(Surrogate(trust=Score(), weights=[Importance()]), honest=Surrogate(trust=Unlimited())),
+    "importance, bounded": Row(Surrogate(trust=Score(), weights=[Importance(low=0.1, high=0.1)]), honest=None),
+    "exponential advantage": Row(Surrogate(trust=Score(), weights=[ExpAdvantage(temperature=0.5)])),
+    "kl to the sampler": Row(Surrogate(trust=Score(), regularise=[SamplerKL(coefficient=0.3)])),
+    "forward kl": Row(Surrogate(trust=Score(), regularise=[ForwardKL(coefficient=0.3)])),
+}
+
+SELECTS = {
+    "balanced": Row(Balanced(), key=lambda e: list(zip(e.group.tolist(), e.outcome.tolist(), strict=True))),
 }

@@ -5,6 +5,8 @@ from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.entropy import SteadyEntropy
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.negative import NegativeAware
+from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
@@ -22,8 +24,13 @@ __all__ = [
     "ClipWeight",
     "Demonstrated",
     "Entropy",
+    "ExpAdvantage",
+    "ForwardKL",
+    "Gate",
     "HybridClip",
+    "Importance",
     "KLCov",
+    "NegativeAware",
     "NormalisedEntropy",
     "Objective",
     "Proximal",
@@ -33,6 +40,7 @@ __all__ = [
     "Route",
     "Routed",
     "Rows",
+    "SamplerKL",
     "Score",
     "Sequence",
     "SequenceMean",

@@ -20,8 +20,9 @@ class Surrogate(Objective):
     """aggregate( trust(ratio, A) * prod weights ) + sum coefficient * aggregate(regulariser).
 
     ratio: importance ratio; None stands for exp(logp - sg(logp)): 1, with the gradient of the score.
-    trust: the per-decision term. weights: factors without gradient. aggregate: the reducer, shared by the
-    regularisers. Positions outside the mask contribute neither value nor gradient, whatever they hold.
+    trust: the per-decision term. weights: factors without gradient; what has weight 0 counts as held back.
+    aggregate: the reducer, shared by the regularisers. Positions outside the mask contribute neither value nor
+    gradient, whatever they hold.
 
     Raises:
         ExperienceError: the advantage, or a field that a part declares, is missing or mis-shaped.
@@ -58,7 +59,8 @@ class Surrogate(Objective):
         terms, held = self.trust(log_ratio, experience, evaluation)
         check_shape(terms, experience.mask, self.trust)
         for weight in self.weights:
-            terms = terms * check_shape(weight(experience, evaluation), terms, weight).detach()
+            factor = check_shape(weight(experience, evaluation), terms, weight).detach()
+            terms, held = terms * factor, held.masked_fill(factor == 0, 1.0)
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
             metrics = self._ratio_metrics(experience, log_ratio.detach(), held)

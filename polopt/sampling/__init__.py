@@ -4,10 +4,11 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts
-from polopt.sampling.select import Best, Distinct, Varied
+from polopt.sampling.select import Balanced, Best, Distinct, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 
 __all__ = [
+    "Balanced",
     "Best",
     "Demonstrations",
     "Distinct",

@@ -47,6 +47,27 @@ class Best(Select):
         return experience[(place < self.count) & (experience.outcome >= self.threshold)]
 
 
+class Balanced(Select):
+    """Drop what a group has too much of below its mean outcome: at most as many rows stay below as are not.
+
+    The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a lot. A credit that
+    compares with the group's mean sees the rows that are left. Source: REC, arXiv:2509.24203.
+    """
+
+    needs = frozenset({"outcome", "group"})
+
+    def forward(self, experience: Experience) -> Experience:
+        group, below = experience.group, experience.outcome < ops.group_mean(experience.outcome, experience.group)
+        index, size = ops.group_index(group)
+        order = index.argsort(stable=True)
+        # How many rows below the mean stand in the same group up to each row, itself included.
+        passed = below[order].cumsum(0)
+        earlier = torch.cat([passed.new_zeros(1), passed])[size.cumsum(0) - size]
+        place = torch.empty_like(passed).index_copy(0, order, passed - earlier[index[order]])
+        room = ops.group_sum((~below).to(experience.outcome), group)
+        return experience[~below | (place <= room)]
+
+
 class Distinct(Select):
     """Keep the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
 

@@ -225,3 +225,174 @@ def test_bapo_without_negatives_keeps_its_starts() -> None:
 def test_balanced_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
         po.objectives.BalancedClip(**settings)
+
+
+# REC ----------------------------------------------------------------------------------------------------------
+
+SIDES = ("none", "one-side", "two-side", "ring", "gspo-one-side")
+WEIGHTS = ("none", "importance", "truncated", "gspo", "advantage")
+
+
+@SEEDS
+@pytest.mark.parametrize(("clip", "weight"), [(c, w) for c in SIDES for w in WEIGHTS])
+def test_rec(seed: int, clip: str, weight: str) -> None:
+    """Every switch of the family, with both regularisers, as the paper's code has them: one `if` each."""
+    batch = random_batch(seed)
+    x, tau, alpha = Numbers(batch), 0.3, 0.2
+    tokens, filled = sum(map(len, x.rows)), sum(map(bool, x.rows))
+
+    def kept(i: int, t: int) -> bool:
+        r = x.sequence(i) if clip == "gspo-one-side" else math.exp(x.log_ratio(i, t))
+        A, near = x.A[i][t], 0.9 <= r <= 1.15
+        if clip in ("one-side", "gspo-one-side"):
+            return (A >= 0 and r <= 1.15) or (A <= 0 and r >= 0.9)
+        if clip == "ring":
+            return near or (A >= 0 and r <= 0.8) or (A <= 0 and r >= 1.3)
+        return clip == "none" or near
+
+    def term(i: int, t: int):
+        r, A = math.exp(x.log_ratio(i, t)), x.A[i][t]
+        w = {"none": 1.0, "importance": r, "truncated": min(max(r, 0.8), 1.3), "gspo": x.sequence(i)}
+        factor = kept(i, t) * (math.exp(A) if weight == "advantage" else w[weight])
+        value = -factor * A * x.now[i][t] + tau / 2 * x.log_ratio(i, t) ** 2 - alpha * x.now[i][t]
+        return value, {t: -factor * A + tau * x.log_ratio(i, t) - alpha}
+
+    algorithm = po.method("rec", clip=clip, weight=weight, low=0.1, high=0.15, outer=(0.2, 0.3), opmd=tau, asymre=alpha)
+    result = algorithm.objective(batch.experience, batch.evaluation())
+    by_row = clip == "gspo-one-side"
+    agree(algorithm.objective, batch, lambda i: 1 / filled / len(x.rows[i]) if by_row else 1 / tokens, term)
+    shut = sum(not kept(i, t) for i, row in enumerate(x.rows) for t in row)
+    assert result.metrics["clip_fraction"].item() == pytest.approx(shut / tokens)
+    assert shut == 0 if clip == "none" else 0 < shut < tokens
+
+
+@SEEDS
+def test_rec_with_the_ratio_as_weight_has_the_gradient_of_ppo(seed: int) -> None:
+    batch = random_batch(seed)
+    grads = []
+    for objective in (po.method("rec", weight="importance").objective, po.method("dapo", high=0.2).objective):
+        loss = objective(batch.experience, batch.evaluation()).loss
+        grads.append(torch.autograd.grad(loss, batch.leaves["logp"])[0])
+    same(*grads)
+
+
+def test_rec_with_forward_kl_lowers_the_baseline() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    lowered = po.method("rec", clip="none").judge(batch)
+    lowered = lowered.replace(advantage=lowered.advantage + 0.25 * lowered.mask)
+    plain = po.method("rec", clip="none").objective
+    by_hand = torch.autograd.grad(plain(lowered, policy.evaluate(lowered)).loss, policy.logits)[0]
+    same(slope(po.method("rec", clip="none", asymre=0.25), batch, policy), by_hand)
+
+
+def test_balanced_drops_the_surplus_below_the_mean() -> None:
+    outcome = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.3, 0.3])
+    group = torch.tensor([4, 4, 9, 4, 9, 4, 9, 2, 7, 7])
+    batch = po.Experience(mask=torch.ones(10, 1, dtype=torch.bool), outcome=outcome, group=group)
+    batch = batch.replace(extras={"row": torch.arange(10)})
+    kept = po.sampling.Balanced()(batch).extras["row"].tolist()
+    # Group 4: one right, the first wrong one stays. Group 9: mean 0.5, two are not below it. 2 and 7 are unanimous.
+    assert kept == [0, 1, 2, 4, 6, 7, 8, 9]
+
+
+def test_rec_gives_credit_after_the_drop() -> None:
+    tree, policy = digits()
+    algorithm = po.method("rec", drop="balance")
+    batch = batch_of(tree, policy)
+    for select in algorithm.sampling.select:
+        batch = select(batch)
+    credited = algorithm.judge(batch)
+    for group in credited.group.unique():
+        rows = credited.group == group
+        right, total = credited.outcome[rows].sum(), rows.sum()
+        assert right * 2 >= total or right == 0
+        assert credited.advantage[rows][credited.mask[rows]].max() <= 1 - right / total + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0), "side": "ring"}), ("Importance", {"high": -1.0}),
+     ("ExpAdvantage", {"temperature": 0.0})],
+)  # fmt: skip
+def test_offpolicy_weights_refuse(part: str, settings) -> None:
+    with pytest.raises(ValueError, match=f"{part}: .*{next(iter(settings))}"):
+        getattr(po.objectives, part)(**settings)
+
+
+# NFT ----------------------------------------------------------------------------------------------------------
+
+
+@SEEDS
+@pytest.mark.parametrize("omega", ["dr-grpo", "grpo", "none"])
+@pytest.mark.parametrize("floor", [1.0, 0.3])
+def test_nft(seed: int, omega: str, floor: float) -> None:
+    """Right rows by their log ratio, wrong ones by that of the implied policy, the floor in value alone."""
+    batch = random_batch(seed)
+    x, e = Numbers(batch), batch.experience
+    right = [y == 1 for y in e.outcome.tolist()]
+    share = [[right[j] for j in loops.group_of(e, i)] for i in range(len(right))]
+    p = [sum(s) / len(s) for s in share]
+    assert any(0 < q < 1 for q in p)
+    assert any(q in (0, 1) for q in p)
+
+    def term(i: int, t: int):
+        if p[i] in (0, 1):
+            return 0.0, {t: 0.0}
+        w = {"dr-grpo": 1 - p[i], "grpo": math.sqrt((1 - p[i]) / p[i]), "none": 1.0}[omega]
+        if right[i]:
+            return -w * x.log_ratio(i, t), {t: -w}
+        R = math.exp(x.log_ratio(i, t))
+        implied = (1 - p[i] * R) / (1 - p[i])
+        return -w * math.log(max(implied, floor)), {t: w * p[i] * R / (1 - p[i]) / max(implied, floor)}
+
+    objective = po.method("nft", omega=omega, floor=floor).objective
+    agree(objective, batch, lambda i: 1 / (len(right) * e.horizon), term)
+
+
+def test_nft_is_finite_where_the_implied_policy_would_be_negative() -> None:
+    logp = torch.tensor([[-0.1], [-0.1]], requires_grad=True)
+    batch = po.Experience(
+        mask=torch.ones(2, 1, dtype=torch.bool),
+        logp=torch.tensor([[-0.1], [-90.0]]),
+        outcome=torch.tensor([1.0, 0.0]),
+        group=torch.zeros(2, dtype=torch.long),
+        advantage=torch.ones(2, 1),
+        horizon=1,
+    )
+    for floor in (1.0, 1e-6):
+        loss = po.method("nft", floor=floor).objective(batch, po.Evaluation(logp=logp)).loss
+        assert loss.isfinite()
+        assert torch.autograd.grad(loss, logp)[0].isfinite().all()
+
+
+def test_nft_sees_the_groups_of_the_whole_batch() -> None:
+    """A micro-batch of right answers alone still has the rate of all of its group."""
+    tree, policy = digits()
+    algorithm = po.method("nft", refills=0)
+    batch = algorithm.judge(batch_of(tree, policy))
+    order = batch.outcome.argsort()
+    batch = batch[order]
+    parts = [algorithm.objective(m, policy.evaluate(m)).loss for m in batch.split(3)]
+    pulls = [torch.autograd.grad(loss, policy.logits)[0] for loss in parts]
+    whole = torch.autograd.grad(algorithm.objective(batch, policy.evaluate(batch)).loss, policy.logits)[0]
+    same(sum(pulls), whole)
+
+
+def test_nft_on_policy_is_dr_grpo_and_grpo_and_on_right_answers_rft() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy)
+    dr_grpo = po.method("dr-grpo")
+    same(slope(po.method("nft"), batch, policy), slope(dr_grpo, batch, policy))
+    z_scores = dr_grpo.but(**{"credit.scale": po.credit.GroupStd(correction=0, eps=0.0)})
+    same(slope(po.method("nft", omega="grpo"), batch, policy), slope(z_scores, batch, policy))
+    mixed = po.sampling.Varied()(batch)
+    right = mixed[mixed.outcome == 1]
+    alone = po.objectives.Routed(
+        routes=[
+            po.objectives.Route(objective=po.method("nft", omega="none").objective, rows=po.objectives.Solved()),
+        ]
+    )
+    raft = po.method("raft").but(**{"objective.aggregate": po.objectives.SequenceSum()})
+    supervised = po.method("nft").but(objective=alone)
+    same(slope(supervised, mixed, policy), slope(raft, right, policy) * len(right) / len(mixed))

@@ -1,0 +1,100 @@
+"""What REINFORCE can use on data of another policy: gates, importance weights, and pulls back to the sampler."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Ratio, Regulariser, Weight
+from polopt.objectives.ratio import Token
+from polopt.ops import LIMIT
+
+
+class Gate(Weight):
+    """1 where a decision still counts, 0 where its ratio r to the sampler says that it has gone far enough.
+
+    side: "one" shuts out A > 0 with r > 1 + high and A < 0 with r < 1 - low, whose gradient PPO's clip takes. "two"
+    shuts out every r outside [1 - low, 1 + high]. "ring" is "two" that lets in again what is so far on the other side
+    that its gradient leads back: A > 0 with r <= 1 - outer[0], A < 0 with r >= 1 + outer[1]. ratio: a decision's, or
+    that of its row. Source: REC, arXiv:2509.24203.
+    """
+
+    side: Literal["one", "two", "ring"] = "one"
+    low: float = 0.2
+    high: float = 0.2
+    outer: tuple[float, float] = (0.6, 2.0)
+    ratio: Ratio = Token()
+
+    needs = frozenset({"advantage"})
+
+    def setup(self) -> None:
+        if not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(f"objectives.Gate: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
+        if self.side == "ring" and not (self.low <= self.outer[0] <= 1 and self.high <= self.outer[1]):
+            raise ValueError(
+                f"objectives.Gate: outer must lie outside low and high, with outer[0] <= 1, found {self.outer}"
+            )
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        ratio, advantage = self.ratio(experience, evaluation).exp(), experience.advantage
+        above, below = ratio > 1 + self.high, ratio < 1 - self.low
+        good, bad = advantage > 0, advantage < 0
+        if self.side == "one":
+            return (~((above & good) | (below & bad))).to(ratio.dtype)
+        back = (good & (ratio <= 1 - self.outer[0])) | (bad & (ratio >= 1 + self.outer[1]))
+        return (~(above | below) | (back & (self.side == "ring"))).to(ratio.dtype)
+
+
+class Importance(Weight):
+    """The ratio to the sampler itself, as a weight; within [1 - low, 1 + high] where these are given.
+
+    ratio: a decision's, or that of its row.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    ratio: Ratio = Token()
+
+    def setup(self) -> None:
+        if not 0 <= (self.low or 0) <= 1 or (self.high or 0) < 0:
+            raise ValueError(f"objectives.Importance: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        ratio = self.ratio(experience, evaluation).exp()
+        low, high = self.low, self.high
+        return ratio.clamp(min=0 if low is None else 1 - low, max=None if high is None else 1 + high)
+
+
+class ExpAdvantage(Weight):
+    """exp(A / temperature): good decisions count more. The exponent stays within +-20."""
+
+    temperature: float = 1.0
+
+    needs = frozenset({"advantage"})
+
+    def setup(self) -> None:
+        if self.temperature <= 0:
+            raise ValueError(f"objectives.ExpAdvantage: temperature must be > 0, found {self.temperature}")
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return (experience.advantage / self.temperature).clamp(-LIMIT, LIMIT).exp()
+
+
+class SamplerKL(Regulariser):
+    """coefficient * k2 to the sampler: (logp - its logp)^2 / 2 at each decision. OPMD's regulariser."""
+
+    needs = frozenset({"logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return ops.kl_estimate("k2", evaluation.logp, experience.logp)
+
+
+class ForwardKL(Regulariser):
+    """-coefficient * logp: KL(sampler || policy) on the sampler's decisions, up to a constant. It is a likelihood of
+    all of them, good and bad: the same as raising every advantage by the coefficient, as AsymRE does."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return -evaluation.logp
