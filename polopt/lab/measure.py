@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Evaluation, Experience, Support
-from polopt.lab.source import TreeSource
+from polopt.lab.source import Draw, TreeSource
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations
 
@@ -231,15 +231,16 @@ def train(
     epochs: int = 1,
     seed: int = 0,
     reference: Policy | None = None,
+    draw: Draw | None = None,
     watch: Callable[[], float] | None = None,
 ) -> list[float]:
     """Plain gradient descent on fresh batches of `rows` prompts, `epochs` steps on each. The policy changes.
 
-    Returns what `watch` saw after every batch.
+    draw: what answers pay each time, as for `TreeSource`. Returns what `watch` saw after every batch.
     """
     needs, seen = algorithm.all_needs, []
     size = rows * group_of(algorithm)
-    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs)
+    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs, draw=draw)
     parameters = list(policy.parameters())
     for _ in range(steps):
         source.refresh()
