@@ -46,7 +46,7 @@ class Algorithm(Part):
         """The batch with its shaped `reward` and its `advantage`, computed on the whole of it."""
         with torch.no_grad():
             experience = experience.replace(reward=self.reward(experience))
-            return experience.replace(advantage=self.credit(experience))
+            return self.credit.credited(experience)
 
     def selected(self, experience: Experience) -> Experience:
         """What is worth learning from, of a credited batch."""

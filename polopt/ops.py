@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import torch
@@ -56,6 +57,49 @@ def crossed(group: Int[Tensor, "B"], value: Tensor) -> Int[Tensor, "B"]:
     _, kind = torch.unique(value, return_inverse=True)
     index, _ = group_index(group)
     return index * (kind.amax() + 1 if kind.numel() else 1) + kind
+
+
+def numbered(labels: Sequence[Hashable]) -> list[int]:
+    """Each label's number, from 0 in the order of first appearance."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(label, len(numbers)) for label in labels]
+
+
+def places(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
+    """How many rows of each row's group lie below it, and how many are level with it, itself included."""
+    index, size = group_index(group)
+    level, count = group_index(crossed(group, x))  # numbered by group, then by value
+    return (count.cumsum(0) - count)[level] - (size.cumsum(0) - size)[index], count[level]
+
+
+def upper_share(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """1 for rows in the upper half of their group by x, 0 in the lower, which holds floor(n / 2) of n rows.
+
+    Level rows that the border runs through belong to both halves, each by the share of them that lies above it:
+    which of them came first must not decide.
+    """
+    below, level = places(x, group)
+    above = below + level - group_size(group) // 2
+    return above.clamp(min=0).minimum(level).to(x.dtype) / level
+
+
+def normal_scores(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Each row's rank in its group as a quantile of N(0, 1): Phi^-1((rank - 1/2) / n), level rows their mean.
+
+    Exactly antisymmetric: turning the order round changes signs alone, and a group of one or all level has 0.
+    """
+    below, level = places(x, group)
+    size = group_size(group)
+    scores = torch.zeros_like(x)
+    for n in size.unique().tolist():
+        # Sums from one table, so that equal ranks in different groups have equal scores: they may be ranked again.
+        quantiles = torch.special.ndtri((torch.arange(n, dtype=torch.float64, device=x.device) + 0.5) / n)
+        total = torch.nn.functional.pad(quantiles.cumsum(0), (1, 0))
+        rows = size == n
+        first, last = below[rows], below[rows] + level[rows]
+        mirrored = total[n - first] - total[n - last]
+        scores[rows] = ((total[last] - total[first] - mirrored) / (2 * level[rows])).to(x.dtype)
+    return scores
 
 
 def group_sum(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:

@@ -1,7 +1,12 @@
 """Which decision earned it: advantages from rewards."""
 
-from polopt.credit.groupings import Everyone, Length, MeanEntropy, Noted, Prompt, Strata, Turns
+from polopt.credit.across import AcrossGroups
+from polopt.credit.beta import BetaScale
+from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
+from polopt.credit.halves import Halves
+from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
 from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
+from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
     Blend,
     GreedyReturn,
@@ -11,12 +16,16 @@ from polopt.credit.relative import (
     MovingAverage,
     Relative,
     Share,
+    Voices,
 )
 from polopt.credit.stepwise import GAE, Constant, RewardToGo, Whitened
 
 __all__ = [
     "GAE",
+    "AcrossGroups",
+    "AnswerEntropy",
     "Baseline",
+    "BetaScale",
     "Blend",
     "Constant",
     "Credit",
@@ -25,11 +34,15 @@ __all__ = [
     "GroupMean",
     "GroupStd",
     "Grouping",
+    "Halves",
+    "Kind",
     "LeaveOneOut",
     "Length",
+    "Logistic",
     "MeanEntropy",
     "Measure",
     "MovingAverage",
+    "NormalScores",
     "Noted",
     "Prompt",
     "Relative",
@@ -37,6 +50,8 @@ __all__ = [
     "Scale",
     "Share",
     "Strata",
+    "SuccessRate",
     "Turns",
+    "Voices",
     "Whitened",
 ]

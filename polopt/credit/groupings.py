@@ -26,6 +26,15 @@ class Everyone(Grouping):
         return torch.zeros(len(experience), dtype=torch.long, device=experience.device)
 
 
+class Kind(Grouping):
+    """Rows of one kind of task: `extras["kind"]`, one label for each row."""
+
+    needs = frozenset({"extras.kind"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.tensor(ops.numbered(experience.extras["kind"]), dtype=torch.long, device=experience.device)
+
+
 class Strata(Grouping):
     """Rows of one prompt that also agree in a measure."""
 

@@ -17,6 +17,10 @@ class Credit(Part):
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
+    def credited(self, experience: Experience) -> Experience:
+        """The batch with its `advantage`, and with whatever else this credit leaves for the objective."""
+        return experience.replace(advantage=self(experience))
+
 
 class Baseline(Part):
     """`baseline(experience, returns [B]) -> [B]`: what a row's return is compared with."""

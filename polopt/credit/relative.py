@@ -9,10 +9,11 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit.groupings import Prompt
-from polopt.credit.parts import Baseline, Credit, Grouping, Scale
+from polopt.credit.measures import amount
+from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
 from polopt.experience import Experience, check_shape
 from polopt.part import Part
-from polopt.schedules import Schedule, now
+from polopt.schedules import Schedule
 
 
 class GroupMean(Baseline):
@@ -115,10 +116,14 @@ class Relative(Credit):
 
 
 class Share(Part):
-    """One voice of a `Blend`: a credit and its weight, a number or a schedule."""
+    """One voice of a `Blend`: a credit and its weight, a number, a schedule, or a number for each row."""
 
     credit: Credit
-    weight: float | Schedule = 1.0
+    weight: float | Schedule | Measure = 1.0
+
+    def forward(self, experience: Experience) -> Tensor:
+        advantage, weight = self.credit(experience), amount(self.weight, experience)
+        return advantage * (weight[:, None].to(advantage.dtype) if isinstance(weight, Tensor) else weight)
 
 
 class Blend(Credit):
@@ -131,4 +136,22 @@ class Blend(Credit):
             raise ValueError("credit.Blend needs at least one share, found none")
 
     def forward(self, experience: Experience) -> Tensor:
-        return torch.stack([now(share.weight) * share.credit(experience) for share in self.shares]).sum(0)
+        return self.voices(experience).sum(-1)
+
+    def voices(self, experience: Experience) -> Tensor:
+        """[B, T, K] each share's weighted advantage."""
+        return torch.stack([share(experience) for share in self.shares], -1)
+
+
+class Voices(Blend):
+    """A `Blend` whose opinions also stay apart, in `extras["voices"]` [B, T, K], for a trust region of each
+    (`objectives.EachVoice`).
+
+    What a clip does to a sum of advantages of opposite signs is not the sum of what it does to each.
+    """
+
+    shares: Sequence[Share]
+
+    def credited(self, experience: Experience) -> Experience:
+        voices = self.voices(experience)
+        return experience.replace(advantage=voices.sum(-1), extras={"voices": voices})

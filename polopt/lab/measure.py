@@ -14,7 +14,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import SAID, Evaluation, Experience, Support
-from polopt.lab.source import TreeSource
+from polopt.lab.source import Draw, TreeSource
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations
 
@@ -235,15 +235,17 @@ def train(
     epochs: int = 1,
     seed: int = 0,
     reference: Policy | None = None,
+    draw: Draw | None = None,
     watch: Callable[[], float] | None = None,
 ) -> list[float]:
     """Plain gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each. The policy changes, and so
     does a reference that the algorithm lets follow it.
 
-    Returns what `watch` saw after every batch.
+    draw: what answers pay each time, as for `TreeSource`. Returns what `watch` saw after every batch.
     """
     seen = []
-    loop = training(algorithm, problem, policy, rate=rate, rows=rows, epochs=epochs, seed=seed, reference=reference)
+    ways: dict[str, Any] = {"rows": rows, "epochs": epochs, "seed": seed, "reference": reference, "draw": draw}
+    loop = training(algorithm, problem, policy, rate=rate, **ways)
     for _ in itertools.islice(loop, steps):
         if watch is not None:
             with torch.no_grad():
@@ -261,6 +263,7 @@ def training(
     epochs: int = 1,
     seed: int = 0,
     reference: Policy | None = None,
+    draw: Draw | None = None,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """As `train`, without end: each batch that was learned from, and the source that dealt it."""
     needs, parameters = algorithm.all_needs, list(policy.parameters())
@@ -273,6 +276,7 @@ def training(
         reference=reference,
         previous=previous,
         needs=needs,
+        draw=draw,
     )
     while True:
         source.refresh()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.lab.tree import Policy, TokenTree
 from polopt.support import PLAIN, Support
+
+Draw = Callable[[Experience, torch.Generator], Tensor]
 
 
 class TreeSource:
@@ -18,7 +22,8 @@ class TreeSource:
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
     `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
     sampler's likeliest tokens. demonstrations: [prompts, answers] how often each answer is demonstrated; None takes
-    the best answers alike.
+    the best answers alike. draw: what a batch's answers pay this time, [B], from what they pay on average, `outcome`,
+    and the source's generator; None pays exactly that.
 
     drawn: how many rows it has dealt so far.
 
@@ -40,13 +45,14 @@ class TreeSource:
         previous: Policy | None = None,
         needs: frozenset[str] = frozenset(),
         demonstrations: Tensor | None = None,
+        draw: Draw | None = None,
     ) -> None:
         if "ref_logp" in needs and reference is None:
             raise ValueError(
                 "TreeSource: the algorithm reads ref_logp and there is no reference; give reference=policy"
             )
         self.tree, self.policy, self.rows = tree, policy, rows
-        self.behaviour, self.reference = behaviour or policy, reference
+        self.behaviour, self.reference, self.draw = behaviour or policy, reference, draw
         self.previous = previous or policy if "prev_logp" in needs else None
         greedy = {"logits"} if "extras.greedy_reward" in needs else set()
         self._asked = frozenset({"value", "entropy"} & needs | greedy)
@@ -92,7 +98,11 @@ class TreeSource:
     def rollout(self, prompts: int, group: int, support: Support) -> Experience:
         """`group` independent answers to each of the next `prompts` prompts."""
         deck, odds = self.deck(support)
-        return self._deal(deck, odds, prompts, group)
+        batch = self._deal(deck, odds, prompts, group)
+        if self.draw is None:
+            return batch
+        outcome = self.draw(batch, self.generator)
+        return batch.replace(outcome=outcome, reward=outcome)
 
     def demonstrate(self, rows: int) -> Experience:
         """Demonstrated answers to the next `rows` prompts, with outcome 1."""

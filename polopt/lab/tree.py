@@ -30,10 +30,12 @@ class TokenTree:
 
     vocabulary: number of tokens V, 0 to V - 1. answers: the leaves, the same for every prompt; none may begin
     another. reward: `reward(prompt, answer)` gives an outcome, or one reward for each decision; or a table
-    [prompts, answers]. prompts: how many; a prompt is written in tokens, as a number in base V.
+    [prompts, answers]. prompts: how many; a prompt is written in tokens, as a number in base V. kinds: what kind of
+    task each prompt is; None makes them all alike.
 
     Raises:
-        ValueError: a token outside the vocabulary, an answer that begins another, a table of the wrong shape.
+        ValueError: a token outside the vocabulary, an answer that begins another, a table of the wrong shape, more or
+            fewer kinds than prompts.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class TokenTree:
         answers: Sequence[Answer],
         reward: Callable[[int, Answer], float | Sequence[float]] | Tensor,
         prompts: int = 1,
+        kinds: Sequence[str] | None = None,
     ) -> None:
         self.vocabulary, self.answers, self.prompts = vocabulary, [tuple(a) for a in answers], prompts
+        self.kinds = ["tree"] * prompts if kinds is None else list(kinds)
         self._check()
         self.horizon = max(map(len, self.answers))
         self.start = max(1, math.ceil(math.log(prompts, vocabulary))) if prompts > 1 else 1
@@ -59,6 +63,8 @@ class TokenTree:
         for answer in self.answers:
             if not answer or not all(0 <= token < self.vocabulary for token in answer):
                 raise ValueError(f"TokenTree: answer {answer} needs tokens, all in 0..{self.vocabulary - 1}")
+        if len(self.kinds) != self.prompts:
+            raise ValueError(f"TokenTree: {self.prompts} prompts need as many kinds, found {len(self.kinds)}")
         whole = set(self.answers)
         if len(whole) < len(self.answers):
             raise ValueError("TokenTree: an answer is listed twice")
@@ -90,12 +96,14 @@ class TokenTree:
         return cls(vocabulary, list(dict.fromkeys(answers)), reward, prompts)
 
     @classmethod
-    def bandit(cls, means: Sequence[float] | Sequence[Sequence[float]]) -> TokenTree:
+    def bandit(
+        cls, means: Sequence[float] | Sequence[Sequence[float]], kinds: Sequence[str] | None = None
+    ) -> TokenTree:
         """One decision: arms worth `means`, or, for a contextual bandit, a row of arms for each context."""
         table = torch.as_tensor(means, dtype=torch.float64)
         table = table[None] if table.ndim == 1 else table
         contexts, arms = table.shape
-        return cls(arms, [(a,) for a in range(arms)], table, contexts)
+        return cls(arms, [(a,) for a in range(arms)], table, contexts, kinds)
 
     @functools.cached_property
     def _leaves(self) -> Experience:
@@ -113,8 +121,10 @@ class TokenTree:
             terminated=torch.ones(rows, dtype=torch.bool),
             truncated=torch.zeros(rows, dtype=torch.bool),
             group=torch.arange(self.prompts).repeat_interleave(len(self.answers)),
+            turn=torch.where(mask, 0, -1),
             horizon=self.horizon,
             extras={
+                "kind": [kind for kind in self.kinds for _ in self.answers],
                 "tokens": tokens,
                 "leaf": torch.arange(rows),
                 "answer": [" ".join(map(str, a)) for a in self.answers] * self.prompts,

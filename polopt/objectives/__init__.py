@@ -2,6 +2,7 @@
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
+from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.entropy import SteadyEntropy
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
@@ -13,6 +14,7 @@ from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
 from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved
 from polopt.objectives.surrogate import Surrogate
 from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited
+from polopt.objectives.voices import EachVoice
 from polopt.objectives.weight import TruncatedImportance
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "ClipCov",
     "ClipWeight",
     "Demonstrated",
+    "EachVoice",
     "Entropy",
+    "EntropyBand",
     "ExpAdvantage",
     "ForwardKL",
     "Gate",

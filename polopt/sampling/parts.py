@@ -24,7 +24,8 @@ class Source(Protocol):
         """Play the next `prompts` tasks `group` times each, with the current policy over `support`.
 
         Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
-        knows it, and `extras["answer"]` (str a row: what the policy answered).
+        knows it, `extras["answer"]` (str a row: what the policy answered) and `extras["kind"]` (str a row: what kind of
+        task it was).
         """
         ...
 

@@ -37,7 +37,7 @@ EXAMPLES = 2000
 PROVIDED = frozenset(
     {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
     | {"terminated", "truncated", "group", "turn", "advantage"}
-    | {f"extras.{name}" for name in ("tokens", "answer", "task", "index", "kept", "greedy_reward")}
+    | {f"extras.{name}" for name in ("tokens", "answer", "task", "index", "kind", "kept", "greedy_reward", "voices")}
 )
 SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 

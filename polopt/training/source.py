@@ -196,6 +196,7 @@ def to_experience(
         "tokens": pad([row.ids for row in rows], -1, torch.long),
         "answer": [row.answer for row in rows],
         "task": [row.task for row in rows],
+        "kind": [row.task.kind for row in rows],
     }
     if support.truncated:
         extras["kept"] = _kept(rows, T).to(device)

@@ -1,0 +1,56 @@
+"""Credit between the two halves of a group."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.groupings import Prompt
+from polopt.credit.measures import amount
+from polopt.credit.parts import Credit, Grouping, Measure
+from polopt.experience import Experience, check_shape
+from polopt.schedules import Schedule
+
+
+class Halves(Credit):
+    """A = mu * inter + (1 - mu) * intra, with each group halved by a measure; m_U, m_L are the halves' mean returns:
+
+        inter: upper * R - lower * m_L in the upper half, lower * R - upper * m_U in the lower
+        intra: R - m_U in the upper half,                 R - m_L in the lower
+
+    by: what halves a group; the lower half has floor(n / 2) of n rows. mu: a number, a schedule, or a number for each
+    row. upper, lower: factors on the halves' returns where halves are compared; the larger one favours its half.
+
+    Level rows that the border runs through count in both halves, by their share (`ops.upper_share`). A group that is
+    all level is therefore centred on its mean, and a group of one has advantage 0. Equal halves and mu = 1/2 with
+    factors 1 give R minus the group's mean. Source: CANON, arXiv:2509.23962.
+    """
+
+    by: Measure
+    mu: float | Schedule | Measure = 1.0
+    upper: float = 1.0
+    lower: float = 1.0
+    within: Grouping = Prompt()
+
+    needs = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        returns, group = experience.returns().detach(), self.within(experience)
+        measured = check_shape(self.by(experience), returns, self.by)
+        share = ops.upper_share(measured.double(), group).to(returns.dtype)
+        high, low = _mean(returns, share, group), _mean(returns, 1 - share, group)
+        inter = share * (self.upper * returns - self.lower * low)
+        inter = inter + (1 - share) * (self.lower * returns - self.upper * high)
+        inter = torch.where(ops.group_size(group) > 1, inter, 0)
+        intra = share * (returns - high) + (1 - share) * (returns - low)
+        mu = amount(self.mu, experience)
+        advantage = (mu * inter + (1 - mu) * intra).to(returns.dtype)
+        return torch.where(experience.mask, advantage[:, None], 0)
+
+
+def _mean(x: Tensor, weight: Tensor, group: Tensor) -> Tensor:
+    """Each row's group's weighted mean; exactly x where the group is all equal, whatever the weights."""
+    least = ops.group_least(x, group)
+    mass = ops.group_sum(weight, group)
+    return least + torch.where(mass > 0, ops.group_sum(weight * (x - least), group) / mass, 0)

@@ -1,0 +1,39 @@
+"""Credit that looks at the order of the returns alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.groupings import Prompt
+from polopt.credit.parts import Credit, Grouping
+from polopt.experience import Experience
+
+
+class NormalScores(Credit):
+    """Each row's rank in its group as a quantile of N(0, 1): A_i = Phi^-1((rank_i - 1/2) / n); see `ops.normal_scores`.
+
+    Equal returns share the mean of their quantiles. No increasing transformation of the returns changes anything, and
+    an outlier is worth no more than the best of n. within: groups in order; the scores within the first are ranked
+    again within the second, and so on. A group of one, or all equal, scores 0 within the first; ranked again, it may
+    come out on either side of 0, if the other scores are not symmetric.
+
+    Source: Gaussian GRPO, arXiv:2604.08539.
+    """
+
+    within: Sequence[Grouping] = (Prompt(),)
+
+    needs = frozenset({"reward"})
+
+    def setup(self) -> None:
+        if not len(self.within):
+            raise ValueError("credit.NormalScores: within needs at least one grouping, found none")
+
+    def forward(self, experience: Experience) -> Tensor:
+        scores = experience.returns().detach()
+        for grouping in self.within:
+            scores = ops.normal_scores(scores, grouping(experience))
+        return torch.where(experience.mask, scores[:, None], 0)

@@ -1,0 +1,128 @@
+"""Problems and measurements for claims about the shape of the advantage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor, nn
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience
+from polopt.lab.measure import LeafGradient, group_of, train
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import Policy, TokenTree
+
+
+def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
+    """|expected gradient| of each of several prompts that share every batch, right answers at these rates. Exact: the
+    numbers of right answers are independent binomial counts, all of them listed."""
+    group = group_of(algorithm)
+    tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
+    odds = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
+    policy = TabularPolicy(tree).set_probabilities(odds)
+    deck, _ = TreeSource(tree, policy, rows=group).deck()
+    probe = LeafGradient(algorithm, tree, policy, deck.support)
+    counts = torch.arange(group + 1)
+    chances = [torch.distributions.Binomial(group, odds[i, 0]).log_prob(counts).exp() for i in range(len(rates))]
+    slopes, weights = [], []
+    for right in itertools.product(*((c > 1e-6).nonzero().flatten().tolist() for c in chances)):
+        wrong = [(torch.arange(group) >= k).long() + 2 * i for i, k in enumerate(right)]
+        slopes.append(probe(algorithm.judge(deck[torch.cat(wrong)])))
+        weights.append(torch.stack([c[k] for c, k in zip(chances, right, strict=True)]).prod())
+    mean = torch.stack(weights) @ probe.pull_back(torch.stack(slopes))
+    return mean.view(len(rates), 2).norm(dim=1).tolist()
+
+
+def coin(batch: Experience, generator: torch.Generator) -> Tensor:
+    """Pay 1 or 0, with an answer's worth as the chance of 1."""
+    return torch.bernoulli(batch.outcome, generator=generator)
+
+
+def two_routes(copies: int) -> tuple[TokenTree, TabularPolicy]:
+    """A direct answer worth 0.4, or a search with 16 outcomes of which one is worth 0.9; both routes equally likely, so
+    that a search is worth 0.056 at first. The copies are prompts that share nothing: runs side by side."""
+    answers = [(0,), *[(1, i) for i in range(16)]]
+    worth = {(0,): 0.4, (1, 0): 0.9}
+    tree = TokenTree(16, answers, lambda prompt, answer: worth.get(answer, 0.0), copies)
+    policy = TabularPolicy(tree)
+    return tree, policy
+
+
+class LinearPolicy(nn.Module):
+    """A softmax over the arms of a contextual bandit, linear in features of the context that the contexts share.
+
+    features: [contexts, D]. weights: [D, arms] at first.
+    """
+
+    def __init__(self, tree: TokenTree, features: Tensor, weights: Tensor) -> None:
+        super().__init__()
+        self.tree = tree
+        self.register_buffer("features", features)
+        self.weights = nn.Parameter(weights.clone())
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `needs` beyond logp are not met."""
+        table = (self.get_buffer("features") @ self.weights).log_softmax(-1)
+        prompt, arm = experience.extras["leaf"] // len(self.tree.answers), experience.extras["leaf"] % table.shape[1]
+        return Evaluation(logp=torch.where(experience.mask, table[prompt, arm][:, None], 0), support=experience.support)
+
+
+def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, LinearPolicy]:
+    """A linear contextual bandit, and a policy that takes arm 0 with probability 0.98 in every context: right in about
+    one of `arms`, so that most groups are unanimous, and most of those wrong."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(contexts, arms, generator=generator, dtype=torch.double)
+    truth = torch.randn(arms, arms, generator=generator, dtype=torch.double)
+    tree = TokenTree.bandit(nn.functional.one_hot((features @ truth).argmax(1), arms).double().tolist())
+    weights = torch.zeros(arms + 1, arms, dtype=torch.double)
+    weights[-1, 0] = math.log(0.98 / 0.02 * (arms - 1))  # on a constant feature
+    return tree, LinearPolicy(tree, nn.functional.pad(features, (0, 1), value=1.0), weights)
+
+
+def steps_to(
+    goal: float, algorithm: Algorithm, tree: TokenTree, policy: Policy, *, rate: float, most: int, seed: int = 0
+) -> int:
+    """Steps of gradient descent, each on all prompts, until the policy is worth `goal`; `most` if that is later."""
+    algorithm = algorithm.but()
+    for step in range(1, most + 1):
+        train(algorithm, tree, policy, steps=1, rate=rate, rows=tree.prompts, seed=1000 * seed + step)
+        if tree.value(policy) >= goal:
+            return step
+    return most
+
+
+def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, seeds: int) -> float:
+    """True success after 100 steps on 20 prompts of 4 answers, mean of seeds: 10 easy ones, of success `start` at
+    first, whose labels are wrong with probability `flips`, and 10 of success 0.3 at first, with true labels."""
+
+    def draw(batch: Experience, generator: torch.Generator) -> Tensor:
+        easy = batch.extras["leaf"] < 10 * 4
+        wrong = (torch.rand(len(batch), generator=generator) < flips) & easy
+        return torch.where(wrong, 1 - batch.outcome, batch.outcome)
+
+    found = 0.0
+    for seed in range(seeds):
+        tree = TokenTree.bandit([[1.0, 0.0, 0.0, 0.0]] * 20)
+        rates = torch.tensor([[start]] * 10 + [[0.3]] * 10, dtype=torch.double)
+        policy = TabularPolicy(tree).set_probabilities(torch.cat([rates, (1 - rates).expand(-1, 3) / 3], 1))
+        train(algorithm, tree, policy, steps=100, rate=rate, rows=20, seed=seed, draw=draw)
+        found += tree.value(policy).item() / seeds
+    return found
+
+
+def windfall_bandit(algorithm: Algorithm, seed: int) -> tuple[float, float]:
+    """Success after 60 steps on 4 prompts of a plain kind, and on 4 of a kind in which any answer, right or wrong, is
+    paid 100 more with probability 0.15."""
+
+    def draw(batch: Experience, generator: torch.Generator) -> Tensor:
+        heavy = torch.tensor([kind == "windfall" for kind in batch.extras["kind"]])
+        return batch.outcome + 100.0 * ((torch.rand(len(batch), generator=generator) < 0.15) & heavy)
+
+    tree = TokenTree.bandit([[1.0] + [0.0] * 7] * 8, kinds=["plain"] * 4 + ["windfall"] * 4)
+    policy = TabularPolicy(tree)
+    train(algorithm, tree, policy, steps=60, rate=2.0, rows=8, seed=seed, draw=draw)
+    right = tree.log_probabilities(policy).detach().exp()[:, 0]
+    return right[:4].mean().item(), right[4:].mean().item()

@@ -1,0 +1,61 @@
+"""A band in which each kind of task's entropy is to stay."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Regulariser
+
+
+class EntropyBand(Regulariser):
+    """coefficient * sum_k [ max(0, H_k - high) + max(0, low - H_k) ], H_k the mean entropy, in nats, over the decisions
+    of the rows of kind k, `extras["kind"]`.
+
+    That is what `TokenMean` makes of the terms, which carry N / N_k for a kind with N_k of the batch's N decisions;
+    under another reducer the kinds weigh otherwise. Which side of the band a kind is on is a property of the whole
+    optimiser batch under the current policy.
+
+    of: "exact" takes the policy's entropy at each decision. "sampled" takes -logp of what was decided, an estimate of
+    it whose gradient is zero on average on the policy's own samples. kinds: those it is for; None for all.
+    Source: task-level entropy shaping, arXiv:2604.08539, which takes "sampled".
+    """
+
+    low: float = 0.2
+    high: float = 0.6
+    coefficient: float = 0.02
+    of: Literal["exact", "sampled"] = "sampled"
+    kinds: tuple[str, ...] | None = None
+
+    needs = frozenset({"extras.kind"})
+
+    def setup(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f"objectives.EntropyBand: need 0 <= low <= high, found {self.low} and {self.high}")
+
+    @property
+    def surveys(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"entropy" if self.of == "exact" else "logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        slope, bound = (experience.mine(x)[:, None] for x in self._sides(experience.whole))
+        return slope * (self._entropy(evaluation) - bound)
+
+    def _entropy(self, evaluation: Evaluation) -> Tensor:
+        return evaluation.entropy if self.of == "exact" else -evaluation.logp
+
+    def _sides(self, whole: Experience) -> tuple[Tensor, Tensor]:
+        """[B] +1, 0 or -1 times N / N_k for each row's kind, and the bound that it is beyond."""
+        seen = torch.where(whole.mask, self._entropy(whole.survey), 0)
+        kind = torch.tensor(ops.numbered(whole.extras["kind"]), dtype=torch.long, device=seen.device)
+        decisions = ops.group_sum(whole.lengths.to(seen), kind)
+        entropy = ops.group_sum(seen.sum(1), kind) / decisions.clamp(min=1)
+        side = (entropy > self.high).to(seen) - (entropy < self.low).to(seen)
+        if self.kinds is not None:
+            side = side * torch.tensor([k in self.kinds for k in whole.extras["kind"]], device=seen.device)
+        bound = torch.where(side > 0, self.high, self.low).to(seen)
+        return side * whole.mask.sum() / decisions.clamp(min=1), bound

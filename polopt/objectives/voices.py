@@ -1,0 +1,29 @@
+"""A trust region for each of several opinions on the same decision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Trust
+from polopt.objectives.trust import Clip
+
+
+class EachVoice(Trust):
+    """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `credit.Voices` leaves.
+
+    For terms that scale with a positive advantage's size, as those of every clip do, weights inside the A_k are
+    weights of the terms: w trust(A) = trust(w A). The share held back is the mean over voices. `trust` must judge each
+    decision by itself.
+    """
+
+    trust: Trust = Clip()
+
+    needs = frozenset({"extras.voices"})
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        voices = torch.where(experience.mask[..., None], experience.extras["voices"], 0).unbind(-1)
+        found = [self.trust(log_ratio, experience.replace(advantage=voice), evaluation) for voice in voices]
+        terms, held = (torch.stack(values) for values in zip(*found, strict=True))
+        return terms.sum(0), held.mean(0)
