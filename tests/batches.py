@@ -97,7 +97,9 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     for number, name in enumerate(sorted(REDUCTIONS)):
         own = torch.Generator().manual_seed(1000 * seed + number)
         leaves[f"extras.{name}"] = torch.randn(B, T, generator=own, dtype=torch.float64)
+    voices = normal(B, T, 2)
     if not clean:
+        voices = poisoned(voices, mask)
         fields = {k: poisoned(v, mask) for k, v in fields.items()}
         leaves = {k: poisoned(v, mask) for k, v in leaves.items()}
         reward = poisoned(reward, mask) if reward.ndim == 2 else reward
@@ -115,10 +117,18 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
             "greedy_reward": normal(B),
             "answer": [str(int(i)) for i in torch.randint(0, 3, (B,), generator=g)],
             "row": torch.arange(B),
+            "kind": ["ab"[int(i)] for i in torch.randint(0, 2, (B,), generator=g)],
+            "voices": voices,
         },
         **fields,
     )
     return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
+
+
+def outcome_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """With the outcome, 0 or 1, for a reward."""
+    batch = random_batch(seed, clean=clean)
+    return Batch(batch.experience.replace(reward=batch.experience.outcome), batch.leaves)
 
 
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
@@ -135,8 +145,10 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
         value = getattr(old, name)
         if name != "mask" and value is not None and value.ndim == 2:
             changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
+    per_decision = {k: v for k, v in old.extras.items() if isinstance(v, Tensor) and v.shape[1:2] == old.mask.shape[1:]}
+    extras = {**old.extras, **{k: widen(v, True) for k, v in per_decision.items()}}
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
-    return Batch(old.replace(**changes), leaves)
+    return Batch(dataclasses.replace(old, **changes, extras=extras), leaves)
 
 
 def without_decisions(batch: Batch) -> Batch:

@@ -12,7 +12,8 @@ from battery import Row
 import polopt as po
 from polopt.part import Part
 
-# A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them.
+# A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. BATCHES: slug -> what makes
+# a batch for a method that a random one does not suit.
 TABLES = [importlib.import_module(file.stem) for file in sorted(Path(__file__).parent.glob("rows_*.py"))]
 KINDS = [
     (getattr(table, name, {}), checks)
@@ -36,6 +37,7 @@ def published():
     """The objective and the credit of every method whose needs a random batch meets, each sentence once."""
     filled = {k for k, v in vars(battery.random_batch().experience).items() if v is not None}
     filled |= {f"extras.{k}" for k in battery.random_batch().experience.extras}
+    special = {slug: batch for table in TABLES for slug, batch in getattr(table, "BATCHES", {}).items()}
     rows = {}
     for slug in po.slugs():
         algorithm = po.method(slug)
@@ -46,7 +48,7 @@ def published():
             if part.all_needs <= filled:
                 rows.setdefault(repr(part), (slug, part, checks))
     return [
-        pytest.param(check, Row(part), id=f"{check.__name__}-{slug}")
+        pytest.param(check, Row(part, batch=special.get(slug, battery.random_batch)), id=f"{check.__name__}-{slug}")
         for slug, part, checks in rows.values()
         for check in checks
     ]

@@ -38,9 +38,9 @@ class AnswerEntropy(Measure):
     def forward(self, experience: Experience) -> Tensor:
         group = self.within(experience)
         answer = torch.tensor(ops.numbered(experience.extras["answer"]), dtype=torch.long, device=group.device)
-        share = ops.group_size(ops.crossed(group, answer)) / ops.group_size(group)
+        share = ops.group_size(ops.crossed(group, answer)).double() / ops.group_size(group)
         # An answer's share is the chance of drawing one of its rows: the sum over answers is a mean over rows.
-        return -ops.group_mean(share.double().log(), group) / math.log(self.base)
+        return -ops.group_mean(share.log(), group) / math.log(self.base)
 
 
 class SuccessRate(Measure):

@@ -57,5 +57,5 @@ class EntropyBand(Regulariser):
         side = (entropy > self.high).to(seen) - (entropy < self.low).to(seen)
         if self.kinds is not None:
             side = side * torch.tensor([k in self.kinds for k in whole.extras["kind"]], device=seen.device)
-        bound = torch.where(side > 0, self.high, self.low).to(seen)
+        bound = self.low + (self.high - self.low) * (side > 0).to(seen)
         return side * whole.mask.sum() / decisions.clamp(min=1), bound

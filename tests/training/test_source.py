@@ -104,6 +104,7 @@ def test_three_ways_to_end_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> No
         assert experience.turn[b, :n].tolist() == row.turn
         assert (experience.turn[b, n:] == -1).all()
     assert experience.extras["answer"] == ["4", "5", "4", "4"]
+    assert experience.extras["kind"] == [row.task.kind for row in rows]
 
 
 def test_ids_are_kept_as_sampled_whatever_their_text(monkeypatch: pytest.MonkeyPatch) -> None:

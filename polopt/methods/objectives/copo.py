@@ -107,7 +107,7 @@ def two_clips() -> Finding:
 def shared_parameters() -> Finding:
     dissent = -(5 / 6 * math.log2(5 / 6) + 1 / 6 * math.log2(1 / 6))
     total = {"GRPO": _steps(grpo(group=6, kl=0)), "centre 1.5": _steps(copo()), "centre 0.3": _steps(copo(centre=0.3))}
-    measured: dict[str, float] = {f"steps to success 0.5, sum of 10 seeds, {n}": v for n, v in total.items()}
+    measured: dict[str, float] = {f"steps to success 0.5, sum of 5 seeds, {n}": v for n, v in total.items()}
     return Finding(
         measured={**measured, "entropy of one dissenter in a group of 6": dissent},
         criterion="at most 0.9x GRPO's steps, at the paper's centre",
@@ -127,21 +127,21 @@ def independent_prompts() -> Finding:
     sentences = {"GRPO": grpo(group=4, kl=0), "centre 1": copo(group=4, centre=1.0), "2.2": copo(group=4, centre=2.2)}
     for name, sentence in sentences.items():
         total[name] = 0
-        for seed in range(4):
+        for seed in range(3):
             tree = TokenTree.bandit([[1.0] + [0.0] * 32] * 32)
             total[name] += steps_to(0.5, sentence, tree, TabularPolicy(tree), rate=32.0, most=120, seed=seed)
     half, above = total["centre 1"] / total["GRPO"], total["2.2"] / total["GRPO"]
     return Finding(
         measured={"steps over GRPO's, centre half of log2 4": half, "centre 2.2, above log2 4": above},
-        criterion="0.9 to 1.1 and > 1.2, sum of 4 seeds",
+        criterion="0.9 to 1.1 and > 1.2, sum of 3 seeds",
         holds=0.9 <= half <= 1.1 and above > 1.2,
     )
 
 
 def _steps(sentence: Algorithm) -> int:
-    """Steps to success 0.5, sum of 10 seeds."""
+    """Steps to success 0.5, sum of 5 seeds."""
     total = 0
-    for seed in range(10):
+    for seed in range(5):
         tree, policy = stuck(seed)
-        total += steps_to(0.5, sentence, tree, policy, rate=10.0, most=200, seed=seed)
+        total += steps_to(0.5, sentence, tree, policy, rate=5.0, most=200, seed=seed)
     return total
