@@ -253,7 +253,8 @@ class LanguageSource:
         last = torch.where(experience.mask, experience.turn, -1).amax(1, keepdim=True)
         said = experience.mask & (experience.turn == last)
         answers = [self.player.dialogue.text(ids[mine].tolist()) for ids, mine in zip(tokens, said, strict=True)]
-        return experience.replace(extras={"answer": answers, "task": self._tasks(index)})
+        tasks = self._tasks(index)
+        return experience.replace(extras={"answer": answers, "task": tasks, "kind": [task.kind for task in tasks]})
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""
