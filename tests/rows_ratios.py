@@ -11,6 +11,7 @@ from polopt.objectives import (
     Gate,
     HybridClip,
     Importance,
+    NegativeAware,
     NormalisedEntropy,
     SamplerKL,
     Score,
@@ -33,6 +34,12 @@ OBJECTIVES = {
     "hybrid by entropy": Row(Surrogate(trust=HybridClip(weight=NormalisedEntropy())), honest=None),
     "hybrid, tokens alone": Row(Surrogate(trust=HybridClip(weight=1.0))),
     "where it hesitates": Row(Surrogate(weights=[NormalisedEntropy()]), honest=None),
+    # Beyond the floor the gradient is that of what lies below it.
+    "negative": Row(Surrogate(trust=NegativeAware()), honest=None),
+    "negative, low floor": Row(Surrogate(trust=NegativeAware(omega="grpo", floor=1e-3)), honest=None),
+    "negative, unweighted": Row(
+        Surrogate(ratio=Sequence(), trust=NegativeAware(omega="none", floor=1e-3)), honest=None
+    ),
     # A gate, and a weight that does not see the policy, do not change where the gradient leads.
     "one-sided gate": Row(Surrogate(trust=Unlimited(), weights=[Gate()])),
     "two-sided gate": Row(Surrogate(trust=Score(), weights=[Gate(side="two", low=0.1, high=0.1)])),

@@ -3,6 +3,7 @@
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.ratio import Proximal, Sequence, Token
@@ -24,6 +25,7 @@ __all__ = [
     "Gate",
     "HybridClip",
     "Importance",
+    "NegativeAware",
     "NormalisedEntropy",
     "Objective",
     "Proximal",

@@ -33,7 +33,7 @@ class Gate(Weight):
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
             raise ValueError(f"objectives.Gate: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
-        if not self.low <= self.outer[0] <= 1 or self.outer[1] < self.high:
+        if self.side == "ring" and not (self.low <= self.outer[0] <= 1 and self.high <= self.outer[1]):
             raise ValueError(
                 f"objectives.Gate: outer must lie outside low and high, with outer[0] <= 1, found {self.outer}"
             )

@@ -312,9 +312,87 @@ def test_rec_gives_credit_after_the_drop() -> None:
 
 @pytest.mark.parametrize(
     ("part", "settings"),
-    [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0)}), ("Importance", {"high": -1.0}),
+    [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0), "side": "ring"}), ("Importance", {"high": -1.0}),
      ("ExpAdvantage", {"temperature": 0.0})],
 )  # fmt: skip
 def test_offpolicy_weights_refuse(part: str, settings) -> None:
     with pytest.raises(ValueError, match=f"{part}: .*{next(iter(settings))}"):
         getattr(po.objectives, part)(**settings)
+
+
+# NFT ----------------------------------------------------------------------------------------------------------
+
+
+@SEEDS
+@pytest.mark.parametrize("omega", ["dr-grpo", "grpo", "none"])
+@pytest.mark.parametrize("floor", [1.0, 0.3])
+def test_nft(seed: int, omega: str, floor: float) -> None:
+    """Right rows by their log ratio, wrong ones by that of the implied policy, the floor in value alone."""
+    batch = random_batch(seed)
+    x, e = Numbers(batch), batch.experience
+    right = [y == 1 for y in e.outcome.tolist()]
+    share = [[right[j] for j in loops.group_of(e, i)] for i in range(len(right))]
+    p = [sum(s) / len(s) for s in share]
+    assert any(0 < q < 1 for q in p)
+    assert any(q in (0, 1) for q in p)
+
+    def term(i: int, t: int):
+        if p[i] in (0, 1):
+            return 0.0, {t: 0.0}
+        w = {"dr-grpo": 1 - p[i], "grpo": math.sqrt((1 - p[i]) / p[i]), "none": 1.0}[omega]
+        if right[i]:
+            return -w * x.log_ratio(i, t), {t: -w}
+        R = math.exp(x.log_ratio(i, t))
+        implied = (1 - p[i] * R) / (1 - p[i])
+        return -w * math.log(max(implied, floor)), {t: w * p[i] * R / (1 - p[i]) / max(implied, floor)}
+
+    objective = po.method("nft", omega=omega, floor=floor).objective
+    agree(objective, batch, lambda i: 1 / (len(right) * e.horizon), term)
+
+
+def test_nft_is_finite_where_the_implied_policy_would_be_negative() -> None:
+    logp = torch.tensor([[-0.1], [-0.1]], requires_grad=True)
+    batch = po.Experience(
+        mask=torch.ones(2, 1, dtype=torch.bool),
+        logp=torch.tensor([[-0.1], [-90.0]]),
+        outcome=torch.tensor([1.0, 0.0]),
+        group=torch.zeros(2, dtype=torch.long),
+        advantage=torch.ones(2, 1),
+        horizon=1,
+    )
+    for floor in (1.0, 1e-6):
+        loss = po.method("nft", floor=floor).objective(batch, po.Evaluation(logp=logp)).loss
+        assert loss.isfinite()
+        assert torch.autograd.grad(loss, logp)[0].isfinite().all()
+
+
+def test_nft_sees_the_groups_of_the_whole_batch() -> None:
+    """A micro-batch of right answers alone still has the rate of all of its group."""
+    tree, policy = digits()
+    algorithm = po.method("nft", refills=0)
+    batch = algorithm.judge(batch_of(tree, policy))
+    order = batch.outcome.argsort()
+    batch = batch[order]
+    parts = [algorithm.objective(m, policy.evaluate(m)).loss for m in batch.split(3)]
+    pulls = [torch.autograd.grad(loss, policy.logits)[0] for loss in parts]
+    whole = torch.autograd.grad(algorithm.objective(batch, policy.evaluate(batch)).loss, policy.logits)[0]
+    same(sum(pulls), whole)
+
+
+def test_nft_on_policy_is_dr_grpo_and_grpo_and_on_right_answers_rft() -> None:
+    tree, policy = digits()
+    batch = batch_of(tree, policy)
+    dr_grpo = po.method("dr-grpo")
+    same(slope(po.method("nft"), batch, policy), slope(dr_grpo, batch, policy))
+    z_scores = dr_grpo.but(**{"credit.scale": po.credit.GroupStd(correction=0, eps=0.0)})
+    same(slope(po.method("nft", omega="grpo"), batch, policy), slope(z_scores, batch, policy))
+    mixed = po.sampling.Varied()(batch)
+    right = mixed[mixed.outcome == 1]
+    alone = po.objectives.Routed(
+        routes=[
+            po.objectives.Route(objective=po.method("nft", omega="none").objective, rows=po.objectives.Solved()),
+        ]
+    )
+    raft = po.method("raft").but(**{"objective.aggregate": po.objectives.SequenceSum()})
+    supervised = po.method("nft").but(objective=alone)
+    same(slope(supervised, mixed, policy), slope(raft, right, policy) * len(right) / len(mixed))
