@@ -16,7 +16,8 @@ LEAVES = ("logp", "entropy", "value", "logits")
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch and what the current policy says of it; the leaves collect gradients."""
+    """A batch and what the current policy says of it; the leaves collect gradients. A leaf "extras.x" is said as x in
+    the evaluation's extras."""
 
     experience: Experience
     leaves: dict[str, Tensor]
@@ -26,7 +27,9 @@ class Batch:
         return self.experience.mask
 
     def evaluation(self) -> Evaluation:
-        return Evaluation(support=self.experience.support, **self.leaves)
+        plain = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
+        extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in plain}
+        return Evaluation(support=self.experience.support, extras=extras, **plain)
 
     def to(self, dtype: torch.dtype) -> Batch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
@@ -113,6 +116,24 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
 
 
+def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
+    """A random batch whose decisions are Gaussian steps in D dimensions: means, noise and intervals in extras."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
+    B, T = batch.mask.shape
+    old = torch.randn(B, T, D, generator=g, dtype=torch.float64)
+    extras = {
+        "mean": old,
+        "std": 0.1 + torch.rand(B, T, generator=g, dtype=torch.float64),
+        "dt": 0.5 + torch.rand(B, T, generator=g, dtype=torch.float64),
+    }
+    mean = old + 0.3 * torch.randn(B, T, D, generator=g, dtype=torch.float64)
+    if not clean:
+        extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
+        mean = poisoned(mean, batch.mask)
+    leaves = {**batch.leaves, "extras.mean": mean.requires_grad_()}
+    return Batch(batch.experience.replace(extras=extras), leaves)
+
+
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
     """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions."""
 
@@ -127,6 +148,8 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
         value = getattr(old, name)
         if name != "mask" and value is not None and value.ndim == 2:
             changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
+    wide = {k: v for k, v in old.extras.items() if isinstance(v, Tensor) and v.shape[:2] == old.mask.shape}
+    changes["extras"] = {k: widen(v, v.is_floating_point()) for k, v in wide.items()}
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
     return Batch(old.replace(**changes), leaves)
 

@@ -17,6 +17,12 @@ def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, beh
     return source.rollout(prompts, group, po.Support())
 
 
+def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
+    """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
+    filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
+    return (algorithm.all_needs - filled - {"advantage"}) | (algorithm.all_evaluates - {"entropy", "logits", "value"})
+
+
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:
     said = policy.evaluate(batch, algorithm.objective.all_evaluates)
     return torch.autograd.grad(algorithm.objective(algorithm.judge(batch), said).loss, policy.logits)[0]

@@ -237,9 +237,23 @@ def train(
 
     Returns what `watch` saw after every batch.
     """
-    needs, seen = algorithm.all_needs, []
     size = rows * group_of(algorithm)
-    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=needs)
+    source = TreeSource(problem, policy, rows=size, seed=seed, reference=reference, needs=algorithm.all_needs)
+    return learn(algorithm, source, policy, steps=steps, rate=rate, epochs=epochs, watch=watch)
+
+
+def learn(
+    algorithm: Algorithm,
+    source: Any,
+    policy: Policy,
+    *,
+    steps: int,
+    rate: float,
+    epochs: int = 1,
+    watch: Callable[[], float] | None = None,
+) -> list[float]:
+    """As `train`, from any source that can `refresh` what it remembers of the policies."""
+    seen: list[float] = []
     parameters = list(policy.parameters())
     for _ in range(steps):
         source.refresh()

@@ -2,6 +2,7 @@
 
 from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
+from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
@@ -23,11 +24,13 @@ __all__ = [
     "ExpAdvantage",
     "ForwardKL",
     "Gate",
+    "Guarded",
     "HybridClip",
     "Importance",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
+    "PerTime",
     "Proximal",
     "Ratio",
     "ReferenceKL",
