@@ -17,7 +17,8 @@ LEAVES = ("logp", "entropy", "value", "logits")
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch and what the current policy says of it; the leaves collect gradients."""
+    """A batch and what the current policy says of it; the leaves collect gradients. A leaf "extras.x" is said as x in
+    the evaluation's extras."""
 
     experience: Experience
     leaves: dict[str, Tensor]
@@ -27,9 +28,9 @@ class Batch:
         return self.experience.mask
 
     def evaluation(self) -> Evaluation:
-        fields = {k: v for k, v in self.leaves.items() if k in LEAVES}
-        extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in LEAVES}
-        return Evaluation(support=self.experience.support, extras=extras, **fields)
+        plain = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
+        extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in plain}
+        return Evaluation(support=self.experience.support, extras=extras, **plain)
 
     def to(self, dtype: torch.dtype) -> Batch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
@@ -131,6 +132,24 @@ def outcome_batch(seed: int = 0, clean: bool = False) -> Batch:
     return Batch(batch.experience.replace(reward=batch.experience.outcome), batch.leaves)
 
 
+def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
+    """A random batch whose decisions are Gaussian steps in D dimensions: means, noise and intervals in extras."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
+    B, T = batch.mask.shape
+    old = torch.randn(B, T, D, generator=g, dtype=torch.float64)
+    extras = {
+        "mean": old,
+        "std": 0.1 + torch.rand(B, T, generator=g, dtype=torch.float64),
+        "dt": 0.5 + torch.rand(B, T, generator=g, dtype=torch.float64),
+    }
+    mean = old + 0.3 * torch.randn(B, T, D, generator=g, dtype=torch.float64)
+    if not clean:
+        extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
+        mean = poisoned(mean, batch.mask)
+    leaves = {**batch.leaves, "extras.mean": mean.requires_grad_()}
+    return Batch(batch.experience.replace(extras=extras), leaves)
+
+
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
     """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions."""
 
@@ -145,8 +164,8 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
         value = getattr(old, name)
         if name != "mask" and value is not None and value.ndim == 2:
             changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
-    per_decision = {k: v for k, v in old.extras.items() if isinstance(v, Tensor) and v.shape[1:2] == old.mask.shape[1:]}
-    extras = {**old.extras, **{k: widen(v, True) for k, v in per_decision.items()}}
+    wide = {k: v for k, v in old.extras.items() if isinstance(v, Tensor) and v.shape[:2] == old.mask.shape}
+    extras = {**old.extras, **{k: widen(v, v.is_floating_point()) for k, v in wide.items()}}
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
     return Batch(dataclasses.replace(old, **changes, extras=extras), leaves)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batches import gaussian_batch
 from battery import Row
 
 from polopt.objectives import (
@@ -9,10 +10,12 @@ from polopt.objectives import (
     ExpAdvantage,
     ForwardKL,
     Gate,
+    Guarded,
     HybridClip,
     Importance,
     NegativeAware,
     NormalisedEntropy,
+    PerTime,
     SamplerKL,
     Score,
     Sequence,
@@ -50,6 +53,8 @@ OBJECTIVES = {
     "exponential advantage": Row(Surrogate(trust=Score(), weights=[ExpAdvantage(temperature=0.5)])),
     "kl to the sampler": Row(Surrogate(trust=Score(), regularise=[SamplerKL(coefficient=0.3)])),
     "forward kl": Row(Surrogate(trust=Score(), regularise=[ForwardKL(coefficient=0.3)])),
+    "guarded": Row(Surrogate(ratio=Guarded(), weights=[PerTime()]), batch=gaussian_batch),
+    "guarded, summed": Row(Surrogate(ratio=Guarded(reduce="sum"), trust=Unlimited()), batch=gaussian_batch),
 }
 
 SELECTS = {

@@ -8,6 +8,9 @@ import torch
 
 import polopt as po
 from polopt.lab import TokenTree, TreeSource
+from polopt.policies.vocabulary import REDUCTIONS
+
+SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
 def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
@@ -15,6 +18,12 @@ def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, beh
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())
+
+
+def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
+    """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
+    filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
+    return (algorithm.all_needs - filled - {"advantage"}) | (algorithm.all_evaluates - SAID)
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from sentences import batch_of, same
+from sentences import batch_of, same, unknown
 
 import polopt as po
 from polopt.catalogue import find, run_claims
@@ -39,8 +39,10 @@ def test_micro_batches_add_up(slug: str) -> None:
     tree, policy = digits()
     algorithm = po.method(slug)
     # Enough prompts that what a method selects of them has a gradient.
-    behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
-    batch = algorithm.judge(batch_of(tree, policy, prompts=12, behaviour=behaviour))
+    batch = batch_of(tree, policy, prompts=12, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    if absent := unknown(algorithm, batch):
+        pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
+    batch = algorithm.judge(batch)
     needs = algorithm.objective.all_evaluates
     if algorithm.objective.all_surveys:
         batch = batch.replace(survey=policy.evaluate(batch, needs).detach())

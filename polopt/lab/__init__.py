@@ -1,12 +1,15 @@
 """Exactly solvable problems: bias, variance, entropy and learning as numbers."""
 
-from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, train, training
+from polopt.lab.gaussian import ChainSource, GaussianChain
+from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import Policy, TokenTree, flat_gradient
 
 __all__ = [
     "BiasVariance",
+    "ChainSource",
+    "GaussianChain",
     "LeafGradient",
     "Policy",
     "TabularPolicy",
@@ -16,6 +19,7 @@ __all__ = [
     "bias_variance",
     "expectation",
     "flat_gradient",
+    "learning",
     "train",
     "training",
 ]

@@ -266,7 +266,7 @@ def training(
     draw: Draw | None = None,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """As `train`, without end: each batch that was learned from, and the source that dealt it."""
-    needs, parameters = algorithm.all_needs, list(policy.parameters())
+    needs = algorithm.all_needs
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(
         problem,
@@ -278,6 +278,25 @@ def training(
         needs=needs,
         draw=draw,
     )
+    for experience in learning(
+        algorithm, source, policy, rate=rate, epochs=epochs, reference=reference, previous=previous
+    ):
+        yield experience, source
+
+
+def learning(
+    algorithm: Algorithm,
+    source: Any,
+    policy: Policy,
+    *,
+    rate: float,
+    epochs: int = 1,
+    reference: Policy | None = None,
+    previous: Policy | None = None,
+) -> Iterator[Experience]:
+    """As `training`, from any source that can `refresh` what it remembers of the policies. `previous` becomes the
+    policy as it was before each batch."""
+    parameters = list(policy.parameters())
     while True:
         source.refresh()
         experience = algorithm.judge(algorithm.sampling(source))
@@ -295,4 +314,4 @@ def training(
         algorithm.advance()
         if reference is not None:
             algorithm.lead(reference.parameters(), parameters)
-        yield experience, source
+        yield experience

@@ -5,6 +5,7 @@ from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.entropy import SteadyEntropy
+from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
@@ -31,12 +32,14 @@ __all__ = [
     "ExpAdvantage",
     "ForwardKL",
     "Gate",
+    "Guarded",
     "HybridClip",
     "Importance",
     "KLCov",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
+    "PerTime",
     "Proximal",
     "Ratio",
     "ReferenceKL",

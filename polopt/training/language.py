@@ -282,14 +282,20 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
 
 
+def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
+    """What the algorithm reads that neither this loop nor a language policy can say, by the part that reads it."""
+    found = {
+        name_of(type(part)): sorted((part.needs - PROVIDED) | (part.evaluates - SAID)) for part in algorithm.parts()
+    }
+    return {part: fields for part, fields in found.items() if fields}
+
+
 def _check_needs(stage: str, algorithm: Algorithm) -> None:
-    for part in algorithm.parts():
-        absent = sorted((part.needs - PROVIDED) | (part.evaluates - SAID))
-        if absent:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} needs {', '.join(absent)}, which language training cannot "
-                "provide; take another part, or train it in a loop of your own"
-            )
+    for part, absent in unprovided(algorithm).items():
+        raise ConfigError(
+            f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; take another "
+            "part, or train it in a loop of your own"
+        )
 
 
 def _check_device(name: str) -> None:

@@ -1,4 +1,5 @@
-"""Every method of the catalogue trains a tiny policy, by its own defaults; a new one joins by being there."""
+"""Every method of the catalogue trains a tiny policy, by its own defaults, or is refused at the door for what it reads;
+a new one joins by being there."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from safetensors.torch import load_file
 from tiny_runs import lines, recipe
 
 from polopt import catalogue
-from polopt.training.language import LanguageTraining
+from polopt.config import ConfigError
+from polopt.training.language import LanguageTraining, unprovided
 from polopt.training.run import Run
 
 
@@ -25,6 +27,10 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     }
     settings = recipe(stages=stages, evaluation={"problems": 4}, checkpoint=100)
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
+    if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
+        with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
+            LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+        return
     training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
     training.run()
     steps = [m for m in lines(tmp_path, "metrics") if m["stage"] == "method"]

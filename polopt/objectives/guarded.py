@@ -1,0 +1,76 @@
+"""Ratios and weights for policies that decide by adding Gaussian noise to a mean: denoising and flow policies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.objectives.parts import Ratio, Weight
+from polopt.ops import LIMIT
+
+
+class Guarded(Ratio):
+    """log rho_t = s_t (log r_t + |mu_t - mu'_t|^2 / (2 s_t^2)): a Gaussian step's ratio, re-centred and rescaled.
+
+    A decision is x ~ N(mu, s^2 I) in D dimensions; mu is the policy's mean, mu' the sampler's. With z the noise that
+    was drawn, log r = z (mu - mu') / s - |mu - mu'|^2 / (2 s^2) is mostly below 0, and the more so the smaller s;
+    log rho = z (mu - mu') has mean 0 and the same spread at every s, so that one clip fits all steps. Within +-20.
+
+    The sampler's `mean` [B, T, D] and `std` s [B, T] are read from the batch's extras, mu from the evaluation's
+    `mean` [B, T, D]. reduce: log-probabilities of the batch are those of whole decisions, summed over their dimensions;
+    "mean" divides log rho by D, as flow policies for images do. Source: GRPO-Guard, arXiv:2510.22319.
+
+    Raises:
+        ExperienceError: a mean or std of the wrong shape, or a std that is not positive.
+    """
+
+    reduce: Literal["sum", "mean"] = "mean"
+
+    needs = frozenset({"logp", "extras.mean", "extras.std"})
+    evaluates = frozenset({"extras.mean"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        mean, old = evaluation.extras["mean"], experience.extras["mean"]
+        if mean.ndim != 3 or old.shape != mean.shape:
+            raise ExperienceError(
+                "objectives.Guarded: the sampler's mean, experience.extras['mean'], and the policy's, "
+                f"evaluation.extras['mean'], must be [B, T, D] alike, found {list(old.shape)} and {list(mean.shape)}"
+            )
+        std = _positive(experience, "std", "the standard deviation of each step", self)
+        drift = torch.where(experience.mask[..., None], mean - old, 0).square().sum(-1)
+        log_ratio = (evaluation.logp - experience.logp) * std + drift / (2 * std)
+        return (log_ratio / mean.shape[-1] if self.reduce == "mean" else log_ratio).clamp(-LIMIT, LIMIT)
+
+
+class PerTime(Weight):
+    """1 / dt_t, with the length dt of each step's interval, `extras["dt"]` [B, T]: equal weight per time, not per step.
+
+    Raises:
+        ExperienceError: a dt of the wrong shape, or not positive.
+    """
+
+    needs = frozenset({"extras.dt"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return _positive(experience, "dt", "the length of each step's interval", self).reciprocal()
+
+
+def _positive(experience: Experience, name: str, meaning: str, by: Ratio | Weight) -> Tensor:
+    """`extras[name]`, [B, T], with 1 where nothing was decided."""
+    value = experience.extras[name]
+    shape = list(experience.mask.shape)
+    if not isinstance(value, Tensor) or list(value.shape) != shape or not value.is_floating_point():
+        found = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ExperienceError(
+            f"{by!r}: experience.extras[{name!r}], {meaning}, must be floating point of shape [B, T] = {shape}, "
+            f"found {found}"
+        )
+    value = torch.where(experience.mask, value, 1)
+    if not (value > 0).all():
+        raise ExperienceError(
+            f"{by!r}: experience.extras[{name!r}], {meaning}, must be positive, found {value.min().item():.3g}"
+        )
+    return value
