@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,8 +18,9 @@ class TreeSource:
     rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
-    `extras.greedy_reward` the outcome of the sampler's likeliest tokens. demonstrations: [prompts, answers]
-    how often each answer is demonstrated; None takes the best answers alike.
+    `extras.greedy_reward` the outcome of the sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely
+    prompts, -log(prompts) over their tokens. demonstrations: [prompts, answers] how often each answer is
+    demonstrated; None takes the best answers alike.
 
     Prompts come in random order, all of them before any comes again.
 
@@ -68,6 +71,7 @@ class TreeSource:
         said = self.behaviour.evaluate(leaves, self._asked)
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
+        extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         deck = leaves.replace(
             logp=said.logp,
             entropy=said.entropy,

@@ -35,7 +35,7 @@ EXAMPLES = 2000
 PROVIDED = frozenset(
     {"logp", "old_logp", "ref_logp", "value", "final_value", "entropy", "reward", "outcome", "terminated", "truncated"}
     | {"group", "turn", "advantage"}
-    | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward")}
+    | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward", "prompt_logp")}
 )
 SAID = frozenset({"entropy", "logits", "value"})
 
@@ -176,7 +176,7 @@ class LanguageTraining:
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if needs & {"old_logp", "ref_logp", "value"}:
+        if needs & {"old_logp", "ref_logp", "value", "extras.prompt_logp"}:
             experience = learner.assess(experience, needs, reference)
         return experience
 
