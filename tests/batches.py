@@ -107,6 +107,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
             "greedy_reward": normal(B),
             "answer": [str(int(i)) for i in torch.randint(0, 3, (B,), generator=g)],
             "row": torch.arange(B),
+            "prompt_logp": -normal(B).abs(),
         },
         **fields,
     )

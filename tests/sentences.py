@@ -11,7 +11,7 @@ from polopt.lab import TokenTree, TreeSource
 
 
 def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    needs = frozenset({"value", "entropy", "extras.greedy_reward"})
+    needs = frozenset({"value", "entropy", "extras.greedy_reward", "extras.prompt_logp"})
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())

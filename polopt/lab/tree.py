@@ -113,6 +113,7 @@ class TokenTree:
             terminated=torch.ones(rows, dtype=torch.bool),
             truncated=torch.zeros(rows, dtype=torch.bool),
             group=torch.arange(self.prompts).repeat_interleave(len(self.answers)),
+            turn=mask.long() - 1,
             horizon=self.horizon,
             extras={
                 "tokens": tokens,
@@ -125,7 +126,7 @@ class TokenTree:
         """Every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
 
         `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the
-        rows. A leaf is the end of the problem: every row is terminated, whatever its last token.
+        rows. A leaf is the end of the problem: every row is terminated, whatever its last token. It is one turn.
         """
         return self._leaves.replace(support=support)
 
