@@ -154,6 +154,38 @@ def group_place(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Int[Tensor, "
     return torch.empty_like(order).scatter(0, order, place)
 
 
+def top_share(score: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], share: float) -> Bool[Tensor, "B T"]:
+    """The largest scores of each row: round(share n) of its n decisions, at least one. Ties: the earlier decision."""
+    order = torch.where(mask, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    count = (share * mask.sum(1, keepdim=True)).round().clamp(min=1)
+    return mask & (order.argsort(1) < count)
+
+
+def group_logsumexp(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Each row's log of its group's sum of exp(x)."""
+    most = -group_least(-x, group)
+    return most + group_sum((x - most).exp(), group).log()
+
+
+def turns(
+    turn: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "turns"], Int[Tensor, "turns"]]:
+    """Numbers the turns in which something was decided, row by row and in their order: each decision's number (0
+    elsewhere), and each turn's row and number of decisions."""
+    row = torch.arange(len(turn), device=turn.device)[:, None].expand(turn.shape)
+    decided = turn[mask].long()
+    first = decided.amin() if decided.numel() else 0
+    span = decided.amax() - first + 1 if decided.numel() else 1
+    found, index, size = torch.unique(row[mask] * span + decided - first, return_inverse=True, return_counts=True)
+    return torch.zeros_like(row).masked_scatter(mask, index), found // span, size
+
+
+def turn_mean(x: Float[Tensor, "B T"], turn: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "turns"]:
+    """Mean over the decisions of each turn, numbered as in `turns`."""
+    number, _, size = turns(turn, mask)
+    return x.new_zeros(len(size)).index_add(0, number[mask], x[mask]) / size
+
+
 def last_decision(mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
     """True at each row's last decision only."""
     after = mask.flip(1).cumsum(1).flip(1)

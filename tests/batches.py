@@ -120,6 +120,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
             "row": torch.arange(B),
             "kind": ["ab"[int(i)] for i in torch.randint(0, 2, (B,), generator=g)],
             "voices": voices,
+            "prompt_logp": -normal(B).abs(),
         },
         **fields,
     )

@@ -14,7 +14,7 @@ SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in 
 
 
 def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    needs = frozenset({"value", "entropy", "prev_logp", "extras.greedy_reward"})
+    needs = frozenset({"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"})
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())

@@ -105,6 +105,15 @@ def test_a_share_outside_its_range_is_refused(part, share):
         part(share=share)
 
 
+def test_rows_of_one_advantage_are_equal_whatever_their_lengths():
+    x = torch.full((4, 7), 0.1, dtype=torch.float32)
+    mask = torch.arange(7) < torch.tensor([1, 3, 6, 7])[:, None]
+    assert po.ops.row_mean(torch.where(mask, x, NAN), mask).unique().tolist() == [x[0, 0].item()]
+    y = torch.tensor([[1.0, 2.0, 6.0]])
+    assert po.ops.row_mean(y, torch.tensor([[True, False, True]])).item() == 3.5
+    assert po.ops.row_mean(y, torch.zeros(1, 3, dtype=torch.bool)).item() == 0
+
+
 def ranked(e: po.Experience) -> list[list[int]]:
     """The rows of each group, best first, ties in their order."""
     groups = collections.defaultdict(list)

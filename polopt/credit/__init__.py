@@ -2,10 +2,12 @@
 
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
+from polopt.credit.confidence import Confidence, SemanticEntropy
 from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
 from polopt.credit.halves import Halves
 from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
-from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
+from polopt.credit.modulated import Centred, Clarity, Faded, Modulated, Surprise
+from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale, Signal
 from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
     Blend,
@@ -27,9 +29,13 @@ __all__ = [
     "Baseline",
     "BetaScale",
     "Blend",
+    "Centred",
+    "Clarity",
+    "Confidence",
     "Constant",
     "Credit",
     "Everyone",
+    "Faded",
     "GreedyReturn",
     "GroupMean",
     "GroupStd",
@@ -41,6 +47,7 @@ __all__ = [
     "Logistic",
     "MeanEntropy",
     "Measure",
+    "Modulated",
     "MovingAverage",
     "NormalScores",
     "Noted",
@@ -48,9 +55,12 @@ __all__ = [
     "Relative",
     "RewardToGo",
     "Scale",
+    "SemanticEntropy",
     "Share",
+    "Signal",
     "Strata",
     "SuccessRate",
+    "Surprise",
     "Turns",
     "Voices",
     "Whitened",

@@ -48,3 +48,11 @@ class Grouping(Part):
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
+
+
+class Signal(Part):
+    """`signal(experience) -> [B, T]`: a number that is known of each decision, without gradient. What it says of
+    anything else does not count."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError

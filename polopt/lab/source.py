@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -21,9 +22,10 @@ class TreeSource:
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
     `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
-    sampler's likeliest tokens. demonstrations: [prompts, answers] how often each answer is demonstrated; None takes
-    the best answers alike. draw: what a batch's answers pay this time, [B], from what they pay on average, `outcome`,
-    and the source's generator; None pays exactly that.
+    sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens.
+    demonstrations: [prompts, answers] how often each answer is demonstrated; None takes the best answers alike. draw:
+    what a batch's answers pay this time, [B], from what they pay on average, `outcome`, and the source's generator;
+    None pays exactly that.
 
     drawn: how many rows it has dealt so far.
 
@@ -80,6 +82,7 @@ class TreeSource:
         said = self.behaviour.evaluate(leaves, self._asked)
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
+        extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         deck = leaves.replace(
             logp=said.logp,
             entropy=said.entropy,

@@ -135,7 +135,7 @@ class TokenTree:
         """Every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
 
         `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the
-        rows. A leaf is the end of the problem: every row is terminated, whatever its last token.
+        rows. A leaf is the end of the problem: every row is terminated, whatever its last token. It is one turn.
         """
         return self._leaves.replace(support=support)
 

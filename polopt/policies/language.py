@@ -148,7 +148,7 @@ class LanguagePolicy(nn.Module):
             every = torch.arange(len(mask), device=mask.device)
             last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
             rows, columns = torch.cat([rows, every]), torch.cat([columns, last])
-        hidden, logits_of = self._read(tokens, mask, rows, columns)
+        hidden, logits_of = self._read(tokens, _begun(experience), rows, columns)
         n, chosen = len(row), tokens[row, column]
         kept = experience.extras["kept"][row, column] if experience.support.truncated else None
         temperature = experience.support.temperature
@@ -181,14 +181,15 @@ class LanguagePolicy(nn.Module):
         return self.critic(hidden.to(self.critic.weight.dtype)).squeeze(-1)
 
     def _read(
-        self, tokens: Tensor, mask: Tensor, rows: Tensor, columns: Tensor
+        self, tokens: Tensor, begun: Tensor, rows: Tensor, columns: Tensor
     ) -> tuple[Tensor, Callable[[int], Tensor]]:
-        """Hidden states [M, d] at (rows, columns), and a function that gives the logits at the first n of them."""
+        """Hidden states [M, d] at (rows, columns), and a function that gives the logits at the first n of them. begun:
+        [B, T] True at a row's first answer, at the latest."""
         tokens, columns, first = _from_column_0(tokens, columns, rows)
         decoder = self.decoder
-        if decoder is not None:
+        if decoder is not None and len(rows):  # an empty list of tokens has no shape to attend in
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
-            prompt = torch.where(mask.any(1), mask.int().argmax(1) - first, 0)
+            prompt = torch.where(begun.any(1), begun.int().argmax(1) - first, 0)
             packed = pack(tokens, prompt, end, decoder.dtype)
             hidden = decoder.read(packed, packed.where[rows, columns])
             head = decoder.head()
@@ -207,6 +208,14 @@ class LanguagePolicy(nn.Module):
                 return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], lambda n: output.logits[rows[:n], columns[:n]]
+
+
+def _begun(experience: Experience) -> Tensor:
+    """[B, T] the decisions, and those that a selection has left out as far as `turn` knows them: a row's prompt ends
+    before all of them, and only prompts are what rows share."""
+    if experience.turn is None:
+        return experience.mask
+    return experience.mask | ((experience.turn >= 0) & (experience.turn[:, :1] < 0))
 
 
 def _from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,13 +38,6 @@ def most_varied(x: Float[Tensor, "n"], keep: int) -> Bool[Tensor, "n"]:
     return chosen
 
 
-def top_share(score: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], share: float) -> Bool[Tensor, "B T"]:
-    """The largest scores of each row: round(share n) of its n decisions, at least one. Ties: the earlier decision."""
-    order = torch.where(mask, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    count = (share * mask.sum(1, keepdim=True)).round().clamp(min=1)
-    return mask & (order.argsort(1) < count)
-
-
 class MostVaried(Select):
     """Keep the rows whose advantages vary most: the round(share n) of n rows, at least one, with the largest variance.
 
@@ -97,9 +90,9 @@ class TopDecisions(Select):
     def forward(self, experience: Experience) -> Experience:
         score, mask = experience.advantage.abs() * experience.entropy, experience.mask
         if self.within == "batch":
-            keep = top_share(score.reshape(1, -1), mask.reshape(1, -1), now(self.share)).reshape(mask.shape)
+            keep = ops.top_share(score.reshape(1, -1), mask.reshape(1, -1), now(self.share)).reshape(mask.shape)
         else:
-            keep = top_share(score, mask, now(self.share))
+            keep = ops.top_share(score, mask, now(self.share))
         return experience.only(keep)
 
 

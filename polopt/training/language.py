@@ -37,7 +37,8 @@ EXAMPLES = 2000
 PROVIDED = frozenset(
     {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
     | {"terminated", "truncated", "group", "turn", "advantage"}
-    | {f"extras.{name}" for name in ("tokens", "answer", "task", "index", "kind", "kept", "greedy_reward", "voices")}
+    | {"extras.tokens", "extras.answer", "extras.task", "extras.index", "extras.kind", "extras.kept"}
+    | {"extras.greedy_reward", "extras.prompt_logp", "extras.voices"}
 )
 SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
@@ -178,7 +179,7 @@ class LanguageTraining:
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if needs & {"old_logp", "value"} or references.policies:
+        if needs & {"old_logp", "value", "extras.prompt_logp"} or references.policies:
             experience = learner.assess(experience, needs, references.policies)
         return experience
 

@@ -15,6 +15,7 @@ from polopt.experience import Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
+from polopt.training.source import prompts_of
 
 
 class Policy(Protocol):
@@ -119,8 +120,8 @@ class Learner:
 
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
-        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value, and, under each
-        of the names in `others`, the log-probabilities of that policy."""
+        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value,
+        `extras["prompt_logp"]`, and, under each of the names in `others`, the log-probabilities of that policy."""
         rows = self.stage.micro_rows or len(experience)
         found: dict[str, list[Tensor]] = {}
         for micro in experience.split(rows):
@@ -132,7 +133,16 @@ class Learner:
                     found.setdefault("final_value", []).append(evaluation.final_value)
             for field, other in others.items():
                 found.setdefault(field, []).append(other.evaluate(micro).logp)
-        return experience.replace(**{name: torch.cat(values) for name, values in found.items()})
+        experience = experience.replace(**{name: torch.cat(values) for name, values in found.items()})
+        if "extras.prompt_logp" in needs:
+            experience = experience.replace(extras={"prompt_logp": self._prompt_logp(experience, rows)})
+        return experience
+
+    def _prompt_logp(self, experience: Experience, rows: int) -> Tensor:
+        """[B] mean log-probability of the tokens of each row's prompt; 0 for a prompt of one token."""
+        asked, index = prompts_of(experience)
+        logp = torch.cat([self.policy.evaluate(micro).logp for micro in asked.split(rows)])
+        return ops.row_mean(logp, asked.mask)[index]
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, the algorithm's and the noise meter's, by name."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Experience, Support, SupportError
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.engine import Engine, NativeEngine
@@ -214,6 +215,21 @@ def to_experience(
         outcome=outcome,
         extras=extras,
     )
+
+
+def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
+    """Every group's prompt as if the policy had decided it, and [B] which of them is each row's.
+
+    A prompt is what stands before a row's first decision; its first token, with nothing before it, is given. The rows
+    of a group share it, so that of its first row stands for all. Over the whole vocabulary at temperature 1: nobody
+    sampled it.
+    """
+    index, size = ops.group_index(experience.group)
+    every = torch.arange(len(experience), device=experience.device)
+    first = every.new_full((len(size),), len(experience)).scatter_reduce(0, index, every, "amin")
+    mask, tokens = experience.mask[first], experience.extras["tokens"][first]
+    real = (tokens >= 0) & (mask.cumsum(1) == 0) & mask.any(1, keepdim=True)
+    return Experience(mask=real & (real.cumsum(1) > 1), extras={"tokens": tokens}), index
 
 
 def _kept(rows: Sequence[Transcript], T: int) -> Tensor:

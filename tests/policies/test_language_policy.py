@@ -14,7 +14,7 @@ from tiny_models import STOP, VOCABULARY, as_experience, tiny
 from torch import Tensor
 
 from polopt.experience import Experience, ExperienceError, Support
-from polopt.policies import decoder, packing, vocabulary
+from polopt.policies import decoder, language, packing, vocabulary
 from polopt.policies.decoder import Decoder
 from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
@@ -188,6 +188,22 @@ def test_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(once.tokens) == sum(end) - 5 * sum(prompt[::6])
     monkeypatch.setattr(packing, "WORTH", 1.0)
     assert len(packing.pack(tokens, prompt, end).tokens) == sum(end)
+
+
+def test_prompts_are_read_once_whatever_decisions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, (ids, decided) = policy_of("llama"), rows_of(each=6)
+    tokens, mask = padded(ids, decided, "right")
+    experience = Experience(mask=mask, turn=mask.long() - 1, extras={"tokens": tokens})
+    sizes = []
+    monkeypatch.setattr(language, "pack", lambda *a: (sizes.append(packing.pack(*a)), sizes[-1])[1])
+    whole = policy.evaluate(experience).logp
+    # Each row's last decision and, where there are more, every other one, but never the first.
+    odd = mask & (mask.cumsum(1) % 2 == 0)
+    keep = odd | (mask & (mask.flip(1).cumsum(1).flip(1) == 1))
+    found = policy.evaluate(experience.only(keep)).logp
+    assert 0 < int(keep.sum()) < int(mask.sum())
+    torch.testing.assert_close(found, torch.where(keep, whole, 0), atol=1e-12, rtol=0)
+    assert len(sizes[0].tokens) == len(sizes[1].tokens)
 
 
 @pytest.mark.parametrize("worth", [0.0, 1.0])
@@ -493,13 +509,17 @@ def test_refusals() -> None:
             policy.evaluate(batch)
 
 
-def test_a_batch_without_decisions() -> None:
-    policy = policy_of("gpt2")
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_batch_without_decisions(kind: str) -> None:
+    policy = policy_of(kind)
     tokens = torch.tensor([[3, 4, -1], [5, -1, -1]])
     batch = Experience(mask=torch.zeros(2, 3, dtype=torch.bool), extras={"tokens": tokens})
     found = policy.evaluate(batch, {"entropy", "value"})
     assert (found.logp == 0).all()
     assert found.final_value.isfinite().all()
+    alone = policy.evaluate(batch, {"entropy"})
+    assert (alone.logp == 0).all()
+    assert (alone.entropy == 0).all()
 
 
 def test_equal_texts_of_different_ids_are_two_things() -> None:

@@ -38,12 +38,22 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         DIGITS,
         {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
     ),
+    "rows and decisions": (GPT2, DIGITS, {"method": {"name": "d3s", "tokens": [0.5, 1.0], "steps": 2}, "group": 4}),
+    "best and another": (GPT2, DIGITS, {"method": {"name": "pf-ppo", "worst": 0, "others": 1}, "group": 4}),
+    "resampled": (
+        GPT2,
+        DIGITS,
+        {"method": "dr-grpo", "group": 4, "but": {"select": [{"part": "sampling.Resampled"}]}},
+    ),
+    "turns": (GPT2, GUESS, {"method": "empg", "group": 4}),
+    "answers": (GPT2, DIGITS, {"method": {"name": "seed-grpo", "alpha": 0.5}, "group": 4}),
+    "prompts": (GPT2, DIGITS, {"method": "progrpo", "group": 4}),
 }
 
 
 WARMUP = 2
 # Their rewards or losses hold a KL term that is 0 but for rounding, and what is learnt from it is rounding as well.
-SENSITIVE = {"kl, turns", "critic", "greedy baseline", "two anchors"}
+SENSITIVE = {"kl, turns", "critic", "greedy baseline", "two anchors", "best and another"}
 
 
 class Stop(Exception):

@@ -128,6 +128,36 @@ def test_rows_of_advantage_zero_are_skipped_and_nobody_can_tell(monkeypatch: pyt
         torch.testing.assert_close(ours, theirs, atol=1e-14, rtol=1e-11)
 
 
+@pytest.mark.parametrize("rows", [None, 1, 2])
+def test_prompts_are_scored_once_for_each_group(rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean log-probability of a prompt's tokens, the first of which is given, by the model's own forward pass."""
+    made = stopping()
+    batch = batch_of(made, support=Support(temperature=0.5))
+    expected = []
+    for i in range(12):
+        ids = batch.extras["tokens"][i, : int(batch.mask[i].int().argmax())]
+        table = made.model(ids[None], use_cache=False).logits[0].log_softmax(-1)
+        expected.append(torch.stack([table[t - 1, ids[t]] for t in range(1, len(ids))]).mean())
+    read: list[int] = []
+    plain = made.evaluate
+    monkeypatch.setattr(made, "evaluate", lambda e, n=(): read.append(len(e)) or plain(e, n))
+    learner = learner_of(made, Algorithm(), micro_rows=rows)
+    found = learner.assess(batch, frozenset({"extras.prompt_logp"}), None).extras["prompt_logp"]
+    torch.testing.assert_close(found, torch.stack(expected).detach())
+    assert sum(read) == 3  # groups, not rows
+    assert not found.requires_grad
+    assert learner.assess(batch, frozenset({"old_logp"}), None).extras.keys() == batch.extras.keys()
+
+
+def test_a_prompt_of_one_token_and_a_row_without_decisions_score_0() -> None:
+    made = stopping()
+    tokens = torch.tensor([[-1, 5, 6, 7], [4, 5, 6, -1]])
+    mask = torch.tensor([[False, False, True, True], [False, False, False, False]])
+    batch = Experience(mask=mask, group=torch.tensor([3, 1]), extras={"tokens": tokens})
+    found = learner_of(made, Algorithm()).assess(batch, frozenset({"extras.prompt_logp"}), None)
+    assert found.extras["prompt_logp"].tolist() == [0, 0]
+
+
 def test_a_batch_without_signal_moves_nothing() -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping()
     batch = prepared(made, algorithm, batch_of(made))

@@ -1,0 +1,104 @@
+"""How sure the policy was of a whole row, and of a prompt's answers together."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Measure
+from polopt.experience import Experience
+
+# Longer texts are compared as texts: a number of that many digits is not an answer.
+MOST_DIGITS = 50
+DECIMAL = re.compile(r"[-+]?(?=\.?[0-9])([0-9]+|[0-9]{1,3}(,[0-9]{3})+)?(\.[0-9]+)?")
+
+
+class Confidence(Measure):
+    """exp of the mean log-probability over the least likely decisions of the row: round(share n) of n, at least one;
+    1 for a row without decisions. At share 1 it is one over the row's perplexity."""
+
+    share: float = 0.2
+
+    needs = frozenset({"logp"})
+
+    def setup(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"credit.Confidence: share must be in (0, 1], found {self.share}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        low = ops.top_share(-experience.logp, experience.mask, self.share)
+        return ops.row_mean(experience.logp, low).exp()
+
+
+class SemanticEntropy(Measure):
+    """How many different things a prompt's G answers say, SE / log G; 0 where all say the same and for one answer:
+
+        SE = -(1/K) sum_k log p(C_k),    p(C_k) = sum_{i in C_k} w_i / sum_{i in group} w_i
+
+    over the K clusters of answers with one canonical form. The mean over clusters of -log p is not Shannon's entropy:
+    a rare cluster weighs as much as a common one, and where the w_i differ SE / log G may exceed 1.
+
+    weigh: w_i is the answer's probability ("sequence"), its |o_i|-th root ("length"), or 1 ("count"). Probabilities of
+    long answers differ by so many orders of magnitude that "sequence" lets one of them be the group.
+
+    The canonical form of `extras["answer"]`: white space runs are one space, none at the ends; case is folded; one full
+    stop at the end is left out; a decimal number, or a fraction of two, is its value (7.50 = +7.5 = 15/2,
+    1,000 = 1000). pattern: a regular expression that finds the final answer in a longer text; its last match counts,
+    and of that its first group if it has one; a text without a match is its own answer.
+    """
+
+    weigh: Literal["length", "sequence", "count"] = "length"
+    pattern: str = ""
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"group", "extras.answer"} | (set() if self.weigh == "count" else {"logp"}))
+
+    def setup(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(
+                f"credit.SemanticEntropy: pattern {self.pattern!r} is no regular expression: {error}"
+            ) from None
+
+    def forward(self, experience: Experience) -> Tensor:
+        group, weight = experience.group, self._log_weight(experience)
+        cluster = ops.crossed(group, self._meaning(experience))
+        surprise = ops.group_logsumexp(weight, group) - ops.group_logsumexp(weight, cluster)
+        # Each cluster once: its rows share it evenly.
+        once = 1 / ops.group_size(cluster).double()
+        entropy = ops.group_sum(surprise * once, group) / ops.group_sum(once, group)
+        size = ops.group_size(group)
+        return torch.where(size > 1, entropy / size.clamp(min=2).double().log(), 0)
+
+    def _log_weight(self, experience: Experience) -> Tensor:
+        """[B] log w_i, float64."""
+        if self.weigh == "count":
+            return torch.zeros(len(experience), dtype=torch.float64, device=experience.device)
+        logp = torch.where(experience.mask, experience.logp, 0).double().sum(1)
+        return logp if self.weigh == "sequence" else logp / experience.lengths.clamp(min=1)
+
+    def _meaning(self, experience: Experience) -> Tensor:
+        """[B] the same number for the same canonical form."""
+        numbers: dict[str, int] = {}
+        forms = (canonical(text, self.pattern) for text in experience.extras["answer"])
+        return torch.tensor([numbers.setdefault(f, len(numbers)) for f in forms], device=experience.device).long()
+
+
+def canonical(text: str, pattern: str = "") -> str:
+    """One form for answers that say the same; see `SemanticEntropy`."""
+    if pattern and (found := list(re.finditer(pattern, text, re.DOTALL))):
+        match = found[-1]
+        text = match.group(1) or "" if match.re.groups else match.group()
+    text = " ".join(text.split()).casefold().removesuffix(".").rstrip()
+    parts = [part.strip() for part in text.split("/")]
+    if len(text) > MOST_DIGITS or len(parts) > 2 or not all(map(DECIMAL.fullmatch, parts)):
+        return text
+    above, below = (*(Fraction(part.replace(",", "")) for part in parts), Fraction(1))[:2]
+    return str(above / below) if below else text

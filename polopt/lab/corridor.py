@@ -1,0 +1,80 @@
+"""A walk of many turns of which few matter: where the credit of single turns shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from polopt import ops
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience
+from polopt.lab.measure import group_of
+from polopt.support import Support
+
+
+class Corridor(nn.Module):
+    """`steps` turns with one decision each, of `actions`; it ends well where action 0 was taken at every one of the
+    `decisive` steps. Elsewhere nothing depends on the action.
+
+    It is the policy too, a softmax over free logits at each step, uniform at first, and the source of its own episodes,
+    `rows` in a batch.
+    """
+
+    def __init__(
+        self, *, steps: int = 8, actions: int = 4, decisive: Sequence[int] = (2, 5), rows: int = 16, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(steps, actions, dtype=torch.double))
+        self.decisive, self.rows = list(decisive), rows
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def success(self) -> Tensor:
+        """The exact probability of ending well."""
+        return self.logits.softmax(-1)[self.decisive, 0].prod()
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        table = self.logits.log_softmax(-1)
+        logp = table.expand(len(experience), -1, -1).gather(2, experience.extras["tokens"][..., None]).squeeze(2)
+        entropy = ops.entropy_of(table).expand_as(logp)
+        return Evaluation(logp=logp, entropy=entropy)
+
+    @torch.no_grad()
+    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+        rows, steps = prompts * group, len(self.logits)
+        taken = torch.multinomial(self.logits.softmax(-1), rows, replacement=True, generator=self.generator).T
+        outcome = (taken[:, self.decisive] == 0).all(1).double()
+        asked = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
+        said = self.evaluate(asked)
+        return asked.replace(
+            logp=said.logp,
+            entropy=said.entropy,
+            outcome=outcome,
+            reward=outcome,
+            terminated=torch.ones(rows, dtype=torch.bool),
+            truncated=torch.zeros(rows, dtype=torch.bool),
+            group=torch.arange(prompts).repeat_interleave(group),
+            turn=torch.arange(steps).expand(rows, -1),
+            extras={"answer": [str(a) for a in taken.tolist()]},
+        )
+
+    def demonstrate(self, rows: int) -> Experience:
+        raise NotImplementedError("nobody shows the way through the corridor")
+
+
+def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: int = 400) -> tuple[int, float]:
+    """Updates, one on each batch of one group, until the corridor is passed with probability `goal`; and the largest
+    norm of one of their steps."""
+    corridor, algorithm, longest = Corridor(rows=group_of(algorithm), seed=seed), algorithm.but(), 0.0
+    for update in range(most):
+        if corridor.success() >= goal:
+            return update, longest
+        batch = algorithm.judge(algorithm.sampling(corridor))
+        said = corridor.evaluate(batch, algorithm.objective.all_evaluates)
+        (slope,) = torch.autograd.grad(algorithm.objective(batch, said).loss, [corridor.logits])
+        longest = max(longest, rate * slope.norm().item())
+        with torch.no_grad():
+            corridor.logits.sub_(rate * slope)
+        algorithm.advance()
+    return most, longest
