@@ -9,6 +9,7 @@ from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
 from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
     Blend,
+    Bounded,
     GreedyReturn,
     GroupMean,
     GroupStd,
@@ -27,6 +28,7 @@ __all__ = [
     "Baseline",
     "BetaScale",
     "Blend",
+    "Bounded",
     "Constant",
     "Credit",
     "Everyone",
