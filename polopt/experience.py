@@ -228,6 +228,18 @@ class Experience:
         return self.reward if self.reward.ndim == 1 else torch.where(self.mask, self.reward, 0).sum(1)
 
     @property
+    def temperatures(self) -> float | Tensor:
+        """What logits are divided by: the support's temperature, or [B, T] where each decision has its own.
+
+        Raises:
+            ExperienceError: temperatures follow the entropy, and `extras["temperature"]` does not say which it was.
+        """
+        if self.support.by_entropy is None:
+            return self.support.temperature
+        self.require({"extras.temperature"}, by="a support whose temperature follows the entropy")
+        return self.extras["temperature"]
+
+    @property
     def lengths(self) -> Tensor:
         """[B] number of decisions in each row."""
         return self.mask.sum(1)

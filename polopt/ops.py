@@ -9,12 +9,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from polopt.support import Support
+
 KLEstimator = Literal["k1", "k2", "k3"]
 
 # exp(20) is 5e8: far beyond any trust region, and far from overflow.
 LIMIT = 20.0
 # exp(-1e4) is 0 in every precision.
 NOTHING = -1e4
+# Entropies below this are one certainty like another, and log-entropies closer than this one level.
+CERTAIN, ALIKE = 1e-8, 1e-4
 
 
 def masked_sum(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
@@ -120,11 +124,22 @@ def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor,
     return x.new_zeros(len(count)).scatter_reduce(0, index, x, "amin", include_self=False)[index]
 
 
-def group_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's group mean; exactly x where the group is all equal."""
+def group_mean(
+    x: Float[Tensor, "B"], group: Int[Tensor, "B"], count: Int[Tensor, "B"] | None = None
+) -> Float[Tensor, "B"]:
+    """Each row's group mean; exactly x where the group is all equal. count: how often each row counts, None for once.
+
+    A group that does not count at all has its least x for a mean.
+    """
     # Rounding in the plain sum would leave an all-equal group a tiny difference, which a scale then blows up.
     least = group_least(x, group)
-    return least + group_sum(x - least, group) / group_size(group)
+    if count is None:
+        return least + group_sum(x - least, group) / group_size(group)
+    return least + group_sum(count * (x - least), group) / _group_count(x, group, count).clamp(min=1)
+
+
+def _group_count(x: Float[Tensor, "B"], group: Int[Tensor, "B"], count: Int[Tensor, "B"] | None) -> Tensor:
+    return group_size(group) if count is None else group_sum(count.to(x.dtype), group)
 
 
 def leave_one_out_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
@@ -134,13 +149,16 @@ def leave_one_out_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[
     return torch.where(n > 1, least + (group_sum(above, group) - above) / (n - 1).clamp(min=1), 0)
 
 
-def group_std(x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 1) -> Float[Tensor, "B"]:
+def group_std(
+    x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 1, count: Int[Tensor, "B"] | None = None
+) -> Float[Tensor, "B"]:
     """Each row's group standard deviation, sqrt(sum (x - mean)^2 / (n - correction)).
 
-    correction 1 is the sample's, 0 the population's. 0 where n <= correction.
+    correction 1 is the sample's, 0 the population's. 0 where n <= correction. count: as in `group_mean`; n is its sum.
     """
-    n = group_size(group)
-    squares = group_sum((x - group_mean(x, group)) ** 2, group)
+    n = _group_count(x, group, count)
+    squares = (x - group_mean(x, group, count)) ** 2
+    squares = group_sum(squares if count is None else count * squares, group)
     return torch.where(n > correction, (squares / (n - correction).clamp(min=1)).sqrt(), 0)
 
 
@@ -289,3 +307,42 @@ def entropy_of(logp: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """-sum p log p in nats from normalised log-probabilities, with 0 log 0 = 0."""
     # Where exp is exactly 0, and far from numbers that a gradient's factor would carry to infinity, and 0 * inf to NaN.
     return -(logp.exp() * logp.clamp(min=NOTHING)).sum(-1)
+
+
+def entropy_scale(entropy: Float[Tensor, "N"], quantile: float) -> tuple[float, float, float]:
+    """Lowest, pivot and highest logarithm of N >= 1 entropies; the pivot is their quantile, the nearest that occurs."""
+    log = entropy.clamp(min=CERTAIN).log()
+    pivot = log.kthvalue(round(quantile * (len(log) - 1)) + 1).values
+    lowest, middle, highest = torch.stack([log.min(), pivot, log.max()]).double().tolist()
+    return lowest, middle, highest
+
+
+def entropy_level(
+    entropy: Float[Tensor, "*N"], lowest: float, pivot: float, highest: float, *, released: bool = False
+) -> Float[Tensor, "*N"]:
+    """h in [-1, 1]: where log-entropies z stand on the scale of `entropy_scale`,
+
+        h = (z - pivot) / (highest - pivot) above the pivot, (z - pivot) / (pivot - lowest) below it, bounded.
+
+    HAPO (arXiv:2509.16591) divides by a standard deviation about the pivot first, which cancels. released: |h|, as its
+    program computes it, where both sides are divided by a number of their own sign.
+    """
+    z = entropy.clamp(min=CERTAIN).log() - pivot
+    h = torch.where(z > 0, z / max(highest - pivot, ALIKE), z / max(pivot - lowest, ALIKE)).clamp(-1, 1)
+    return h.abs() if released else h
+
+
+def temperatures(support: Support, entropy: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """The temperature of each decision, of which `entropy` is the entropy at the support's temperature alone."""
+    rule = support.by_entropy
+    if rule is None:
+        return torch.full_like(entropy, support.temperature)
+    h = entropy_level(entropy, rule.lowest, rule.pivot, rule.highest, released=rule.released)
+    return support.temperature * (1 + rule.strength * h)
+
+
+def heated(logits: Float[Tensor, "*N V"], temperature: float | Float[Tensor, "*N"]) -> Float[Tensor, "*N V"]:
+    """Logits over one temperature for all, or over one for each distribution; they keep their precision."""
+    if isinstance(temperature, Tensor):
+        return logits / temperature[..., None].to(logits.dtype)
+    return logits if temperature == 1 else logits / temperature

@@ -10,17 +10,42 @@ class SupportError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
+class ByEntropy:
+    """A temperature T (1 + strength h) that follows the entropy of the choices before it, 0 <= strength < 1.
+
+    h in [-1, 1] is where the logarithm of that entropy stands: -1 at `lowest`, 0 at `pivot`, 1 at `highest`, linear in
+    between (`ops.entropy_level`). released: |h| instead, as HAPO's own program has it.
+    """
+
+    strength: float
+    lowest: float
+    pivot: float
+    highest: float
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength < 1:
+            raise ValueError(f"strength must be in [0, 1), found {self.strength}")
+        if not self.lowest <= self.pivot <= self.highest:
+            raise ValueError(f"need lowest <= pivot <= highest, found {self.lowest}, {self.pivot} and {self.highest}")
+
+
+@dataclasses.dataclass(frozen=True)
 class Support:
     """Which distribution a log-probability belongs to: the policy's own, reshaped by the sampler.
 
     temperature: logits are divided by it, > 0. top_k: keep the k likeliest choices, 0 keeps all.
     top_p: keep the smallest set of likeliest choices whose mass reaches p, 1 keeps all.
     The kept choices are renormalised. top_k is applied before top_p, both after the temperature.
+    by_entropy: gives each decision a temperature of its own around that one, by the entropy that its choices have at
+    that one. The sampler records it in `extras["temperature"]` [B, T], and whoever evaluates the decision uses the
+    recorded one, so that a ratio compares two policies at one temperature.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    by_entropy: ByEntropy | None = None
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:

@@ -27,6 +27,7 @@ from polopt.lab import (
 from polopt.lab.kl import kl_table, three_actions
 from polopt.lab.problems import digits, lengths
 from polopt.objectives import SequenceMean
+from polopt.support import ByEntropy
 
 
 def stop_tree(prompts: int = 2) -> TokenTree:
@@ -245,3 +246,57 @@ def test_kl_table_by_hand() -> None:
         for kind, slope in (("k1", k1), ("k3", k3)):
             expected = np.linalg.norm(slope - reverse) / np.linalg.norm(reverse)
             assert rows[kind, False, on].to_reverse == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("make", [lambda t: TabularPolicy(t, spread=1.5, seed=1), TinyTransformer])
+def test_temperatures_that_follow_the_entropy(make: Any) -> None:
+    """Each answer is dealt as often as a walk over the tempered nodes says, and evaluated to the same numbers."""
+    tree = stop_tree()
+    policy, rule = make(tree), ByEntropy(strength=0.5, lowest=-0.5, pivot=-0.1, highest=0.09)
+    support = Support(temperature=0.8, by_entropy=rule)
+    deck, odds = TreeSource(tree, policy, rows=1, needs=frozenset({"entropy"})).deck(support)
+    logits = policy.evaluate(tree.leaves(), frozenset({"logits"})).logits.detach()
+    seen = set()
+    for row, length in enumerate(deck.lengths.tolist()):
+        total = 0.0
+        for t in range(tree.start, tree.start + length):
+            law = torch.softmax(logits[row, t] / 0.8, 0)
+            z = math.log(-sum(p * math.log(p) for p in law.tolist() if p > 0))
+            h = (z + 0.1) / (0.19 if z > -0.1 else 0.4)
+            heat = 0.8 * (1 + 0.5 * max(-1, min(1, h)))
+            law = torch.softmax(logits[row, t] / heat, 0).tolist()
+            assert deck.extras["temperature"][row, t].item() == pytest.approx(heat, abs=1e-12)
+            assert deck.entropy[row, t].item() == pytest.approx(-sum(p * math.log(p) for p in law if p > 0), abs=1e-9)
+            total += math.log(law[deck.extras["tokens"][row, t]])
+            seen.add(round(heat, 3))
+        assert odds.flatten()[row].item() == pytest.approx(math.exp(total), rel=1e-9)
+    assert len(seen) > 4
+    assert odds.sum(1).tolist() == pytest.approx([1.0, 1.0])
+    batch = deck[torch.arange(len(deck)).flip(0)]
+    said = policy.evaluate(batch, frozenset({"value", "entropy"}))
+    torch.testing.assert_close(said.logp[batch.mask], batch.logp[batch.mask], rtol=0, atol=1e-12)
+    (slope,) = torch.autograd.grad(said.logp[batch.mask].sum(), list(policy.parameters())[:1])
+    assert slope.isfinite().all()
+    with pytest.raises(po.ExperienceError, match=r"extras\['temperature'\]"):
+        policy.evaluate(tree.leaves(support))
+
+
+def test_a_methods_temperature_follows_what_it_learns() -> None:
+    tree, policy = digits()
+    algorithm, supports = po.method("hapo", group=4, refills=0), []
+
+    class Listening(TreeSource):
+        def rollout(self, prompts: int, group: int, support: Support) -> po.Experience:
+            supports.append(support)
+            return super().rollout(prompts, group, support)
+
+    source = Listening(tree, policy, rows=8, needs=algorithm.all_needs)
+    for _ in range(3):
+        source.refresh()
+        batch = algorithm.judge(algorithm.sampling(source))
+        said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+        assert algorithm.objective(batch, said).metrics["ratio/square"].item() in (pytest.approx(1.0), 0.0)
+        with torch.no_grad():
+            policy.logits.mul_(1.5)
+    assert supports[0] == Support()
+    assert supports[1].by_entropy.pivot > supports[2].by_entropy.pivot

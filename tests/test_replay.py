@@ -16,9 +16,10 @@ from polopt.experience import SHAPES
 from polopt.lab import TabularPolicy, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.objectives import CentredClip, Clip, ReferenceKL, Sequence, Surrogate, Token
-from polopt.sampling import Replay, Rollouts, Varied
+from polopt.sampling import EntropyTemperature, Replay, Rollouts, Varied
 from polopt.sampling.memory import Memory, packed, unpacked
 from polopt.schedules import Schedule
+from polopt.support import ByEntropy
 
 
 def equal(a: po.Experience, b: po.Experience) -> None:
@@ -297,3 +298,13 @@ def test_advantages_of_replayed_rows_come_from_their_own_group() -> None:
         mine = batch[batch.group == g]
         expected = (mine.outcome - mine.outcome.mean()) / (mine.outcome.std() + 1e-6)
         torch.testing.assert_close(mine.advantage[mine.mask], expected[:, None].expand_as(mine.mask)[mine.mask])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"adapt": EntropyTemperature()}, {"support": po.Support(by_entropy=ByEntropy(0.1, -1.0, 0.0, 1.0))}],
+    ids=str,
+)
+def test_temperatures_of_single_decisions_are_not_kept(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="Replay: memory holds no temperatures"):
+        Replay(**settings)

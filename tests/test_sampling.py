@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
 from batches import random_batch
 
 import polopt as po
-from polopt.sampling import Best, Demonstrations, Distinct, Rollouts, Varied
+from polopt.sampling import Best, Demonstrations, Distinct, EntropyTemperature, Rollouts, Varied
 
 
 def rows_of(experience):
@@ -100,3 +101,66 @@ def test_groups_larger_than_the_batch():
 
 def test_demonstrations():
     assert len(Demonstrations()(Source(rows=5))) == 5
+
+
+@dataclasses.dataclass
+class Warm(Source):
+    """Entropies of 0.1, 0.2, ... times how often it was asked; it samples as it is told to."""
+
+    def rollout(self, prompts, group, support):
+        e = super().rollout(prompts, group, support)
+        plain = self.calls * torch.arange(1.0, 1 + e.mask.numel(), dtype=torch.float64).view(e.mask.shape) / 10
+        if support.by_entropy is None:
+            return e.replace(entropy=plain)
+        extras = {"temperature": po.ops.temperatures(support, plain), "plain_entropy": plain}
+        return e.replace(entropy=torch.full_like(plain, 7.0), extras=extras)
+
+
+class TestEntropyTemperature:
+    def test_it_follows_the_batch_before(self):
+        """20 entropies, 0.1 to 2: the pivot at 0.8 is the nearest of rank 15.2, the 16th."""
+        part, source = Rollouts(group=5, adapt=EntropyTemperature(strength=0.1)), Warm(rows=10)
+        first = part(source)
+        assert first.support == po.Support()
+        second = part(source)
+        rule = second.support.by_entropy
+        assert [rule.lowest, rule.pivot, rule.highest] == pytest.approx([math.log(x) for x in (0.1, 1.6, 2.0)])
+        h = [(math.log(0.2) - rule.pivot) / (rule.pivot - rule.lowest), 1.0]
+        assert second.extras["temperature"].flatten()[[0, -1]].tolist() == pytest.approx([1 + 0.1 * x for x in h])
+        # The second batch's entropies at its one temperature count, not those that it was drawn with.
+        assert part.adapt.scale.tolist() == pytest.approx([math.log(x) for x in (0.2, 3.2, 4.0)])
+
+    def test_refills_are_sampled_alike_and_the_filtered_batch_counts(self):
+        part = Rollouts(group=5, adapt=EntropyTemperature(quantile=0.0), select=[Varied()], refills=3)
+        source = Warm(rows=20)
+        part(source)
+        assert source.calls == 2
+        supports = [support for *_, support in source.asked]
+        assert supports[0] == supports[1]
+        part(source)
+        assert source.asked[-1][2] == source.asked[-2][2] != supports[0]
+        kept = [x for x in range(1, 41) if (x - 1) // 10 % 2 == 0]  # rows of groups 0 and 2, two decisions each
+        assert source.asked[-1][2].by_entropy.lowest == pytest.approx(math.log(min(kept) / 10))
+        assert source.asked[-1][2].by_entropy.highest == pytest.approx(math.log(2 * max(kept) / 10))
+
+    def test_an_empty_batch_teaches_nothing_and_neither_does_evaluation(self):
+        part = Rollouts(group=5, adapt=EntropyTemperature(), select=[Varied()])
+        part(Warm(rows=10, dull=9))
+        assert part.adapt.scale.isnan().all()
+        part.eval()(Warm(rows=10))
+        assert part.adapt.scale.isnan().all()
+
+    def test_its_memory_is_its_state(self):
+        part, source = Rollouts(group=5, adapt=EntropyTemperature()), Warm(rows=10)
+        part(source)
+        again = po.from_yaml(part.to_yaml())
+        again.load_state_dict(part.state_dict())
+        assert again.adapt(po.Support(temperature=0.8)) == part.adapt(po.Support(temperature=0.8))
+        assert part.adapt(po.Support(temperature=0.8)).temperature == 0.8
+
+    def test_refusals(self):
+        with pytest.raises(po.ExperienceError, match=r"EntropyTemperature needs experience.entropy"):
+            Rollouts(group=5, adapt=EntropyTemperature())(Source(rows=10))
+        for wrong in ({"strength": 1.0}, {"quantile": -0.1}):
+            with pytest.raises(ValueError, match="EntropyTemperature: need"):
+                EntropyTemperature(**wrong)

@@ -11,6 +11,7 @@ from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale, Sign
 from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
     Blend,
+    Bounded,
     GreedyReturn,
     GroupMean,
     GroupStd,
@@ -29,6 +30,7 @@ __all__ = [
     "Baseline",
     "BetaScale",
     "Blend",
+    "Bounded",
     "Centred",
     "Clarity",
     "Confidence",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,15 +16,24 @@ from polopt.experience import Experience, check_shape
 from polopt.part import Part
 from polopt.schedules import Schedule
 
+# What counts as one: a whole row, or each of its decisions.
+Unit = Literal["row", "token"]
+
+
+def _count(experience: Experience, unit: Unit) -> Tensor | None:
+    return experience.lengths if unit == "token" else None
+
 
 class GroupMean(Baseline):
     """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
-    1 - 1/n. within: what a group is."""
+    1 - 1/n. within: what a group is. unit: whether each row counts once, or each of its tokens, so that the sum of
+    the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
 
     within: Grouping = Prompt()
+    unit: Unit = "row"
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.group_mean(returns, self.within(experience))
+        return ops.group_mean(returns, self.within(experience), _count(experience, self.unit))
 
 
 class LeaveOneOut(Baseline):
@@ -73,8 +83,8 @@ class GreedyReturn(Baseline):
 
 
 class GroupStd(Scale):
-    """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n. within: what a
-    group is.
+    """Standard deviation of the group's returns plus eps. correction 1 divides by n - 1, 0 by n. within, unit: as in
+    `GroupMean`.
 
     A group whose returns are all equal, or of one row, has std 0. Relative to the group's mean its advantages
     are then 0; relative to anything else they are of the order 1 / eps.
@@ -83,13 +93,15 @@ class GroupStd(Scale):
     eps: float = 1e-6
     correction: int = 1
     within: Grouping = Prompt()
+    unit: Unit = "row"
 
     def setup(self) -> None:
         if self.eps < 0:
             raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
-        return ops.group_std(returns, self.within(experience), self.correction) + self.eps
+        count = _count(experience, self.unit)
+        return ops.group_std(returns, self.within(experience), self.correction, count) + self.eps
 
 
 class Relative(Credit):
@@ -113,6 +125,24 @@ class Relative(Credit):
             scale = check_shape(self.scale(experience, returns), returns, self.scale)
             advantage = torch.where(advantage == 0, 0, advantage / scale)
         return torch.where(experience.mask, advantage[:, None], 0)
+
+
+class Bounded(Credit):
+    """`credit`, but `otherwise` in the groups in which some |A| reaches `limit`. within: what a group is."""
+
+    credit: Credit
+    otherwise: Credit
+    limit: float = 5.0
+    within: Grouping = Prompt()
+
+    def setup(self) -> None:
+        if self.limit <= 0:
+            raise ValueError(f"credit.Bounded: limit must be > 0, found {self.limit}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        advantage = self.credit(experience)
+        most = -ops.group_least(-advantage.abs().amax(1), self.within(experience))
+        return torch.where((most < self.limit)[:, None], advantage, self.otherwise(experience))
 
 
 class Share(Part):

@@ -79,3 +79,37 @@ def learning_curve(
     ways: dict[str, Any] = {"steps": steps, "rate": rate, "rows": tree.prompts, "epochs": epochs, "seed": seed}
     entropies = train(algorithm, tree, policy, watch=watch, **ways)
     return values, entropies
+
+
+def forks_and_fillers() -> tuple[TokenTree, TabularPolicy]:
+    """Answers of four tokens out of four: the first and the third are forks, of which 0 and 1 are right and nothing is
+    decided; the second and the fourth are fillers, which must be 0 and nearly always are."""
+    tree = TokenTree.full(4, 4, lambda prompt, answer: float(answer[1] == answer[3] == 0 and max(answer[::2]) < 2))
+    policy = TabularPolicy(tree)
+    with torch.no_grad():
+        policy.logits[tree.nodes[:, tree.start + 1 :: 2].unique(), 0] += 3
+    return tree, policy
+
+
+def fork_curve(
+    algorithm: Algorithm, *, steps: int, rate: float, epochs: int, seed: int
+) -> list[tuple[float, float, float]]:
+    """Success, and entropy at a fork and at a filler as often as they are met, after each batch of four groups."""
+    tree, policy = forks_and_fillers()
+    leaves, seen = tree.leaves(), list[tuple[float, float, float]]()
+
+    def watch() -> float:
+        said = policy.evaluate(leaves, frozenset({"entropy"}))
+        reached = tree.log_probabilities(policy).exp().flatten()
+        fork, filler = (said.entropy[:, tree.start + i :: 2].mean(1) @ reached for i in (0, 1))
+        seen.append((tree.value(policy).item(), fork.item(), filler.item()))
+        return 0.0
+
+    train(algorithm, tree, policy, steps=steps, rate=rate, rows=4, epochs=epochs, seed=seed, watch=watch)
+    return seen
+
+
+def at_equal_success(ours: list[tuple[float, float, float]], base: list[tuple[float, float, float]]) -> list[float]:
+    """Success at the end of `ours` and its two entropies, then those of `base` when it first does as well."""
+    there = next((point for point in base if point[0] >= ours[-1][0]), base[-1])
+    return [*ours[-1], *there[1:]]

@@ -15,9 +15,9 @@ from polopt.policies.vocabulary import REDUCTIONS
 ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
 
 
-def shaped(logits: Tensor, support: Support) -> Tensor:
-    """[..., V] logits -> logits over the support: divided by the temperature, -inf where it never samples."""
-    logits = logits / support.temperature
+def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Tensor:
+    """[..., V] logits -> logits over the support: divided by the temperature [...], -inf where it never samples."""
+    logits = ops.heated(logits, temperature)
     if support.truncated:
         logits = logits.masked_fill(~ops.kept_choices(logits.detach(), support.top_k, support.top_p), -torch.inf)
     return logits
@@ -58,8 +58,12 @@ class TabularPolicy(nn.Module):
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """What the table says of a batch of the tree's rows, known by `extras["leaf"]`."""
-        node = self.tree.nodes[experience.extras["leaf"]]
-        logits = shaped(self.logits.masked_fill(~self.tree.choices, -torch.inf), experience.support)
+        node = at_node = self.tree.nodes[experience.extras["leaf"]]
+        logits, temperature = self.logits.masked_fill(~self.tree.choices, -torch.inf), experience.temperatures
+        if isinstance(temperature, Tensor):  # one node has as many distributions as visits
+            logits, node = logits[node.flatten()], torch.arange(node.numel()).view_as(node)
+            temperature = torch.where(experience.mask, temperature, 1).flatten()
+        logits = shaped(logits, experience.support, temperature)
         table = logits.log_softmax(-1)
         at = node * table.shape[1] + experience.extras["tokens"]
         return Evaluation(
@@ -68,7 +72,7 @@ class TabularPolicy(nn.Module):
             support=experience.support,
             entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
             logits=logits[node] if "logits" in needs else ABSENT,
-            value=self.values[node] if "value" in needs and self.values is not None else ABSENT,
+            value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
             extras={name: values[node] for name, values in reduced(table, needs).items()},
         )
 
@@ -105,7 +109,10 @@ class TinyTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x, src_mask=future)
         out = nn.functional.pad(self.head(x), (0, 0, 1, 0))
-        logits = shaped(out[..., : self.vocabulary], experience.support)
+        temperature = experience.temperatures
+        if isinstance(temperature, Tensor):
+            temperature = torch.where(experience.mask, temperature, 1)
+        logits = shaped(out[..., : self.vocabulary], experience.support, temperature)
         table = logits.log_softmax(-1)
         return Evaluation(
             logp=table.gather(-1, tokens[..., None])[..., 0],

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Experience
 from polopt.lab.tree import Policy, TokenTree
 from polopt.support import PLAIN, Support
@@ -78,7 +79,7 @@ class TreeSource:
         return self._decks[support]
 
     def _make_deck(self, support: Support) -> tuple[Experience, Tensor]:
-        leaves = self.tree.leaves(support)
+        leaves = self._heated(support)
         said = self.behaviour.evaluate(leaves, self._asked)
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
@@ -93,6 +94,14 @@ class TreeSource:
             extras=extras,
         )
         return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
+
+    def _heated(self, support: Support) -> Experience:
+        """Every leaf, with the temperatures that the sampler has there if they follow its entropy."""
+        leaves = self.tree.leaves(support)
+        if support.by_entropy is None:
+            return leaves
+        plain = self.behaviour.evaluate(self.tree.leaves(Support(support.temperature)), frozenset({"entropy"})).entropy
+        return leaves.replace(extras={"temperature": ops.temperatures(support, plain), "plain_entropy": plain})
 
     def _greedy(self, leaves: Experience, logits: Tensor) -> Tensor:
         chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)

@@ -4,7 +4,7 @@ from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
-from polopt.objectives.entropy import SteadyEntropy
+from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.negative import NegativeAware
@@ -28,7 +28,10 @@ __all__ = [
     "Demonstrated",
     "EachVoice",
     "Entropy",
+    "EntropyAdvantage",
     "EntropyBand",
+    "EntropyClip",
+    "EntropyLevel",
     "ExpAdvantage",
     "ForwardKL",
     "Gate",

@@ -1,4 +1,4 @@
-"""Objectives that watch the policy's entropy: how an update changes it, and where a decision stands in it."""
+"""Parts that watch the policy's entropy: how an update changes it, and where a decision stands among the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Ratio, Weight, whole_of
+from polopt.objectives.parts import Ratio, Trust, Weight, whole_of
 from polopt.objectives.ratio import Token
+from polopt.objectives.trust import pessimistic
+from polopt.part import Part
 
 
 def entropy_change(
@@ -84,3 +87,96 @@ class SteadyEntropy(Weight):
         least = change.min()
         share = torch.where(most > least, (change - least) / (most - least), 0.5)
         return self.high - (self.high - self.low) * share
+
+
+class EntropyLevel(Part):
+    """`level(experience) -> [B, T]` h in [-1, 1]: where each decision's log-entropy now stands in the whole batch.
+
+    -1 is the batch's lowest, 0 the pivot (a quantile), 1 the highest; see `ops.entropy_level`. compat "released" is
+    |h|, as the program of HAPO computes it: its low-entropy rules then meet the pivot alone. arXiv:2509.16591.
+    """
+
+    quantile: float = 0.8
+    compat: Literal["text", "released"] = "text"
+
+    surveys = frozenset({"entropy"})
+
+    def setup(self) -> None:
+        if not 0 <= self.quantile <= 1:
+            raise ValueError(f"objectives.EntropyLevel: quantile must be in [0, 1], found {self.quantile}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        whole, said = whole_of(experience)
+        if not whole.mask.any():
+            return experience.mine(torch.zeros_like(said.entropy))
+        scale = ops.entropy_scale(said.entropy[whole.mask], self.quantile)
+        return experience.mine(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
+
+
+class EntropyClip(Trust):
+    """PPO's clip with bounds that follow the entropy level h of each decision:
+
+        h > 0 (undecided):  1 - low                      to  1 + high (1 + strength h)
+        h <= 0 (sure):      1 - low (1 - strength h)     to  1 + high
+
+    so that rare choices can grow where much is open, and choices can be unlearnt where little is. strength 0 is `Clip`.
+    dual: as in `Clip`. Source: asymmetric adaptive clipping in HAPO, arXiv:2509.16591.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    strength: float = 1.0
+    dual: float | None = None
+    level: EntropyLevel = EntropyLevel()
+
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if not 0 <= self.low <= 1 or self.high < 0 or self.strength < 0:
+            raise ValueError(
+                "objectives.EntropyClip: need 0 <= low <= 1, high >= 0 and strength >= 0, found "
+                f"{self.low}, {self.high} and {self.strength}"
+            )
+        if self.dual is not None and self.dual <= 1:
+            raise ValueError(f"objectives.EntropyClip: dual must be > 1, found {self.dual}")
+
+    def ranges(self, level: Tensor) -> tuple[Tensor, Tensor]:
+        """How far below and above 1 the ratio may go, at each entropy level."""
+        low = self.low * (1 - self.strength * level.clamp(max=0))
+        return low, self.high * (1 + self.strength * level.clamp(min=0))
+
+    def terms(self, log_ratio: Tensor, advantage: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = self.ranges(level)
+        return pessimistic(log_ratio.exp(), advantage, 1 - low, 1 + high, self.dual)
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        return self.terms(log_ratio, experience.advantage, self.level(experience))
+
+
+class EntropyAdvantage(Trust):
+    """`trust` on an advantage that follows the entropy level h: A (1 + strength h) where
+
+        h > 0 (undecided) and the ratio has left the inner half of the trust region, or
+        h <= 0 (sure) and the ratio is still in it,
+
+    and A elsewhere. The inner half is 1 - low/2 < r < 1 + high/2 with the ranges of `trust`. At strength 1 the surest
+    decisions do not move from where they are. Source: differential advantage redistribution in HAPO, arXiv:2509.16591.
+    """
+
+    trust: EntropyClip = EntropyClip()
+    strength: float = 1.0
+
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if not 0 <= self.strength <= 1:
+            raise ValueError(f"objectives.EntropyAdvantage: strength must be in [0, 1], found {self.strength}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        level = self.trust.level(experience)
+        low, high = self.trust.ranges(level)
+        ratio = log_ratio.detach().exp()
+        inside = (ratio > 1 - low / 2) & (ratio < 1 + high / 2)
+        follows = torch.where(level > 0, ~inside, inside)
+        factor = torch.where(follows, 1 + self.strength * level, 1)
+        return self.trust.terms(log_ratio, experience.advantage * factor, level)

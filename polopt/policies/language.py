@@ -128,8 +128,10 @@ class LanguagePolicy(nn.Module):
         Positions outside the mask hold 0 and carry no gradient.
 
         Raises:
-            ExperienceError: no `extras["tokens"]`; or a truncated support without `extras["kept"]`.
-            ValueError: a decision that is padding, or that has padding or nothing before it.
+            ExperienceError: no `extras["tokens"]`; or a truncated support without `extras["kept"]`, or temperatures
+                that follow the entropy without `extras["temperature"]`.
+            ValueError: a decision that is padding, or that has padding or nothing before it; a temperature that is
+                not positive.
         """
         needs = frozenset(needs)
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
@@ -151,7 +153,11 @@ class LanguagePolicy(nn.Module):
         hidden, logits_of = self._read(tokens, _begun(experience), rows, columns)
         n, chosen = len(row), tokens[row, column]
         kept = experience.extras["kept"][row, column] if experience.support.truncated else None
-        temperature = experience.support.temperature
+        temperature = experience.temperatures
+        if isinstance(temperature, Tensor):
+            temperature = temperature[row, column]
+            if not (temperature > 0).all():
+                raise ValueError('LanguagePolicy.evaluate: extras["temperature"] must be > 0 at every decision')
 
         def spread(values: Tensor) -> Tensor:
             return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
@@ -165,7 +171,7 @@ class LanguagePolicy(nn.Module):
             head = self.model.get_output_embeddings()
             said = score(hidden[:n], head, chosen, kept, temperature, **also)
         else:
-            logits = ops.wide(logits_of(n)) / temperature
+            logits = ops.heated(ops.wide(logits_of(n)), temperature)
             said = score_logits(logits, chosen, kept, **also)
             asked |= {"logits": spread(logits)} if "logits" in needs else {}
         if said.entropy is not None:

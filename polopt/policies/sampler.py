@@ -30,7 +30,8 @@ class Sampled:
 
     tokens: ids, the stop token included. stopped: it ended with a stop token; False means cut off by the
     limit. kept: per token the ids that top-k and top-p left to choose from, None where they left all. An engine
-    that does not know gives no entropy (None).
+    that does not know gives no entropy (None). noted: what else the sampler knows, one number a token: "temperature"
+    and "plain_entropy", the entropy that it follows, where tokens have temperatures of their own.
     """
 
     tokens: list[int]
@@ -38,6 +39,7 @@ class Sampled:
     entropy: list[float] | None
     stopped: bool
     kept: list[Tensor] | None
+    noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
 
 def sample(
@@ -262,11 +264,11 @@ class _Record:
         self.rows_: list[Tensor] = []
         self.said: list[tuple[Tensor, Tensor, Tensor]] = []
         self.kept: list[Tensor] = []
+        self.noted: dict[str, list[Tensor]] = {}
 
     def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
         """Draw the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
-        if self.support.temperature != 1:
-            logits = logits / self.support.temperature
+        logits = ops.heated(logits, self._temperature(logits))
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)
             logits = logits.masked_fill(~keep, -torch.inf)
@@ -281,6 +283,16 @@ class _Record:
         entropy = ops.entropy_of(logp) if self.support.truncated else -torch.linalg.vecdot(p, logp)
         self.said.append((token, logp.gather(1, token), entropy))
         return token.flatten()
+
+    def _temperature(self, logits: Tensor) -> float | Tensor:
+        """One for all rows, or, where it follows the entropy, one for each, which is noted."""
+        if self.support.by_entropy is None:
+            return self.support.temperature
+        entropy = ops.entropy_of(ops.heated(logits, self.support.temperature).log_softmax(-1))
+        temperature = ops.temperatures(self.support, entropy)
+        for name, values in (("temperature", temperature), ("plain_entropy", entropy)):
+            self.noted.setdefault(name, []).append(values)
+        return temperature
 
     def rows(self, count: int, goes_on: Tensor) -> list[Sampled]:
         device, rows = goes_on.device, torch.cat(self.rows_)
@@ -299,9 +311,17 @@ class _Record:
         if not torch.where(steps < length[:, None], logp, 0).isfinite().all():
             raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
         kept = self._kept(count, length) if self.support.truncated else None
+        noted = {name: spread(values, 0).tolist() for name, values in self.noted.items()}
         lists = (length.tolist(), tokens.tolist(), logp.tolist(), entropy.tolist(), ended.tolist())
         return [
-            Sampled(t[:n], lp[:n], h[:n], end, None if kept is None else kept[row])
+            Sampled(
+                tokens=t[:n],
+                logp=lp[:n],
+                entropy=h[:n],
+                stopped=end,
+                kept=None if kept is None else kept[row],
+                noted={name: values[row][:n] for name, values in noted.items()},
+            )
             for row, (n, t, lp, h, end) in enumerate(zip(*lists, strict=True))
         ]
 

@@ -135,12 +135,14 @@ class VLLMEngine:
 
         Raises:
             ValueError: a context without tokens.
+            ConfigError: a temperature that vLLM changes or refuses.
             FloatingPointError: log-probabilities that are not finite.
         """
         if not contexts:
             return []
         if not all(map(len, contexts)):
             raise ValueError("VLLMEngine.sample: every context needs at least one token, found an empty one")
+        _check_temperature("VLLMEngine.sample:", support)
         if self._stale:
             self._load()
         seeds = torch.randint(2**62, (len(contexts),), generator=generator).tolist()
@@ -188,6 +190,10 @@ def _sampled(output: Any) -> Sampled:
 
 
 def _check_temperature(where: str, support: Support) -> None:
+    if support.by_entropy is not None:
+        raise ConfigError(
+            f"{where} by_entropy: vLLM has one temperature for an answer; leave it out, or set rollout.engine: native"
+        )
     low, high = TEMPERATURES
     if not low <= support.temperature <= high:
         raise ConfigError(

@@ -44,7 +44,7 @@ def score(
     head: Any,
     chosen: Tensor,
     kept: Tensor | None,
-    temperature: float,
+    temperature: float | Tensor,
     *,
     entropy: bool,
     reductions: Sequence[str] = (),
@@ -52,8 +52,8 @@ def score(
     """What a policy says of the `chosen` ids [N], from hidden states [N, d].
 
     head: the output layer, weight [V, d] and bias [V] or None; it takes the hidden states' precision, and
-    logits = head(hidden) / temperature are in float32 or wider. kept: [N, K] ids to choose among, -1 padding; None
-    for all. reductions: names in `REDUCTIONS`.
+    logits = head(hidden) / temperature are in float32 or wider. temperature: one, or [N]. kept: [N, K] ids to choose
+    among, -1 padding; None for all. reductions: names in `REDUCTIONS`.
 
     Where N x V is large, logits are computed in chunks, and again in the backward pass:
     d logp_i / d z_ij = 1[j = chosen_i] - p_ij and d H_i / d z_ij = -p_ij (log p_ij + H_i).
@@ -61,8 +61,7 @@ def score(
     weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
     most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
     if len(hidden) * len(weight) <= most:
-        logits = ops.wide(F.linear(hidden, weight, bias))
-        logits = logits if temperature == 1 else logits / temperature
+        logits = ops.heated(ops.wide(F.linear(hidden, weight, bias)), temperature)
         return score_logits(logits, chosen, kept, entropy=entropy, reductions=reductions)
     arguments = (hidden, weight, bias, chosen, kept, temperature, entropy, tuple(reductions), most)
     logp, entropies, *reduced = _Chunked.apply(*arguments)
@@ -91,7 +90,7 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor | None,
         chosen: Tensor,
         kept: Tensor | None,
-        temperature: float,
+        temperature: float | Tensor,
         entropy: bool,
         reductions: tuple[str, ...],
         most: int,
@@ -140,7 +139,7 @@ class _Chunked(torch.autograd.Function):
                 slope.mul_(by_logp[part, None]).neg_()
             for pull in pulls:
                 slope += pull
-            slope.scatter_add_(1, chosen[part, None], by_logp[part, None]).div_(ctx.temperature)
+            slope.scatter_add_(1, chosen[part, None], by_logp[part, None]).div_(_of(ctx.temperature, part))
             if to_bias is not None:
                 to_bias += slope.sum(0)
             slope = slope.to(hidden.dtype)
@@ -168,13 +167,18 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
+def _of(temperature: float | Tensor, part: slice) -> float | Tensor:
+    """The temperature of one chunk, [n, 1] if each decision has its own."""
+    return temperature[part, None] if isinstance(temperature, Tensor) else temperature
+
+
 def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, kept: Tensor | None, part: slice, temperature: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, kept: Tensor | None, part: slice, temperature: float | Tensor
 ) -> Tensor:
     """[n, V] logits of one chunk, -inf where a choice was not among those kept."""
     logits = ops.wide(F.linear(hidden, weight, bias))
-    if temperature != 1:
-        logits /= temperature
+    if isinstance(temperature, Tensor) or temperature != 1:
+        logits /= _of(temperature, part)
     if kept is None:
         return logits
     mine = kept[part].long()

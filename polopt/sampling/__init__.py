@@ -6,12 +6,14 @@ from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts
 from polopt.sampling.select import Balanced, Best, Distinct, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
+from polopt.sampling.temperature import EntropyTemperature
 
 __all__ = [
     "Balanced",
     "Best",
     "Demonstrations",
     "Distinct",
+    "EntropyTemperature",
     "MostVaried",
     "Ranked",
     "Replay",

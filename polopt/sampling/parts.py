@@ -25,7 +25,8 @@ class Source(Protocol):
 
         Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
         knows it, `extras["answer"]` (str a row: what the policy answered) and `extras["kind"]` (str a row: what kind of
-        task it was).
+        task it was). Where the support's temperature follows the entropy, also `extras["temperature"]` and
+        `extras["plain_entropy"]`, the entropy that it follows.
         """
         ...
 

@@ -36,6 +36,11 @@ class Replay(Rollouts):
 
     def setup(self) -> None:
         super().setup()
+        if self.adapt is not None or self.support.by_entropy is not None:
+            raise ValueError(
+                "sampling.Replay: memory holds no temperatures of single decisions; leave adapt, and by_entropy of "
+                "the support, None"
+            )
         if self.batches < 1:
             raise ValueError(f"sampling.Replay: batches must be >= 1, found {self.batches}")
         if isinstance(self.share, float) and not 0 <= self.share <= 1:

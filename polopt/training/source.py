@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,12 +19,15 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.worlds.protocol import Episode, Task, Tasks
 
+# What a sampler notes of each token where temperatures follow the entropy.
+NOTED = ("temperature", "plain_entropy")
+
 
 @dataclasses.dataclass
 class Transcript:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
-    entropy: None if some answer came without.
+    entropy: None if some answer came without. noted: what else the sampler said of its decisions, 0 elsewhere.
     """
 
     task: Task
@@ -41,6 +45,7 @@ class Transcript:
     terminated: bool = False
     truncated: bool = False
     turns: int = 0
+    noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def begin(cls, task: Task, group: int, episode: Episode, opening: list[int]) -> Transcript:
@@ -54,7 +59,17 @@ class Transcript:
     def observe(self, ids: list[int]) -> None:
         self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), -1, None)
 
-    def decide(self, ids: list[int], logp: list[float], entropy: list[float] | None, kept: list[Tensor] | None) -> None:
+    def decide(
+        self,
+        ids: list[int],
+        logp: list[float],
+        entropy: list[float] | None,
+        kept: list[Tensor] | None,
+        noted: Mapping[str, list[float]] = MappingProxyType({}),
+    ) -> None:
+        for name, values in noted.items():
+            known = self.noted.setdefault(name, [])
+            known += [0.0] * (len(self.ids) - len(known)) + values
         self._extend(ids, True, logp, entropy, self.turns, kept)
         self.turns += 1
 
@@ -153,7 +168,7 @@ class Player:
         """Give each row its answer; the rows whose episode goes on."""
         start = time.perf_counter()
         for row, answer in zip(rows, answers, strict=True):
-            row.decide(answer.tokens, answer.logp, answer.entropy, answer.kept)
+            row.decide(answer.tokens, answer.logp, answer.entropy, answer.kept, answer.noted)
             row.answer = self.dialogue.text(answer.tokens)
             if answer.stopped:
                 self._step(row, row.answer)
@@ -178,7 +193,8 @@ def to_experience(
     if the policy is, else float32. Without a row's entropy, the batch has none.
 
     Raises:
-        SupportError: a truncated support, and an answer without the ids that it left to choose from.
+        SupportError: a truncated support, and an answer without the ids that it left to choose from; temperatures
+            that follow the entropy, and an answer without them.
     """
     B, T = len(rows), max(len(row.ids) for row in rows)
     device = policy.device
@@ -201,6 +217,13 @@ def to_experience(
     }
     if support.truncated:
         extras["kept"] = _kept(rows, T).to(device)
+    if support.by_entropy is not None:
+        if any(name not in row.noted for row in rows for name in NOTED):
+            raise SupportError(
+                "the sampler did not tell each token's temperature, and the learner cannot apply it again without; "
+                "sample at one temperature, or with rollout.engine: native"
+            )
+        extras |= {name: pad([row.noted[name] for row in rows], 0.0, precision) for name in NOTED}
     return Experience(
         mask=pad([row.decided for row in rows], False, torch.bool),
         logp=pad([row.logp for row in rows], 0.0, precision),

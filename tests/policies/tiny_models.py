@@ -107,4 +107,9 @@ def as_experience(contexts: Sequence[Sequence[int]], answers: Sequence[Sampled],
         for t, ids in enumerate(answer.kept or []):
             kept[b, start + t, : len(ids)] = ids
     extras = {"tokens": tokens} | ({"kept": kept} if support.truncated else {})
+    for name in answers[0].noted:
+        values = torch.zeros(B, T, dtype=torch.float64)
+        for b, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            values[b, len(row) - len(answer.tokens) : len(row)] = torch.tensor(answer.noted[name], dtype=torch.float64)
+        extras[name] = values
     return Experience(mask=mask, logp=logp, entropy=entropy, support=support, extras=extras)

@@ -16,6 +16,7 @@ import polopt as po
 from polopt.config import ConfigError
 from polopt.experience import Support, SupportError
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
+from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.language import resume, train
 from polopt.training.learner import Learner
@@ -86,6 +87,9 @@ def test_a_wrong_rollout_is_one_sentence(rollout: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+BY_ENTROPY = {"strength": 0.1, "lowest": -1.0, "pivot": 0.0, "highest": 1.0}
+
+
 class NeedsEntropy(po.credit.Baseline):
     """A part that reads the sampler's entropy."""
 
@@ -105,6 +109,11 @@ class NeedsEntropy(po.credit.Baseline):
         ({"stages": stages(but={"sampling.support": Support(top_p=0.9)})}, r"stages.rl: .*top_p=0.9"),
         ({"stages": stages(but={"sampling.support": Support(temperature=3.0)})}, r"stages.rl: .*temperature = 3.0"),
         ({"stages": stages(but={"credit.baseline": NeedsEntropy()})}, r"stages.rl: NeedsEntropy needs the sampler's"),
+        (
+            {"stages": stages(but={"sampling.adapt": EntropyTemperature()})},
+            r"stages.rl: EntropyTemperature needs the sampler's entropy",
+        ),
+        ({"evaluation": {"support": {"by_entropy": BY_ENTROPY}}}, r"evaluation.support: by_entropy: .*native"),
         ({"evaluation": {"support": {"temperature": 0.001}}}, r"evaluation.support: temperature = 0.001"),
         ({"policy": {"dtype": "float64"}}, r"policy.dtype = 'float64'.*rollout.dtype: float32"),
         ({"device": "cuda:1"}, r"device = 'cuda:1'.*CUDA_VISIBLE_DEVICES=1"),

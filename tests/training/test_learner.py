@@ -17,6 +17,7 @@ from polopt.objectives import (
     Clip,
     ClipCov,
     Entropy,
+    EntropyAdvantage,
     KLCov,
     SequenceMean,
     SequenceSum,
@@ -40,6 +41,7 @@ ALGORITHMS = {
     "draw": Algorithm(objective=Surrogate(trust=ClipCov(share=0.1, least=0.0), aggregate=SequenceMean())),
     "highest": Algorithm(objective=Surrogate(trust=KLCov(percent=10.0))),
     "vocabulary": Algorithm(objective=Surrogate(weights=[SteadyEntropy(score="exact", low=0.1)])),
+    "levels": Algorithm(objective=Surrogate(trust=EntropyAdvantage())),
     "critic": Algorithm(
         credit=CRITIC,
         objective=Surrogate(aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), Entropy(coefficient=0.02)]),

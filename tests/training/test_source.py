@@ -9,9 +9,11 @@ import pytest
 import torch
 from tiny_runs import Digits, policy
 
-from polopt.experience import Support
+from polopt import ops
+from polopt.experience import Support, SupportError
 from polopt.policies import engine
 from polopt.policies.sampler import Sampled
+from polopt.support import ByEntropy
 from polopt.training import source
 from polopt.training.source import LanguageSource, Player, to_experience
 from polopt.worlds import GuessNumber, Task
@@ -127,7 +129,12 @@ def test_ids_are_kept_as_sampled_whatever_their_text(monkeypatch: pytest.MonkeyP
     assert row.ids[: len(contexts[1])] == contexts[1]
 
 
-@pytest.mark.parametrize("support", [Support(), Support(temperature=1.3, top_k=20, top_p=0.9)], ids=str)
+BY_ENTROPY = Support(by_entropy=ByEntropy(strength=0.5, lowest=-1.0, pivot=0.5, highest=1.5))
+
+
+@pytest.mark.parametrize(
+    "support", [Support(), Support(temperature=1.3, top_k=20, top_p=0.9), BY_ENTROPY], ids=range(3)
+)
 def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
     world = GuessNumber(1, 9, turns=3, size=6)
     player = player_of(world, limit=6, config=LONG)
@@ -144,6 +151,16 @@ def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
         found = player.policy.evaluate(batch, {"entropy"})
     torch.testing.assert_close(found.logp[batch.mask], batch.logp[batch.mask], atol=1e-5, rtol=0)
     torch.testing.assert_close(found.entropy[batch.mask], batch.entropy[batch.mask], atol=1e-5, rtol=0)
+    if support.by_entropy is not None:
+        heat = batch.extras["temperature"]
+        assert (heat[~batch.mask] == 0).all()
+        torch.testing.assert_close(
+            heat[batch.mask], ops.temperatures(support, batch.extras["plain_entropy"][batch.mask]), atol=1e-6, rtol=0
+        )
+        assert heat[batch.mask].min() < 0.9
+        assert heat[batch.mask].max() > 1.1
+    else:
+        assert "temperature" not in batch.extras
     stop = tokenizer.eos_token_id
     for b, row in enumerate(rows):
         starts = [t for t in range(1, len(row.ids)) if row.decided[t] and row.turn[t] != row.turn[t - 1]]
@@ -237,3 +254,9 @@ def test_rollouts_move_the_position_and_greedy_answers_do_not() -> None:
     assert made.position == 2
     assert batch.group.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert len(batch.extras["answer"]) == 8
+
+
+def test_temperatures_that_nobody_told_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    player, rows = play(monkeypatch, ["4"], ["7", "4"])
+    with pytest.raises(SupportError, match="did not tell each token's temperature"):
+        to_experience(rows, BY_ENTROPY, horizon=player.horizon, policy=player.policy)

@@ -86,20 +86,29 @@ def identity() -> Finding:
 
 
 @clip_cov_kl_cov.claim(
-    "At 0.95 success more entropy is left if 10 % of the samples are held back, by either variant, than if none are.",
-    baseline="no sample held back; 10 % held back at random",
+    "At 0.95 success more entropy is left if 10 % of the samples are stopped, drawn among those of covariance 1 to 5.",
+    baseline="no sample stopped; 10 % stopped at random",
 )
-def keeps_entropy() -> Finding:
+def clip_keeps_entropy() -> Finding:
     none, clip = _kept(clip_cov_kl_cov(group=16, share=0.0)), _kept(clip_cov_kl_cov(group=16, share=0.1))
     random = _kept(clip_cov_kl_cov(group=16, share=0.1, least=-math.inf, most=math.inf))
-    free, kl = (_kept(clip_cov_kl_cov(variant="kl", group=16, percent=percent), epochs=2) for percent in (0.0, 10.0))
-    runs = (none, clip, random, free, kl)
     return Finding(
-        measured={"clip": clip.then, "none": none.then, "random": random.then, "kl": kl.then, "no kl": free.then},
-        criterion="clip > 1.1x none and random, kl > 1.1x none in two steps a batch; all reach 0.95",
-        holds=clip.then > 1.1 * max(none.then, random.then)
-        and kl.then > 1.1 * free.then
-        and all(r.reached for r in runs),
+        measured={"entropy": clip.then, "none stopped": none.then, "at random": random.then},
+        criterion="> 1.1x both; all reach 0.95",
+        holds=clip.then > 1.1 * max(none.then, random.then) and none.reached and clip.reached and random.reached,
+    )
+
+
+@clip_cov_kl_cov.claim(
+    "At 0.95 success more entropy is left if the 10 % of highest covariance are penalised, two steps a batch.",
+    baseline="no penalty",
+)
+def kl_keeps_entropy() -> Finding:
+    free, kl = (_kept(clip_cov_kl_cov(variant="kl", group=16, percent=percent), epochs=2) for percent in (0.0, 10.0))
+    return Finding(
+        measured={"entropy": kl.then, "no penalty": free.then},
+        criterion="> 1.1x; both reach 0.95",
+        holds=kl.then > 1.1 * free.then and free.reached and kl.reached,
     )
 
 
