@@ -110,6 +110,7 @@ def test_values_and_gradients_equal_the_naive_ones(
     slopes = gradients(policy, expected)
     batch = Experience(mask=mask, support=Support(temperature=0.7), extras={"tokens": tokens})
     value_bound, slope_bound = (1e-10, 1e-10) if dtype == torch.float64 else (2e-5, 5e-4)
+    assert (policy.decoder is not None) == (kind in DECODED)  # though transformers was asked for hidden states
     for way, worth, most in [
         (policy.decoder, 0.1, 2**23),
         (policy.decoder, 0.0, VOCABULARY * 3),
@@ -233,23 +234,58 @@ def test_chunks_of_the_vocabulary_equal_the_whole(
     if truncated:
         kept = torch.stack([torch.randperm(size, generator=random)[:5] for _ in range(n)]).int()
         chosen, kept[::3, 4] = kept[:, 0].long(), -1
-    weights = torch.randn(2, n, generator=random, dtype=torch.float64)
+    candidates = torch.stack([torch.randperm(size, generator=random)[:4] for _ in range(n)]).int()
+    candidates[:, 0], candidates[::4, 3] = chosen.int(), -1
+    names = ("entropy", *vocabulary.REDUCTIONS)
+    weights = {k: torch.randn(n, generator=random, dtype=torch.float64) for k in ("logp", *names)}
+    weights["candidate_logp"] = torch.randn(n, 4, generator=random, dtype=torch.float64)
 
-    def slopes(logp: Tensor, entropy: Tensor | None, of: list[Tensor]) -> tuple[Tensor, ...]:
-        assert entropy is not None
-        return torch.autograd.grad((weights[0] * logp).sum() + (weights[1] * entropy).sum(), of)
+    def slopes(said: dict[str, Tensor], of: list[Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(torch.stack([(weights[k] * v).sum() for k, v in said.items()]).sum(), of)
 
     whole, layer = hidden.detach().double().requires_grad_(), copy.deepcopy(head).double()
-    expected = vocabulary.score(whole, layer, chosen, kept, 0.8, entropy=True)
-    by_hand = slopes(*expected, [whole, layer.weight, layer.bias])
-    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 20 * size)
-    found = vocabulary.score(hidden, head, chosen, kept, 0.8, entropy=True)
+    expected = spelt_out(layer(whole) / 0.8, chosen, kept, candidates)
+    by_hand = slopes(expected, [whole, layer.weight, layer.bias])
     bound = 1e-12 if dtype == torch.float64 else 5e-2
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours is not None
-        torch.testing.assert_close(ours.double(), theirs, atol=bound, rtol=0)
-    for ours, theirs in zip(slopes(*found, [hidden, head.weight, head.bias]), by_hand, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
+    for most in (2**23, 20 * size):
+        monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
+        found = vocabulary.score(hidden, head, chosen, kept, 0.8, names, candidates)
+        assert found.keys() == expected.keys()
+        for name, theirs in expected.items():
+            torch.testing.assert_close(found[name].double(), theirs, atol=bound, rtol=0, msg=name)
+        for ours, theirs in zip(slopes(found, [hidden, head.weight, head.bias]), by_hand, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
+
+
+def spelt_out(logits: Tensor, chosen: Tensor, kept: Tensor | None, candidates: Tensor) -> dict[str, Tensor]:
+    """One decision at a time over the choices that it has. A reduction joins by one line."""
+    found: dict[str, list[Tensor]] = {}
+    for i, z in enumerate(logits):
+        choices = list(range(len(z))) if kept is None else [int(k) for k in kept[i] if k >= 0]
+        law = dict(zip(choices, torch.log_softmax(z[choices], 0), strict=True))
+        every = torch.stack(list(law.values()))
+        nothing = z.new_tensor(-1e4)
+        for name, value in {
+            "logp": law[int(chosen[i])],
+            "entropy": -(every.exp() * every).sum(),
+            "mean_logp": every.sum() / len(every),
+            "candidate_logp": torch.stack([law.get(int(c), nothing) for c in candidates[i]]),
+        }.items():
+            found.setdefault(name, []).append(value)
+    return {name: torch.stack(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("most", [2**23, 1])
+def test_the_likeliest_ids(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, never more than there are, and of those kept alone."""
+    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
+    hidden, head = torch.randn(40, 8, generator=torch.Generator().manual_seed(1)), torch.nn.Linear(8, 11)
+    kept = torch.tensor([[1, 4, 7, -1]]).expand(40, -1)
+    ranked = head(hidden).argsort(-1, descending=True).tolist()
+    assert vocabulary.likeliest(hidden, head, None, 3).tolist() == [row[:3] for row in ranked]
+    assert vocabulary.likeliest(hidden, head, None, 100).tolist() == ranked
+    left = [[i for i in row if i in (1, 4, 7)] + [-1] * 2 for row in ranked]
+    assert vocabulary.likeliest(hidden, head, kept, 5).tolist() == left
 
 
 def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,9 +307,11 @@ def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.Monk
 
     def largest() -> int:
         with Largest() as seen:
-            logp, entropy = vocabulary.score(hidden, head, chosen, None, 1.0, entropy=True)
-            assert entropy is not None
-            (logp.sum() + entropy.sum()).backward()
+            said = vocabulary.score(
+                hidden, head, chosen, None, 1.0, ("entropy", *vocabulary.REDUCTIONS), chosen[:, None]
+            )
+            torch.stack([value.sum() for value in said.values()]).sum().backward()
+            assert vocabulary.likeliest(hidden, head, None, 3).shape == (200, 3)
         return seen.most
 
     assert largest() >= 200 * 300
