@@ -12,6 +12,7 @@ from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
 from polopt.rewards import Outcome, Reward
 from polopt.sampling import Rollouts, Sampling, Select
+from polopt.teachers import SelfTeacher
 
 
 class Algorithm(Part):
@@ -19,6 +20,7 @@ class Algorithm(Part):
 
     select: which rows, and which of their decisions, are worth learning from, in order, now that credit is known. A
     decision that is left out stays context.
+    teacher: who is asked about the policy's decisions once their outcome is known, for parts that read what it says.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part.diff(a, b)` says what differs.
@@ -29,6 +31,7 @@ class Algorithm(Part):
     credit: Credit = Relative()
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
+    teacher: SelfTeacher | None = None
 
     def judge(self, experience: Experience) -> Experience:
         """What is to be learned from the batch: credited, then selected."""

@@ -26,7 +26,9 @@ class Batch:
         return self.experience.mask
 
     def evaluation(self) -> Evaluation:
-        return Evaluation(support=self.experience.support, **self.leaves)
+        fields = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
+        extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in fields}
+        return Evaluation(support=self.experience.support, extras=extras, **fields)
 
     def to(self, dtype: torch.dtype) -> Batch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
@@ -60,6 +62,11 @@ def poison_like(x: Tensor) -> Tensor:
 
 def poisoned(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
+
+
+def law(generator: torch.Generator, *shape: int) -> Tensor:
+    """Log-probabilities of 4 choices of 6, [*shape, 4]."""
+    return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
 
 
 def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
@@ -113,6 +120,26 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
 
 
+def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+    """As `random_batch`, and whatever a teacher, a layer inside and a sum over the vocabulary can say."""
+    batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    mask = batch.mask
+    said = {"mean_logp": -3 + normal(B, T), "logp_of_layer_1": -2 + 0.3 * normal(B, T)}
+    extras: dict[str, Tensor] = {f"old_{k}": v + 0.2 * normal(B, T) for k, v in said.items()}
+    said |= {"entropy_of_layer_1": normal(B, T).abs(), "candidate_logp": law(g, B, T)}
+    extras |= {"teacher_logp": -2 + normal(B, T), "teacher_entropy": normal(B, T).abs()}
+    extras["teacher_candidate_logp"] = law(g, B, T)
+    if not clean:
+        said, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (said, extras))
+    extras |= {
+        "candidates": torch.randint(0, 6, (B, T, 4), generator=g),
+        "taught": torch.rand(B, generator=g) < 0.6,
+    }
+    leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
+    return Batch(batch.experience.replace(extras=extras), batch.leaves | leaves)
+
+
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
     """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions."""
 
@@ -127,8 +154,13 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
         value = getattr(old, name)
         if name != "mask" and value is not None and value.ndim == 2:
             changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
+    extras = {
+        name: widen(value, value.is_floating_point())
+        for name, value in old.extras.items()
+        if isinstance(value, Tensor) and value.ndim >= 2
+    }
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
-    return Batch(old.replace(**changes), leaves)
+    return Batch(old.replace(extras=extras, **changes), leaves)
 
 
 def without_decisions(batch: Batch) -> Batch:

@@ -3,16 +3,19 @@
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, train
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
+from polopt.lab.teacher import HintedPolicy, TreeTeacher
 from polopt.lab.tree import Policy, TokenTree, flat_gradient
 
 __all__ = [
     "BiasVariance",
+    "HintedPolicy",
     "LeafGradient",
     "Policy",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",
     "TreeSource",
+    "TreeTeacher",
     "bias_variance",
     "expectation",
     "flat_gradient",

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience, Support
+from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import TreeSource
+from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations
+from polopt.teachers import TAUGHT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +184,8 @@ class LeafGradient:
         said = policy.evaluate(problem.leaves(support), algorithm.objective.all_evaluates)
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
-        self.said = {n: v for n in ("logp", "entropy", "logits", "value") if (v := getattr(said, n)) is not None}
+        self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}
+        self.said |= {f"extras.{n}": v for n, v in said.extras.items()}
         self.heard = {n: v.detach() for n, v in self.said.items()}
         self.size = sum(v.numel() for v in self.said.values())
 
@@ -190,7 +193,9 @@ class LeafGradient:
         """[size] d loss / d what was said of each leaf."""
         rows = experience.extras["leaf"]
         inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
-        loss = self.algorithm.objective(experience, Evaluation(support=self.support, **inputs)).loss
+        fields = {n: v for n, v in inputs.items() if n in SAID}
+        extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
+        loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
         slopes = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []
         for slope, whole in zip(slopes, self.heard.values(), strict=True):
@@ -231,11 +236,13 @@ def train(
     epochs: int = 1,
     seed: int = 0,
     reference: Policy | None = None,
+    teacher: TreeTeacher | None = None,
     watch: Callable[[], float] | None = None,
 ) -> list[float]:
     """Plain gradient descent on fresh batches of `rows` prompts, `epochs` steps on each. The policy changes.
 
-    Returns what `watch` saw after every batch.
+    teacher: made of `algorithm.teacher` and this policy, if the algorithm has one. Returns what `watch` saw after
+    every batch.
     """
     needs, seen = algorithm.all_needs, []
     size = rows * group_of(algorithm)
@@ -243,15 +250,21 @@ def train(
     parameters = list(policy.parameters())
     for _ in range(steps):
         source.refresh()
-        experience = algorithm.judge(algorithm.sampling(source))
+        experience = algorithm.sampling(source)
+        if teacher is not None:
+            experience = teacher.teach(experience, TAUGHT & algorithm.wanted("needs"))
+        experience = algorithm.judge(experience)
         for _ in range(epochs):
-            loss = algorithm.objective(experience, policy.evaluate(experience, algorithm.objective.all_evaluates)).loss
+            said = policy.evaluate(experience, algorithm.objective.wanted("evaluates"))
+            loss = algorithm.objective(experience, said).loss
             slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
             with torch.no_grad():
                 for p, slope in zip(parameters, slopes, strict=True):
                     if slope is not None:
                         p -= rate * slope
         algorithm.advance()
+        if teacher is not None:
+            teacher.follow()
         if watch is not None:
             with torch.no_grad():
                 seen.append(float(watch()))

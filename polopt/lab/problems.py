@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
 
@@ -25,6 +27,14 @@ def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy
     """A bandit on which the first `right` of `arms` arms pay 1, the others 0."""
     tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
     return tree, TabularPolicy(tree, spread=0.5, seed=2, critic=True)
+
+
+def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:
+    """Four tokens of three, of which `right` sequences of the 81, scattered, pay 1."""
+    pays = set(torch.randperm(81, generator=torch.Generator().manual_seed(3))[:right].tolist())
+    number = lambda answer: sum(token * 3**i for i, token in enumerate(reversed(answer)))  # noqa: E731
+    tree = TokenTree.full(3, 4, lambda prompt, answer: float(number(answer) in pays))
+    return tree, TabularPolicy(tree, spread=0.5, seed=2)
 
 
 def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience
+from polopt.experience import OLD, Experience
 from polopt.lab.tree import Policy, TokenTree
 from polopt.support import PLAIN, Support
 
@@ -16,7 +16,8 @@ class TreeSource:
     rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
-    `extras.greedy_reward` the outcome of the sampler's likeliest tokens. demonstrations: [prompts, answers]
+    `extras.greedy_reward` the outcome of the sampler's likeliest tokens, `extras.old_<name>` what the learner says as
+    `extras.<name>`. demonstrations: [prompts, answers]
     how often each answer is demonstrated; None takes the best answers alike.
 
     Prompts come in random order, all of them before any comes again.
@@ -44,7 +45,8 @@ class TreeSource:
         self.tree, self.policy, self.rows = tree, policy, rows
         self.behaviour, self.reference = behaviour or policy, reference
         greedy = {"logits"} if "extras.greedy_reward" in needs else set()
-        self._asked = frozenset({"value", "entropy"} & needs | greedy)
+        self._old = {name.removeprefix(OLD) for name in needs if name.startswith(OLD)}
+        self._asked = frozenset({"value", "entropy"} & needs | greedy | {f"extras.{name}" for name in self._old})
         tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
         best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
         self.demonstrations = best if demonstrations is None else demonstrations
@@ -68,6 +70,7 @@ class TreeSource:
         said = self.behaviour.evaluate(leaves, self._asked)
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
+        extras |= {f"old_{name}": own.extras[name] for name in self._old}
         deck = leaves.replace(
             logp=said.logp,
             entropy=said.entropy,

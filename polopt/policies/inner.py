@@ -14,8 +14,8 @@ class Trunk:
     """A model's layers and what normalises the last one's output, found by trying.
 
     Raises:
-        ValueError: the model does not say what its layers are, or no normalisation stands between the last of them
-            and the hidden states.
+        ValueError: the model does not say what its layers are, or something else stands between the last of them and
+            the hidden states.
     """
 
     def __init__(self, model: Any) -> None:
@@ -25,8 +25,8 @@ class Trunk:
         self.layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
         inside = {id(m) for layer in self.layers for m in layer.modules()}
         norms = [m for m in modules if "Norm" in type(m).__name__ and id(m) not in inside]
-        self.norm = norms[-1] if self.layers and norms else None
-        if self.norm is None or not self._agrees(model):
+        self.norm: nn.Module = norms[-1] if norms else nn.Identity()
+        if not self.layers or not self._agrees(model):
             raise ValueError(
                 f"the layers of {type(model).__name__} are not found in it, so they have no policies; take a part that "
                 "asks for none"
@@ -54,10 +54,9 @@ class Trunk:
                 hook.remove()
 
     @torch.no_grad()
-    def _agrees(self, model: nn.Module) -> bool:
+    def _agrees(self, model: Any) -> bool:
         last = len(self.layers)
         with self.listening({last}, slice(None), slice(None)) as passed:
             tokens = torch.tensor([[2, 1]], device=model.device)
             states = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        assert self.norm is not None
         return last in passed and torch.allclose(self.norm(passed[last]), states, rtol=1e-4, atol=1e-5)

@@ -66,8 +66,7 @@ class LanguagePolicy(nn.Module):
         self.critic: nn.Linear | None = None
         if critic:
             width = model.config.get_text_config().hidden_size
-            precision = torch.float64 if model.dtype == torch.float64 else torch.float32
-            self.critic = nn.Linear(width, 1, device=model.device, dtype=precision)
+            self.critic = nn.Linear(width, 1, device=model.device, dtype=self.precision)
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._decoder = Decoder.of(model)
@@ -118,6 +117,16 @@ class LanguagePolicy(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Of what the policy says: float64 if its weights are, else float32."""
+        return torch.float64 if self.model.dtype == torch.float64 else torch.float32
+
+    @property
+    def places(self) -> int | None:
+        """The longest text that the model was made for, in tokens; None if it does not say."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     @property
     def stop(self) -> frozenset[int]:
@@ -193,7 +202,7 @@ class LanguagePolicy(nn.Module):
         final_value: Any = final if asks_value else None
         return Evaluation(support=experience.support, final_value=final_value, extras=more, **fields)
 
-    def _check(self, experience: Experience, layers: Iterable[Layer], *, given: bool) -> None:
+    def _check(self, experience: Experience, layers: Collection[Layer], *, given: bool) -> None:
         """given: whether the batch must name the candidates."""
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
         experience.require(wanted | ({"extras.candidates"} if given else set()), by="LanguagePolicy.evaluate")
@@ -203,6 +212,17 @@ class LanguagePolicy(nn.Module):
                 "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
                 "found one that is padding, or that has padding or nothing before it"
             )
+        self._refuse(layers)
+
+    def check_layers(self, needs: Iterable[str]) -> None:
+        """Refuse, before anybody asks, needs of `evaluate` that name a layer which cannot be heard.
+
+        Raises:
+            ValueError: the layer, and the reason.
+        """
+        self._refuse(_layers(name.removeprefix("extras.") for name in needs))
+
+    def _refuse(self, layers: Collection[Layer]) -> None:
         for layer in layers:
             if layer.number > self.depth:
                 raise ValueError(f"layer {layer.number} was asked for, and the policy has layers 1 to {self.depth}")
@@ -211,6 +231,8 @@ class LanguagePolicy(nn.Module):
                     f"{type(self.model).__name__} does more to hidden states than its output layer does, so its layers "
                     "have no policies; take a part that asks for none"
                 )
+        if layers and self.decoder is None:
+            _ = self._trunk
 
     def _from_states(self, hidden: Tensor, asked: _Asked) -> dict[str, Tensor]:
         head = self.model.get_output_embeddings()
@@ -274,8 +296,8 @@ class LanguagePolicy(nn.Module):
         }
         with self.arithmetic():
             if self._plain_head:
-                hears = self._trunk.listening(inner, rows, columns) if inner else contextlib.nullcontext({})
-                with hears as passed:
+                unheard: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
+                with self._trunk.listening(inner, rows, columns) if inner else unheard as passed:
                     hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
                 return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from polopt import catalogue
-from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
+from polopt.training.beside import Beside, load_parameters, parameters
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner
 from polopt.training.measure import describe, show
+from polopt.training.needs import check_layers, check_needs
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
@@ -31,13 +32,6 @@ from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
-# What the loop can tell an algorithm of a batch, and the policy of its decisions.
-PROVIDED = frozenset(
-    {"logp", "old_logp", "ref_logp", "value", "final_value", "entropy", "reward", "outcome", "terminated", "truncated"}
-    | {"group", "turn", "advantage"}
-    | {f"extras.{name}" for name in ("tokens", "answer", "task", "kept", "greedy_reward")}
-)
-SAID = frozenset({"entropy", "logits", "value"})
 
 
 class Watcher(Protocol):
@@ -69,9 +63,11 @@ class LanguageTraining:
         self.train_tasks, self.heldout = split.train, split.heldout
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            _check_needs(name, algorithm)
+            check_needs(name, algorithm)
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
+        for name, algorithm in self.algorithms.items():
+            check_layers(name, algorithm, self.policy)
         self.policy.to(recipe.device)
         self.engine = recipe.rollout.build(self.policy)
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
@@ -120,39 +116,43 @@ class LanguageTraining:
             player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
         )
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
-        reference = self._reference(name, algorithm, first)
+        beside = Beside.of(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
+            beside.resume(self.run_folder, name, tensors)
             source.position = state["position"]
-        elif 0 in evaluations:
-            self._evaluate(name, *evaluations[0])
+        else:
+            beside.begin(self.run_folder, name)
+            if 0 in evaluations:
+                self._evaluate(name, *evaluations[0])
         for step in range(first, stage.steps):
-            record = self.step(source, learner, step, reference)
+            record = self.step(source, learner, step, beside)
             self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
             self.global_step += 1
             done = step + 1
             if done in evaluations:
                 self._evaluate(name, *evaluations[done])
             if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source)
+                self._save(name, done, learner, source, beside)
 
-    def step(
-        self, source: LanguageSource, learner: Learner, step: int, reference: LanguagePolicy | None
-    ) -> dict[str, Any]:
+    def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
         clock = dict(source.player.seconds)
         experience = algorithm.sampling(source)
         if not experience.mask.any():  # filters may leave nothing to learn from
             return {"rows": 0}
-        experience = self._provide(experience, source, learner, reference)
+        experience = self._provide(experience, source, learner, beside)
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **(describe(experience) if experience.logp is not None else {})}
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
+        if beside.teacher is not None:
+            beside.teacher.follow()
+            record["teacher/too_long"] = beside.teacher.too_long
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
@@ -166,30 +166,19 @@ class LanguageTraining:
             "seconds/learn": now - sampled,
         }
 
-    def _provide(
-        self, experience: Experience, source: LanguageSource, learner: Learner, reference: LanguagePolicy | None
-    ) -> Experience:
+    def _provide(self, experience: Experience, source: LanguageSource, learner: Learner, beside: Beside) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
-        needs = learner.algorithm.all_needs
+        needs = learner.algorithm.wanted("needs")
         if "extras.greedy_reward" in needs:
             tasks = {task.id: task for task in experience.extras["task"]}
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if needs & {"old_logp", "ref_logp", "value"}:
-            experience = learner.assess(experience, needs, reference)
+        if needs & {"old_logp", "ref_logp", "value"} or any(name.startswith(OLD) for name in needs):
+            experience = learner.assess(experience, needs, beside.reference)
+        if beside.teacher is not None and needs & TAUGHT:
+            experience = beside.teacher.teach(experience, needs & TAUGHT)
         return experience
-
-    def _reference(self, name: str, algorithm: Algorithm, first: int) -> LanguagePolicy | None:
-        """The policy as it was when the stage began, if the algorithm compares with it."""
-        if "ref_logp" not in algorithm.all_needs:
-            return None
-        reference = self.policy.frozen()
-        if first:
-            _load_parameters(reference, self.run_folder.kept(f"reference-{name}"))
-        else:
-            self.run_folder.keep(f"reference-{name}", _parameters(self.policy))
-        return reference
 
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
         spec = self.recipe.evaluation
@@ -213,9 +202,9 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource) -> None:
-        tensors = {f"policy.{k}": v for k, v in _parameters(self.policy).items()}
-        tensors |= learner.state()
+    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
+        tensors = {f"policy.{k}": v for k, v in parameters(self.policy).items()}
+        tensors |= learner.state() | beside.state()
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -226,7 +215,7 @@ class LanguageTraining:
         self.run_folder.save(self.global_step, tensors, state)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        _load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
         self.sampling.set_state(tensors["rng.sampling"])
         self.shuffling.set_state(tensors["rng.shuffling"])
         self.global_step, self.seconds = state["step"], state["seconds"]
@@ -276,16 +265,6 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
 
 
-def _check_needs(stage: str, algorithm: Algorithm) -> None:
-    for part in algorithm.parts():
-        absent = sorted((part.needs - PROVIDED) | (part.evaluates - SAID))
-        if absent:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} needs {', '.join(absent)}, which language training cannot "
-                "provide; take another part, or train it in a loop of your own"
-            )
-
-
 def _check_device(name: str) -> None:
     try:
         torch.empty(1, device=name)
@@ -311,17 +290,6 @@ def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
-
-
-def _parameters(policy: LanguagePolicy) -> dict[str, Tensor]:
-    """Parameters by name, tied ones once."""
-    return {name: p.detach() for name, p in policy.named_parameters()}
-
-
-@torch.no_grad()
-def _load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
-    for name, parameter in policy.named_parameters():
-        parameter.copy_(tensors[name])
 
 
 def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
