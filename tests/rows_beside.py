@@ -7,7 +7,6 @@ import functools
 from batches import taught_batch
 from battery import Row
 
-from polopt.credit import Constant
 from polopt.objectives import (
     Clip,
     Distil,
@@ -29,7 +28,6 @@ from polopt.objectives import (
     ValueRegression,
     Watched,
 )
-from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
 row = functools.partial(Row, batch=taught_batch)
 INNER = Surrogate(ratio=LayerRatio(layer=1), trust=Unlimited())
@@ -64,7 +62,3 @@ OBJECTIVES = {
     "inner, watched": row(Watched(objective=INNER, gauges=[LayerEntropy(layer=1), LayerEntropy(layer=1)])),
     "phased": row(Phased(phases=[Phase(objective=INNER, batches=2), Phase(objective=Surrogate(ratio=Token()))])),
 }
-
-# No room of its own in the battery; they print, compare and serialise like all parts.
-CREDITS: dict[str, Row] = {}
-TEACHERS = [SelfTeacher(hint=First(hints=[Sibling(rows="wrong"), Feedback()]), rate=0.5), Constant()]
