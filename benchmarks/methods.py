@@ -28,7 +28,7 @@ from polopt.algorithm import Algorithm
 from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
 from polopt.training.compare import Trial, TrialError, compare, file_name
-from polopt.training.language import PROVIDED, SAID
+from polopt.training.needs import unprovided
 from polopt.training.run import Run
 
 ROOT = HERE.parent
@@ -44,7 +44,7 @@ BUDGET: dict[str, Any] = {
 
 def trainable(algorithm: Algorithm) -> bool:
     """Whether the language loop can provide all that the algorithm reads."""
-    return all(part.needs <= PROVIDED and part.evaluates <= SAID for part in algorithm.parts())
+    return not unprovided(algorithm)
 
 
 def label(slug: str) -> str:

@@ -10,7 +10,7 @@ import importlib
 from importlib import metadata
 from typing import Any
 
-from polopt import credit, objectives, ops, rewards, sampling, schedules
+from polopt import credit, objectives, ops, rewards, sampling, schedules, teachers
 from polopt.algorithm import Algorithm
 from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
@@ -53,5 +53,6 @@ __all__ = [
     "sampling",
     "schedules",
     "slugs",
+    "teachers",
     "train",
 ]

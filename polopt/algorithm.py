@@ -13,6 +13,7 @@ from polopt.part import Part
 from polopt.rewards import Outcome, Reward
 from polopt.sampling import Rollouts, Sampling, Select
 from polopt.schedules import Schedule, now
+from polopt.teachers import SelfTeacher
 
 
 class Algorithm(Part):
@@ -22,6 +23,7 @@ class Algorithm(Part):
     decision that is left out stays context.
     follow: how far the reference policy moves towards the policy after each batch, 0 to 1, a number or a schedule: 0
     leaves it where it began, 1 renews it, in between its weights average the policy's past.
+    teacher: who is asked about the policy's decisions once their outcome is known, for parts that read what it says.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part.diff(a, b)` says what differs.
@@ -33,6 +35,7 @@ class Algorithm(Part):
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
     follow: float | Schedule = 0.0
+    teacher: SelfTeacher | None = None
 
     def setup(self) -> None:
         if isinstance(self.follow, float) and not 0 <= self.follow <= 1:

@@ -49,6 +49,8 @@ BOOLS = frozenset({"mask", "terminated", "truncated"})
 SAID = ("logp", "entropy", "logits", "value")
 # Meaningful only where the policy decided; `blanked` clears the rest.
 PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "weight")
+# Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
+OLD = "extras.old_"
 
 HINTS = {
     "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
@@ -111,6 +113,7 @@ class Experience:
     declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
     _rows: Tensor | None = dataclasses.field(default=None, repr=False)  # which rows of the whole these are
+    _counted: Experience | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
@@ -160,6 +163,11 @@ class Experience:
         """
         return self if self._whole is None else self._whole
 
+    @property
+    def counted(self) -> Experience:
+        """What denominators count: the whole, unless this is a share of a larger loss that has one denominator."""
+        return self.whole if self._counted is None else self._counted
+
     def mine(self, values: Tensor) -> Tensor:
         """This micro-batch's rows of `values`, one entry for each row of `whole`: [B of the whole, ...] -> [B, ...]."""
         return values if self._rows is None else values[self._rows]
@@ -184,13 +192,14 @@ class Experience:
             )
         return self
 
-    def only(self, keep: Tensor) -> Self:
-        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept."""
+    def only(self, keep: Tensor, counted: Experience | None = None) -> Self:
+        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept;
+        denominators too, or the decisions of `counted`."""
         keep = keep if keep.ndim == 2 else keep[:, None]
-        narrowed = dataclasses.replace(self.whole, mask=self.whole.mask & keep)
+        narrowed = dataclasses.replace(self.whole, mask=self.whole.mask & keep, _counted=counted)
         if self._whole is None:
             return narrowed  # type: ignore[return-value]
-        return dataclasses.replace(self, mask=self.mask & self.mine(keep), _whole=narrowed)
+        return dataclasses.replace(self, mask=self.mask & self.mine(keep), _whole=narrowed, _counted=counted)
 
     def require(self, names: Iterable[str], by: object) -> None:
         """Refuse with one sentence if `by` would read a field that is not there.
@@ -249,7 +258,8 @@ class Experience:
         if not isinstance(rows, slice):
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
-        return dataclasses.replace(self, survey=_ABSENT, _whole=None, _rows=None, **self._map(lambda v: _take(v, rows)))
+        alone: dict[str, Any] = {"survey": _ABSENT, "_whole": None, "_rows": None, "_counted": None}
+        return dataclasses.replace(self, **alone, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
         """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
@@ -260,7 +270,7 @@ class Experience:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
         for index in chosen.split(rows) if len(chosen) else ():
-            yield dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index))
+            yield dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.

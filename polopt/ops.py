@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -346,3 +347,40 @@ def heated(logits: Float[Tensor, "*N V"], temperature: float | Float[Tensor, "*N
     if isinstance(temperature, Tensor):
         return logits / temperature[..., None].to(logits.dtype)
     return logits if temperature == 1 else logits / temperature
+
+
+def mean_logp(logp: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
+    """Mean of log p over the choices that there are, from normalised log-probabilities, -inf where there is none."""
+    real = logp > -torch.inf
+    return torch.where(real, logp, 0).sum(-1) / real.sum(-1)
+
+
+def log1mexp(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """log(1 - exp(x)) for x <= 0: what a probability leaves to the others. 0 is taken one rounding lower."""
+    x = x.clamp(max=-torch.finfo(x.dtype).eps)
+    return torch.where(x > -0.6931, (-torch.expm1(x)).log(), torch.log1p(-x.exp()))
+
+
+def jensen_shannon(logp: Float[Tensor, "*N K"], logq: Float[Tensor, "*N K"], alpha: float) -> Float[Tensor, "*N"]:
+    """Generalised Jensen-Shannon divergence of two laws from their log-probabilities, with m = (1 - alpha) p + alpha q:
+
+        alpha KL(q || m) + (1 - alpha) KL(p || m);    alpha 0 is KL(q || p), alpha 1 is KL(p || q).
+
+    The ends are the limits' directions, not their values, which are 0. `NOTHING` stands for a probability of 0.
+    Source: generalised knowledge distillation, arXiv:2306.13649.
+    """
+    kl = lambda a, b: (a.exp() * (a - b)).sum(-1)  # noqa: E731
+    if alpha in (0, 1):
+        return kl(logq, logp) if alpha == 0 else kl(logp, logq)
+    mixture = torch.logaddexp(logp + math.log1p(-alpha), logq + math.log(alpha))
+    return alpha * kl(logq, mixture) + (1 - alpha) * kl(logp, mixture)
+
+
+def next_decision(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """x at the row's next decision, at each decision; 0 at the last one and outside the mask."""
+    T = mask.shape[1]
+    at = torch.where(mask, torch.arange(T, device=mask.device), T)
+    # The first decision at or after each column, moved by one.
+    after = torch.cat([at.flip(1).cummin(1).values.flip(1)[:, 1:], at.new_full((len(at), 1), T)], 1)
+    padded = torch.cat([torch.where(mask, x, 0), x.new_zeros(len(x), 1)], 1)
+    return torch.where(mask, padded.gather(1, after), 0)

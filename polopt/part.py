@@ -13,7 +13,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import pydantic
 import pydantic_core
@@ -21,7 +21,7 @@ import torch
 import yaml
 from torch import nn
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules")
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
 
 
 class Parts(nn.ModuleList):
@@ -51,7 +51,8 @@ class Part(nn.Module):
     (what the current policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch
     under the current policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without
     gradient where batches are split. Nothing is computed that no part declares. What depends on a setting is a
-    property instead of a class variable.
+    property instead of a class variable. `all_needs` and its like tell what a part will ever declare, `wanted` what
+    it declares now.
 
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
@@ -146,6 +147,27 @@ class Part(nn.Module):
     def parts(self) -> Iterator[Part]:
         """This part and, depth first, every part inside it."""
         return (m for m in self.modules() if isinstance(m, Part))
+
+    def inside(self) -> Iterator[Part]:
+        """The parts of this one that are consulted now: all of them, unless some wait for their time."""
+        for child in self.children():
+            found = list(child) if isinstance(child, Parts) else [child]
+            yield from (part for part in found if isinstance(part, Part))
+
+    def consulted(self) -> Iterator[Part]:
+        """This part and, depth first, every part inside it that is consulted now."""
+        yield self
+        for part in self.inside():
+            yield from part.consulted()
+
+    def wanted(self, kind: Literal["needs", "evaluates", "surveys"]) -> frozenset[str]:
+        """As `all_needs`, `all_evaluates` and `all_surveys`, of the parts that are consulted now."""
+        parts = list(self.consulted())
+        surveys = frozenset[str]().union(*(p.surveys for p in parts))
+        if kind == "surveys":
+            return surveys
+        own = frozenset[str]().union(*(getattr(p, kind) for p in parts))
+        return own | (surveys - {"logp"}) if kind == "evaluates" else own
 
     def settings(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in settings_of(type(self))}

@@ -66,6 +66,11 @@ def poisoned(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
 
 
+def law(generator: torch.Generator, *shape: int) -> Tensor:
+    """Log-probabilities of 4 choices of 6, [*shape, 4]."""
+    return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
+
+
 def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
     """Float64; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
 
@@ -149,6 +154,26 @@ def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
         mean = poisoned(mean, batch.mask)
     leaves = {**batch.leaves, "extras.mean": mean.requires_grad_()}
     return Batch(batch.experience.replace(extras=extras), leaves)
+
+
+def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+    """As `random_batch`, and whatever a teacher, a layer inside and a sum over the vocabulary can say."""
+    batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    mask = batch.mask
+    said = {"mean_logp": -3 + normal(B, T), "logp_of_layer_1": -2 + 0.3 * normal(B, T)}
+    extras: dict[str, Tensor] = {f"old_{k}": v + 0.2 * normal(B, T) for k, v in said.items()}
+    said |= {"entropy_of_layer_1": normal(B, T).abs(), "candidate_logp": law(g, B, T)}
+    extras |= {"teacher_logp": -2 + normal(B, T), "teacher_entropy": normal(B, T).abs()}
+    extras["teacher_candidate_logp"] = law(g, B, T)
+    if not clean:
+        said, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (said, extras))
+    extras |= {
+        "candidates": torch.randint(0, 6, (B, T, 4), generator=g),
+        "taught": torch.rand(B, generator=g) < 0.6,
+    }
+    leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
+    return Batch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:

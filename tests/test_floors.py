@@ -14,10 +14,10 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"support"},
-    {"experience", "ops"},
+    {"experience", "ops", "layers"},
     {"part"},
     {"config", "schedules"},
-    {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"},
+    {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
     {"algorithm", "config"},
     {"policies", "worlds"},
     {"lab"},

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial import distance
 
 from polopt import ops
 
@@ -94,3 +96,52 @@ def test_shapes_are_checked_in_tests():
         ops.masked_sum(torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.bool))
     with pytest.raises(jaxtyping.TypeCheckError):
         ops.group_mean(torch.zeros(2), torch.zeros(3, dtype=torch.long))
+
+
+def test_the_mean_log_probability_is_over_the_choices_there_are() -> None:
+    logp = torch.tensor([[0.5, 0.25, 0.25, 0.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64).log().requires_grad_()
+    found = ops.mean_logp(logp)
+    assert found.tolist() == pytest.approx([-(math.log(2) + 2 * math.log(4)) / 3, 0.0])
+    (slope,) = torch.autograd.grad(found.sum(), logp)
+    assert slope[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert slope[1].tolist() == [1, 0, 0, 0]
+
+
+def test_what_a_probability_leaves() -> None:
+    for dtype, tiny, bound in [(torch.float64, 1e-13, 1e-3), (torch.float32, 1e-6, 0.1)]:
+        p = torch.tensor([1e-30, 1e-3, 0.3, 0.5, 0.9, 1 - tiny], dtype=torch.float64)
+        x = p.log().to(dtype).requires_grad_()
+        found = ops.log1mexp(x)
+        torch.testing.assert_close(found.double(), torch.log1p(-p), rtol=bound, atol=1e-30)
+        (slope,) = torch.autograd.grad(found.sum(), x)
+        torch.testing.assert_close(slope.double(), -p / (1 - p), rtol=bound, atol=0)
+    ends = torch.tensor([0.0, -1e4, -torch.inf], requires_grad=True)
+    found = ops.log1mexp(ends)
+    assert found.isfinite().all()
+    (slope,) = torch.autograd.grad(found.sum(), ends)
+    assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.5, 0.9, 1.0])
+def test_jensen_shannon_agrees_with_scipy(alpha: float) -> None:
+    p, q = (torch.rand(4, 6, generator=torch.Generator().manual_seed(s), dtype=torch.float64) ** 4 for s in (1, 2))
+    p, q = p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
+    m = (1 - alpha) * p + alpha * q
+    kl = lambda a, b: stats.entropy(a.numpy(), b.numpy(), axis=1)  # noqa: E731
+    expected = {0.0: kl(q, p), 1.0: kl(p, q)}.get(alpha, alpha * kl(q, m) + (1 - alpha) * kl(p, m))
+    assert ops.jensen_shannon(p.log(), q.log(), alpha).tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+    if alpha == 0.5:
+        halves = distance.jensenshannon(p.numpy(), q.numpy(), axis=1) ** 2
+        assert expected.tolist() == pytest.approx(halves.tolist())
+    assert ops.jensen_shannon(p.log(), p.log(), alpha).abs().max() < 1e-15
+    # A choice that neither law has changes nothing.
+    nothing = torch.full((4, 1), ops.NOTHING, dtype=torch.float64)
+    longer = ops.jensen_shannon(torch.cat([p.log(), nothing], 1), torch.cat([q.log(), nothing], 1), alpha)
+    assert longer.tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def test_the_next_decision() -> None:
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, float("nan"), 5.0], [1.0, 2.0, 3.0, 4.0, 5.0]])
+    mask = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]]).bool()
+    assert ops.next_decision(x, mask).tolist() == [[2, 4, 0, 0, 0], [0, 3, 5, 0, 0], [0, 0, 0, 0, 0]]
+    assert ops.next_decision(x[:, :0], mask[:, :0]).shape == (3, 0)

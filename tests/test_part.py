@@ -13,13 +13,29 @@ from test_battery import KINDS
 
 import polopt as po
 from polopt.credit import GAE, Constant, GroupMean, GroupStd, LeaveOneOut, MovingAverage, Prompt, Relative, Whitened
-from polopt.objectives import Clip, Entropy, ReferenceKL, SequenceMean, Surrogate, Token, TokenMean
+from polopt.objectives import (
+    Clip,
+    Distil,
+    Entropy,
+    LayerRatio,
+    Phase,
+    Phased,
+    ReferenceKL,
+    SequenceMean,
+    Surrogate,
+    TeacherCertainty,
+    Token,
+    TokenMean,
+    ValueRegression,
+)
 from polopt.part import Part, build, default_of, diff, locate, name_of, settings_of
 from polopt.rewards import Outcome, Overlong, Sum
 from polopt.sampling import Best, Rollouts, Varied
+from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
-ROOMS = (po.credit, po.objectives, po.rewards, po.sampling)
+ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
+EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXPORTED = [
     getattr(room, name)
     for room in ROOMS
@@ -58,6 +74,21 @@ class TestSettings:
             (lambda: Sum(terms=[Outcome()], weights=[1.0, 2.0]), ValueError, "1 terms need as many weights, found 2"),
             (lambda: Rollouts(group=0), ValueError, "need group >= 1 and refills >= 0, found 0 and 0"),
             (lambda: Whitened(), TypeError, "credit"),
+            (lambda: LayerRatio(layer=0), ValueError, "layers are counted from 1, found 0"),
+            (lambda: ValueRegression(rho=0.0), ValueError, "rho must be > 0, found 0.0"),
+            (lambda: Distil(alpha=1.5), ValueError, "alpha must be in [0, 1], found 1.5"),
+            (lambda: TeacherCertainty(beta=-1.0), ValueError, "beta must be >= 0, found -1.0"),
+            (lambda: Phase(objective=Surrogate(), batches=-1), ValueError, "batches must be >= 0 or None, found -1"),
+            (
+                lambda: Phased(phases=[Phase(objective=Surrogate(), batches=2)]),
+                ValueError,
+                "a number of batches for each phase but the last, which has None, found [2]",
+            ),
+            (lambda: SelfTeacher(rate=1.5), ValueError, "need 0 <= rate <= 1 and top >= 1, found 1.5 and 100"),
+            (lambda: SelfTeacher(wording="{prompt}"), ValueError, "wording must have {prompt} and {hint} and no other"),
+            (lambda: Sibling(wording="see {answr}"), ValueError, "wording must have {answer} and no other place"),
+            (lambda: Feedback(wording="{feedback} {"), ValueError, "wording must have {feedback} and no other place"),
+            (lambda: First(hints=[]), ValueError, "teachers.First needs at least one hint, found none"),
         ],
     )
     def test_one_sentence(self, make, error, sentence):

@@ -4,18 +4,21 @@ from polopt.lab.gaussian import ChainSource, GaussianChain
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
+from polopt.lab.teacher import HintedPolicy, TreeTeacher
 from polopt.lab.tree import Policy, TokenTree, flat_gradient
 
 __all__ = [
     "BiasVariance",
     "ChainSource",
     "GaussianChain",
+    "HintedPolicy",
     "LeafGradient",
     "Policy",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",
     "TreeSource",
+    "TreeTeacher",
     "bias_variance",
     "expectation",
     "flat_gradient",

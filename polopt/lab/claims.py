@@ -128,18 +128,27 @@ def _effective(tree: TokenTree, policy: TabularPolicy) -> float:
     return torch.exp(-(p * p.clamp(min=1e-300).log()).sum()).item()
 
 
-def collapse(algorithm: Algorithm, rate: float = 2.0, seeds: int = 24) -> float:
-    """Effective number of right arms, of 8, once the success rate has reached 0.95; mean over seeds."""
+def collapse(
+    algorithm: Algorithm,
+    rate: float = 2.0,
+    seeds: int = 24,
+    steps: int = 1,
+    problem: Callable[[], tuple[TokenTree, TabularPolicy]] = many_right,
+) -> float:
+    """Effective number of right answers, of 8, once the success rate has reached 0.95, with `steps` on each batch;
+    mean over seeds."""
     found = []
     for seed in range(seeds):
-        tree, policy = many_right()
-        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        tree, policy = problem()
+        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.all_needs)
         while tree.value(policy) < 0.95:
             source.refresh()
             batch = algorithm.judge(algorithm.sampling(source))
-            loss = algorithm.objective(batch, policy.evaluate(batch)).loss
-            with torch.no_grad():
-                policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
+            for _ in range(steps):
+                said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+                loss = algorithm.objective(batch, said).loss
+                with torch.no_grad():
+                    policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
         found.append(_effective(tree, policy))
     return sum(found) / len(found)
 

@@ -15,8 +15,10 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import Draw, TreeSource
+from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations
+from polopt.teachers import TAUGHT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,15 +238,18 @@ def train(
     seed: int = 0,
     reference: Policy | None = None,
     draw: Draw | None = None,
+    teacher: TreeTeacher | None = None,
     watch: Callable[[], float] | None = None,
 ) -> list[float]:
     """Plain gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each. The policy changes, and so
     does a reference that the algorithm lets follow it.
 
-    draw: what answers pay each time, as for `TreeSource`. Returns what `watch` saw after every batch.
+    draw: what answers pay each time, as for `TreeSource`. teacher: made of `algorithm.teacher` and this policy, if the
+    algorithm has one. Returns what `watch` saw after every batch.
     """
     seen = []
     ways: dict[str, Any] = {"rows": rows, "epochs": epochs, "seed": seed, "reference": reference, "draw": draw}
+    ways["teacher"] = teacher
     loop = training(algorithm, problem, policy, rate=rate, **ways)
     for _ in itertools.islice(loop, steps):
         if watch is not None:
@@ -264,6 +269,7 @@ def training(
     seed: int = 0,
     reference: Policy | None = None,
     draw: Draw | None = None,
+    teacher: TreeTeacher | None = None,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """As `train`, without end: each batch that was learned from, and the source that dealt it."""
     needs = algorithm.all_needs
@@ -278,9 +284,8 @@ def training(
         needs=needs,
         draw=draw,
     )
-    for experience in learning(
-        algorithm, source, policy, rate=rate, epochs=epochs, reference=reference, previous=previous
-    ):
+    beside: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
+    for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **beside):
         yield experience, source
 
 
@@ -293,25 +298,32 @@ def learning(
     epochs: int = 1,
     reference: Policy | None = None,
     previous: Policy | None = None,
+    teacher: TreeTeacher | None = None,
 ) -> Iterator[Experience]:
     """As `training`, from any source that can `refresh` what it remembers of the policies. `previous` becomes the
     policy as it was before each batch."""
     parameters = list(policy.parameters())
     while True:
         source.refresh()
-        experience = algorithm.judge(algorithm.sampling(source))
+        experience = algorithm.sampling(source)
+        if teacher is not None:
+            experience = teacher.teach(experience, TAUGHT & algorithm.wanted("needs"))
+        experience = algorithm.judge(experience)
         if previous is not None:
             with torch.no_grad():
                 for past, present in zip(previous.parameters(), parameters, strict=True):
                     past.copy_(present)
         for _ in range(epochs):
-            loss = algorithm.objective(experience, policy.evaluate(experience, algorithm.objective.all_evaluates)).loss
+            said = policy.evaluate(experience, algorithm.objective.wanted("evaluates"))
+            loss = algorithm.objective(experience, said).loss
             slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
             with torch.no_grad():
                 for p, slope in zip(parameters, slopes, strict=True):
                     if slope is not None:
                         p -= rate * slope
         algorithm.advance()
+        if teacher is not None:
+            teacher.follow()
         if reference is not None:
             algorithm.lead(reference.parameters(), parameters)
         yield experience

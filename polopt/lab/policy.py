@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
 from polopt.lab.tree import TokenTree
-from polopt.policies.vocabulary import REDUCTIONS
+from polopt.layers import Layer, layer_of
+from polopt.policies.vocabulary import REDUCTIONS, likeliest_of, score_logits
 
 ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
 
@@ -23,9 +24,21 @@ def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Ten
     return logits
 
 
-def reduced(table: Tensor, needs: frozenset[str]) -> dict[str, Tensor]:
-    """[...] whatever was asked of the log-probabilities [..., V] beside their entropy."""
-    return {name: reduce(table) for name, reduce in REDUCTIONS.items() if f"extras.{name}" in needs}
+def said_besides(law: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
+    """What `LanguagePolicy.evaluate` gives as `extras`, layers aside, from all log-probabilities [B, T, V]."""
+    names = {name for name in REDUCTIONS if f"extras.{name}" in needs}
+    flat = law.flatten(0, 1)
+    candidates = likeliest_of(flat, None, top) if top else None
+    if "extras.candidate_logp" in needs and not top:
+        experience.require({"extras.candidates"}, by="lab policy")
+        candidates = experience.extras["candidates"].flatten(0, 1)
+    if not names and candidates is None:
+        return {}
+    said = score_logits(flat, experience.extras["tokens"].flatten(), None, names, candidates)
+    del said["logp"]
+    if top and candidates is not None:
+        said["candidates"] = candidates
+    return {name: value.view(*law.shape[:2], *value.shape[1:]) for name, value in said.items()}
 
 
 class TabularPolicy(nn.Module):
@@ -56,7 +69,7 @@ class TabularPolicy(nn.Module):
         self.logits.copy_(probabilities.log().expand_as(self.logits).clamp(min=-700))
         return self
 
-    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
         """What the table says of a batch of the tree's rows, known by `extras["leaf"]`."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
         logits, temperature = self.logits.masked_fill(~self.tree.choices, -torch.inf), experience.temperatures
@@ -73,7 +86,7 @@ class TabularPolicy(nn.Module):
             entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
-            extras={name: values[node] for name, values in reduced(table, needs).items()},
+            extras=said_besides(table[node], experience, needs, top),
         )
 
 
@@ -100,14 +113,21 @@ class TinyTransformer(nn.Module):
                     p.copy_(torch.randn(p.shape, generator=generator) / width**0.5)
         self.double()
 
-    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the transformer says of a batch with `extras["tokens"]`; position 0 must be a prompt."""
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
+        """What the transformer says of a batch with `extras["tokens"]`; position 0 must be a prompt. It has no final
+        normalisation, so that its last layer is the policy, `normed` or not.
+
+        Raises:
+            ValueError: a layer is asked for that is not there.
+        """
         tokens = experience.extras["tokens"]
         T = tokens.shape[1] - 1
         x = self.token(tokens[:, :-1]) + self.place.weight[:T]
         future = torch.ones(T, T, dtype=torch.bool).triu(1)
+        passed = []
         for layer in self.layers:
             x = layer(x, src_mask=future)
+            passed.append(x)
         out = nn.functional.pad(self.head(x), (0, 0, 1, 0))
         temperature = experience.temperatures
         if isinstance(temperature, Tensor):
@@ -120,5 +140,25 @@ class TinyTransformer(nn.Module):
             entropy=ops.entropy_of(table) if "entropy" in needs else ABSENT,
             logits=logits if "logits" in needs else ABSENT,
             value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else ABSENT,
-            extras=reduced(table, needs),
+            extras=said_besides(table, experience, needs, top) | self._inside(passed, experience, needs, temperature),
         )
+
+    def _inside(
+        self, passed: list[Tensor], experience: Experience, needs: frozenset[str], temperature: float | Tensor
+    ) -> dict[str, Tensor]:
+        """What is asked of the layers, from what each passes on."""
+        found: dict[str, Tensor] = {}
+        laws: dict[Layer, Tensor] = {}
+        for name in needs:
+            asked = layer_of(name.removeprefix("extras."))
+            if asked is None:
+                continue
+            said, layer = asked
+            if layer.number > len(passed):
+                raise ValueError(f"layer {layer.number} was asked for, and the policy has layers 1 to {len(passed)}")
+            if layer not in laws:
+                out = nn.functional.pad(self.head(passed[layer.number - 1])[..., : self.vocabulary], (0, 0, 1, 0))
+                laws[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
+            chosen = laws[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
+            found[layer.name(said)] = chosen if said == "logp" else ops.entropy_of(laws[layer])
+        return found

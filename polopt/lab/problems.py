@@ -36,6 +36,14 @@ def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy
     return tree, TabularPolicy(tree, spread=0.5, seed=2, critic=True)
 
 
+def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:
+    """Four tokens of three, of which `right` sequences of the 81, scattered, pay 1."""
+    pays = set(torch.randperm(81, generator=torch.Generator().manual_seed(3))[:right].tolist())
+    number = lambda answer: sum(token * 3**i for i, token in enumerate(reversed(answer)))  # noqa: E731
+    tree = TokenTree.full(3, 4, lambda prompt, answer: float(number(answer) in pays))
+    return tree, TabularPolicy(tree, spread=0.5, seed=2)
+
+
 def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:
     """Two prompts, one or two tokens of three, token 2 stops; right if the digits' sum plus the prompt divides by 3."""
     tree = TokenTree.full(3, 2, lambda prompt, answer: float((sum(answer) + prompt) % 3 == 0), stop=2, prompts=2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience
+from polopt.experience import OLD, Experience
 from polopt.lab.tree import Policy, TokenTree
 from polopt.support import PLAIN, Support
 
@@ -23,10 +23,10 @@ class TreeSource:
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
     that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
     `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
-    sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens.
-    demonstrations: [prompts, answers] how often each answer is demonstrated; None takes the best answers alike. draw:
-    what a batch's answers pay this time, [B], from what they pay on average, `outcome`, and the source's generator;
-    None pays exactly that.
+    sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens,
+    `extras.old_<name>` what the learner says as `extras.<name>`. demonstrations: [prompts, answers] how often each
+    answer is demonstrated; None takes the best answers alike. draw: what a batch's answers pay this time, [B], from
+    what they pay on average, `outcome`, and the source's generator; None pays exactly that.
 
     drawn: how many rows it has dealt so far.
 
@@ -58,7 +58,8 @@ class TreeSource:
         self.behaviour, self.reference, self.draw = behaviour or policy, reference, draw
         self.previous = previous or policy if "prev_logp" in needs else None
         greedy = {"logits"} if "extras.greedy_reward" in needs else set()
-        self._asked = frozenset({"value", "entropy"} & needs | greedy)
+        self._old = {name.removeprefix(OLD) for name in needs if name.startswith(OLD)}
+        self._asked = frozenset({"value", "entropy"} & needs | greedy | {f"extras.{name}" for name in self._old})
         tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
         best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
         self.demonstrations = best if demonstrations is None else demonstrations
@@ -84,6 +85,7 @@ class TreeSource:
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
+        extras |= {f"old_{name}": own.extras[name] for name in self._old}
         deck = leaves.replace(
             logp=said.logp,
             entropy=said.entropy,

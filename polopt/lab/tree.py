@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -105,6 +106,14 @@ class TokenTree:
         contexts, arms = table.shape
         return cls(arms, [(a,) for a in range(arms)], table, contexts, kinds)
 
+    def paying(self, outcome: Tensor) -> TokenTree:
+        """The same answers with other outcomes, [prompts, answers]."""
+        tree = copy.copy(self)
+        tree.outcome, tree.rewards = outcome.double(), None
+        paid = tree.outcome.flatten()
+        tree._leaves = self._leaves.replace(outcome=paid, reward=paid)
+        return tree
+
     @functools.cached_property
     def _leaves(self) -> Experience:
         rows, T = self.prompts * len(self.answers), self.start + self.horizon
@@ -190,14 +199,35 @@ class TokenTree:
         p = logp.exp()
         return torch.where(p > 0, p * (logp - base), 0).sum(1).mean()
 
+    def uniform_values(self) -> Tensor:
+        """[nodes, V] what each choice at each node is worth if all that follow are made uniformly at random:
+
+            Q(s, a) = r + mean over the choices at the next node of Q(s_next, .),
+
+        exact, -inf where a token leads nowhere. With rewards that are never negative, Q(s, a) > 0 if and only if
+        something rewarded lies below, so that the greedy choices lead there. Source: ROVER, arXiv:2509.24981.
+        """
+        leaves, mask = self._leaves, self._leaves.mask
+        share = torch.where(mask, -self.choices.sum(1).double().log()[self.nodes], 0)
+        # Of all answers below a choice, how likely this one is to follow.
+        after = (share.flip(1).cumsum(1).flip(1) - share).exp()
+        worth = torch.zeros(self.choices.shape, dtype=torch.double)
+        at = (self.nodes[mask], leaves.extras["tokens"][mask])
+        worth.index_put_(at, (after * self._to_go)[mask], accumulate=True)
+        return worth.masked_fill(~self.choices, -torch.inf)
+
+    @property
+    def _to_go(self) -> Tensor:
+        """[rows of `leaves`, T] reward still to come at each decision."""
+        if self.rewards is not None:
+            return self.rewards.flip(1).cumsum(1).flip(1)
+        return self.outcome.flatten()[:, None].expand(self._leaves.mask.shape)
+
     def state_values(self, policy: Policy, support: Support = PLAIN) -> Tensor:
         """[rows of `leaves`, T] expected reward still to come before each decision: the perfect critic."""
         with torch.no_grad():
             p = self.log_probabilities(policy, support).exp().flatten()[:, None].expand(self.nodes.shape)
-        mask = self._leaves.mask
-        to_go = self.outcome.flatten()[:, None].expand(mask.shape)
-        if self.rewards is not None:
-            to_go = self.rewards.flip(1).cumsum(1).flip(1)
+        mask, to_go = self._leaves.mask, self._to_go
         at, mass = self.nodes[mask], p.new_zeros(len(self.choices))
         reach = mass.index_add(0, at, p[mask])
         worth = mass.index_add(0, at, (p * to_go)[mask])

@@ -4,17 +4,19 @@ from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
+from polopt.objectives.distil import Distil, DistilSampled, TeacherCertainty
 from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
-from polopt.objectives.ratio import Proximal, Sequence, Token
+from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
+from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
-from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved
+from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved, Taught
 from polopt.objectives.surrogate import Surrogate
-from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited
+from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited, ValueRegression
 from polopt.objectives.voices import EachVoice
 from polopt.objectives.weight import TruncatedImportance
 
@@ -26,6 +28,8 @@ __all__ = [
     "ClipCov",
     "ClipWeight",
     "Demonstrated",
+    "Distil",
+    "DistilSampled",
     "EachVoice",
     "Entropy",
     "EntropyAdvantage",
@@ -35,14 +39,19 @@ __all__ = [
     "ExpAdvantage",
     "ForwardKL",
     "Gate",
+    "Gauge",
     "Guarded",
     "HybridClip",
     "Importance",
     "KLCov",
+    "LayerEntropy",
+    "LayerRatio",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
     "PerTime",
+    "Phase",
+    "Phased",
     "Proximal",
     "Ratio",
     "ReferenceKL",
@@ -58,11 +67,15 @@ __all__ = [
     "Solved",
     "SteadyEntropy",
     "Surrogate",
+    "Taught",
+    "TeacherCertainty",
     "Token",
     "TokenMean",
     "TruncatedImportance",
     "Trust",
     "Unlimited",
     "ValueLoss",
+    "ValueRegression",
+    "Watched",
     "Weight",
 ]

@@ -17,7 +17,7 @@ class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
 
     def __call__(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        if self.all_surveys:
+        if self.wanted("surveys"):
             experience = experience.surveyed(evaluation)
         return super().__call__(experience, evaluation)
 
@@ -86,7 +86,7 @@ class Aggregate(Part):
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
         weights = self.weights(experience).to(terms)
-        return ops.reduce(terms, weights, self.denominator(experience.whole).to(terms))
+        return ops.reduce(terms, weights, self.denominator(experience.counted).to(terms))
 
 
 def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.experience import OLD, Evaluation, Experience
+from polopt.layers import Layer
 from polopt.objectives.parts import Ratio
 from polopt.ops import LIMIT
 
@@ -29,6 +31,39 @@ class Proximal(Ratio):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
+
+
+class LayerRatio(Ratio):
+    """Per-decision ratio of a policy inside the network: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
+    what layer `layer` (from 1) passes on and W_U the output layer.
+
+    Its gradient reaches the layers up to that one, and W_U. final_norm: whether h is normalised as the last layer's
+    output is; without, the scale of h differs from layer to layer. It is not the ratio to what sampled the decisions.
+    Source: BuPO, arXiv:2512.19673.
+    """
+
+    layer: int
+    final_norm: bool = False
+
+    def setup(self) -> None:
+        if self.layer < 1:
+            raise ValueError(f"objectives.LayerRatio: layers are counted from 1, found {self.layer}")
+
+    @property
+    def _name(self) -> str:
+        return Layer(self.layer, self.final_norm).name("logp")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({OLD + self._name})
+
+    @property
+    def evaluates(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras." + self._name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        old = experience.extras[OLD.removeprefix("extras.") + self._name]
+        return torch.where(experience.mask, evaluation.extras[self._name] - old, 0).clamp(-LIMIT, LIMIT)
 
 
 class Sequence(Ratio):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -43,6 +44,28 @@ class Solved(Rows):
         return (experience.outcome >= self.threshold) != self.invert
 
 
+class Taught(Rows):
+    """Rows of which a teacher knew something, `extras["taught"]` [B] bool; with `below`, of those the ones whose
+    outcome falls short of it. `invert` turns it round.
+
+    With a teacher that is told another row's right answer, `below=1.0` is the truth table of right and teachable: only
+    wrong rows of a group that has a right one. Source: SRPO, arXiv:2604.02288.
+    """
+
+    below: float | None = None
+    invert: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras.taught"} | ({"outcome"} if self.below is not None else set()))
+
+    def forward(self, experience: Experience) -> Tensor:
+        rows = experience.extras["taught"]
+        if self.below is not None:
+            rows = rows & (experience.outcome < self.below)
+        return rows != self.invert
+
+
 class Route(Part):
     """Where some rows go. rows: None for all. weight: factor on the objective, a number or a schedule."""
 
@@ -52,35 +75,47 @@ class Route(Part):
 
 
 class Routed(Objective):
-    """sum_k weight_k objective_k(the rows of route k). Each objective sees a batch in which nothing but its rows
-    holds decisions, so its denominators count its own."""
+    """sum_k weight_k objective_k(the rows of route k). Each objective sees a batch in which nothing but its rows holds
+    decisions.
+
+    count: what its denominators count: "own", those rows alone; "all", the rows of every route, so that a decision
+    weighs the same wherever it goes.
+    """
 
     routes: Sequence[Route]
+    count: Literal["own", "all"] = "own"
 
     def setup(self) -> None:
         if not len(self.routes):
             raise ValueError("objectives.Routed needs at least one route, found none")
 
     def contributes(self, experience: Experience) -> Tensor:
-        asked = [route.objective.contributes(self._own(route, experience)) for route in self.routes]
+        parts = self._divided(experience)
+        asked = [route.objective.contributes(part) for route, part in zip(self.routes, parts, strict=True)]
         return torch.stack(asked).any(0)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, metrics = evaluation.logp.new_zeros(()), dict[str, Tensor]()
-        for route in self.routes:
-            part = route.objective(self._own(route, experience), evaluation)
+        for route, own in zip(self.routes, self._divided(experience), strict=True):
+            part = route.objective(own, evaluation)
             loss = loss + now(route.weight) * part.loss
             for name, value in part.metrics.items():
                 metrics[unused(name, metrics)] = value
         return Loss(loss, metrics)
 
-    def _own(self, route: Route, experience: Experience) -> Experience:
+    def _divided(self, experience: Experience) -> list[Experience]:
+        """What each route sees."""
+        whole = experience.whole
+        chosen = [self._rows(route, whole) for route in self.routes]
+        counted = whole.only(torch.stack(chosen).any(0)) if self.count == "all" else None
+        return [experience.only(rows, counted) for rows in chosen]
+
+    def _rows(self, route: Route, whole: Experience) -> Tensor:
         if route.rows is None:
-            return experience
-        keep = route.rows(experience.whole)
-        if keep.dtype != torch.bool or keep.shape != experience.whole.mask.shape[:1]:
+            return whole.mask.new_ones(len(whole))
+        rows = route.rows(whole)
+        if rows.dtype != torch.bool or rows.shape != whole.mask.shape[:1]:
             raise ExperienceError(
-                f"{route.rows!r} must return bool of shape [{len(experience.whole)}], found {keep.dtype} "
-                f"{list(keep.shape)}"
+                f"{route.rows!r} must return bool of shape [{len(whole)}], found {rows.dtype} {list(rows.shape)}"
             )
-        return experience.only(keep)
+        return rows

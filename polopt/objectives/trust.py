@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Trust
 from polopt.objectives.ratio import Token
@@ -107,3 +108,28 @@ class ClipWeight(Trust):
         ratio, advantage = log_ratio.detach().exp(), experience.advantage
         weight = ratio.clamp(0 if self.low is None else 1 - self.low, 1 + self.high)
         return -weight * advantage * evaluation.logp, (weight != ratio).to(advantage.dtype)
+
+
+class ValueRegression(Trust):
+    """Regress Q = rho log r on the value of choosing uniformly from here on: (Q_t - sg(target_t))^2 with
+
+        target_t = A_t + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)],
+
+    the mean over the choices at the row's next decision, and no second term at its last one. The policy is
+    softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Take the ratio to
+    `old_logp` (`Proximal`), whose mean is known. Source: ROVER, arXiv:2509.24981.
+    """
+
+    rho: float = 1.0
+
+    needs = frozenset({"extras.old_mean_logp"})
+    evaluates = frozenset({"extras.mean_logp"})
+
+    def setup(self) -> None:
+        if self.rho <= 0:
+            raise ValueError(f"objectives.ValueRegression: rho must be > 0, found {self.rho}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        gained = evaluation.extras["mean_logp"].detach() - experience.extras["old_mean_logp"]
+        target = experience.advantage + self.rho * ops.next_decision(gained, experience.mask)
+        return (self.rho * log_ratio - target).square(), torch.zeros_like(target)

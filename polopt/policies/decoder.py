@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -163,15 +163,22 @@ class Decoder:
         """From hidden states to logits."""
         return _linear(self.model.get_output_embeddings())
 
-    def read(self, packed: Packed, at: Tensor) -> Tensor:
-        """[M, d] normalised hidden states at the flat indices `at` [M]; they may repeat."""
+    def read(self, packed: Packed, at: Tensor, inner: Collection[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
+        """[M, d] normalised hidden states at the flat indices `at` [M], which may repeat; and what the layers of the
+        numbers `inner`, from 1, pass on there, [M, d] each."""
         x = self.embed(packed.tokens, packed.position)
         rotation = self.rotations(packed.position)
         *layers, last = self.layers()
         run: Callable[..., Tensor] = recomputed if self.checkpointing else _once
-        for layer in layers:
+        passed = {}
+        for number, layer in enumerate(layers, start=1):
             x = run(_whole_layer, layer, packed, x, rotation)
-        return self.final_norm()(run(_last_layer, last, packed, x, rotation, at))
+            if number in inner:
+                passed[number] = x[at]
+        x = run(_last_layer, last, packed, x, rotation, at)
+        if len(layers) + 1 in inner:
+            passed[len(layers) + 1] = x
+        return self.final_norm()(x), passed
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -180,7 +187,7 @@ class Decoder:
         real = tokens >= 0
         packed = pack(tokens, prompt=torch.full((4,), 2), end=real.sum(1), dtype=self.dtype)
         head = model.get_output_embeddings()
-        here = head(self.read(packed, packed.where[real]))
+        here = head(self.read(packed, packed.where[real])[0])
         there = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[real]
         tolerance = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
         return bool(((here - there).abs() <= tolerance * there.abs().max()).all())
@@ -300,9 +307,14 @@ def as_made(model: nn.Module) -> bool:
         owns = any(True for _ in module.parameters(recurse=False))
         if owns and type(module) not in plain and not type(module).__name__.endswith("RMSNorm"):
             return False
-        if module._forward_hooks or module._forward_pre_hooks:
+        if any(map(_changes, (*module._forward_hooks.values(), *module._forward_pre_hooks.values()))):
             return False
     return True
+
+
+def _changes(hook: Any) -> bool:
+    """transformers leaves hooks that only listen, from the first time on that somebody asks it for hidden states."""
+    return getattr(hook, "__module__", None) != "transformers.utils.output_capturing"
 
 
 def _as(x: Tensor | None, like: Tensor) -> Tensor | None:

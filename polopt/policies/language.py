@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,11 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.experience import SAID, Evaluation, Experience
+from polopt.layers import Layer, Said, layer_of
 from polopt.policies.checkpointing import checkpoint_layers
 from polopt.policies.decoder import Decoder, as_made
+from polopt.policies.inner import Trunk
 from polopt.policies.packing import pack
-from polopt.policies.vocabulary import REDUCTIONS, score, score_logits
+from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is asked of N decisions: the ids `chosen` [N] of those `kept` [N, K], and as `vocabulary.score`; the policy
+    names the `top` candidates itself, if > 0."""
+
+    chosen: Tensor
+    kept: Tensor | None
+    temperature: float | Tensor
+    names: frozenset[str]
+    candidates: Tensor | None
+    top: int
 
 
 class LanguagePolicy(nn.Module):
@@ -49,8 +66,7 @@ class LanguagePolicy(nn.Module):
         self.critic: nn.Linear | None = None
         if critic:
             width = model.config.get_text_config().hidden_size
-            precision = torch.float64 if model.dtype == torch.float64 else torch.float32
-            self.critic = nn.Linear(width, 1, device=model.device, dtype=precision)
+            self.critic = nn.Linear(width, 1, device=model.device, dtype=self.precision)
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._decoder = Decoder.of(model)
@@ -103,6 +119,16 @@ class LanguagePolicy(nn.Module):
         return self.model.device
 
     @property
+    def precision(self) -> torch.dtype:
+        """Of what the policy says: float64 if its weights are, else float32."""
+        return torch.float64 if self.model.dtype == torch.float64 else torch.float32
+
+    @property
+    def places(self) -> int | None:
+        """The longest text that the model was made for, in tokens; None if it does not say."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
     def stop(self) -> frozenset[int]:
         """Ids that end an answer."""
         ids = self.model.generation_config.eos_token_id
@@ -120,28 +146,27 @@ class LanguagePolicy(nn.Module):
         """A copy without gradient: the reference of a KL term."""
         return copy.deepcopy(self).requires_grad_(False)
 
-    def evaluate(self, experience: Experience, needs: Iterable[str] = ()) -> Evaluation:
+    def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
         """What this policy says of the batch's decisions, over the batch's support.
 
-        needs: any of "entropy", "logits", "value", and "extras.<name>" for the names in `vocabulary.REDUCTIONS`. Only
-        the hidden states of decisions meet the vocabulary.
-        Positions outside the mask hold 0 and carry no gradient.
+        needs: any of "entropy", "logits", "value"; and of what `extras` holds, as "extras.<name>": `REDUCTIONS`
+        [B, T]; what layers inside would say (`layers.Layer.name`) [B, T]; "candidate_logp" [B, T, C], the
+        log-probabilities of the ids in the batch's `extras["candidates"]` [B, T, C]. top: if > 0, the policy itself
+        names that many candidates, its likeliest ids, and `extras` holds "candidates" as well.
+        Only the hidden states of decisions meet the vocabulary. Positions outside the mask hold 0 (ids: -1) and carry
+        no gradient.
 
         Raises:
-            ExperienceError: no `extras["tokens"]`; or a truncated support without `extras["kept"]`, or temperatures
-                that follow the entropy without `extras["temperature"]`.
+            ExperienceError: no `extras["tokens"]`; a truncated support without `extras["kept"]`; temperatures that
+                follow the entropy without `extras["temperature"]`; candidates asked of and not named.
             ValueError: a decision that is padding, or that has padding or nothing before it; a temperature that is
-                not positive.
+                not positive; a layer that is not there.
         """
         needs = frozenset(needs)
-        wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
-        experience.require(wanted, by="LanguagePolicy.evaluate")
+        extras = {name.removeprefix("extras.") for name in needs if name.startswith("extras.")}
+        layers = _layers(extras)
+        self._check(experience, layers, given="candidate_logp" in extras and not top)
         tokens, mask = experience.extras["tokens"], experience.mask
-        if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
-            raise ValueError(
-                "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
-                "found one that is padding, or that has padding or nothing before it"
-            )
         row, column = mask.nonzero(as_tuple=True)
         asks_value = "value" in needs and self.critic is not None
         # The decision at t is taken on the hidden state at t - 1; the last value is that after the last decision.
@@ -150,56 +175,124 @@ class LanguagePolicy(nn.Module):
             every = torch.arange(len(mask), device=mask.device)
             last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
             rows, columns = torch.cat([rows, every]), torch.cat([columns, last])
-        hidden, logits_of = self._read(tokens, _begun(experience), rows, columns)
-        n, chosen = len(row), tokens[row, column]
-        kept = experience.extras["kept"][row, column] if experience.support.truncated else None
-        temperature = experience.temperatures
+        hidden, passed, logits_of = self._read(
+            tokens, _begun(experience), rows, columns, {layer.number for layer in layers}
+        )
+        n, temperature = len(row), experience.temperatures
         if isinstance(temperature, Tensor):
             temperature = temperature[row, column]
             if not (temperature > 0).all():
                 raise ValueError('LanguagePolicy.evaluate: extras["temperature"] must be > 0 at every decision')
-
-        def spread(values: Tensor) -> Tensor:
-            return values.new_zeros(*mask.shape, *values.shape[1:]).index_put((row, column), values)
-
-        asked: dict[str, Any] = {}
-        also: dict[str, Any] = {
-            "entropy": "entropy" in needs,
-            "reductions": [name for name in REDUCTIONS if f"extras.{name}" in needs],
-        }
+        asked = _Asked(
+            chosen=tokens[row, column],
+            kept=experience.extras["kept"][row, column] if experience.support.truncated else None,
+            temperature=temperature,
+            names=frozenset((extras & REDUCTIONS.keys()) | ({"entropy"} & needs)),
+            candidates=experience.extras["candidates"][row, column] if "candidate_logp" in extras and not top else None,
+            top=top,
+        )
         if self._plain_head and "logits" not in needs:
-            head = self.model.get_output_embeddings()
-            said = score(hidden[:n], head, chosen, kept, temperature, **also)
+            said = self._from_states(hidden[:n], asked)
         else:
-            logits = ops.heated(ops.wide(logits_of(n)), temperature)
-            said = score_logits(logits, chosen, kept, **also)
-            asked |= {"logits": spread(logits)} if "logits" in needs else {}
-        if said.entropy is not None:
-            asked["entropy"] = spread(said.entropy)
+            said = self._from_logits(logits_of(n), asked)
+        for layer, sayings in layers.items():
+            said |= self._of_layer(layer, passed[layer.number][:n], sayings, asked)
         if asks_value:
             value = self._value(hidden)
-            asked |= {"value": spread(value[:n]), "final_value": value[n:]}
-        extras = {name: spread(values) for name, values in said.reduced.items()}
-        return Evaluation(logp=spread(said.logp), support=experience.support, extras=extras, **asked)
+            said["value"], final = value[:n], value[n:]
+
+        def spread(values: Tensor, blank: int = 0) -> Tensor:
+            return values.new_full((*mask.shape, *values.shape[1:]), blank).index_put((row, column), values)
+
+        fields = {name: spread(said[name]) for name in SAID if name in said and (name != "logits" or name in needs)}
+        more = {name: spread(v, -1 if name == "candidates" else 0) for name, v in said.items() if name not in SAID}
+        final_value: Any = final if asks_value else None
+        return Evaluation(support=experience.support, final_value=final_value, extras=more, **fields)
+
+    def _check(self, experience: Experience, layers: Collection[Layer], *, given: bool) -> None:
+        """given: whether the batch must name the candidates."""
+        wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
+        experience.require(wanted | ({"extras.candidates"} if given else set()), by="LanguagePolicy.evaluate")
+        tokens, mask = experience.extras["tokens"], experience.mask
+        if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
+            raise ValueError(
+                "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
+                "found one that is padding, or that has padding or nothing before it"
+            )
+        self._refuse(layers)
+
+    def check_layers(self, needs: Iterable[str]) -> None:
+        """Refuse, before anybody asks, needs of `evaluate` that name a layer which cannot be heard.
+
+        Raises:
+            ValueError: the layer, and the reason.
+        """
+        self._refuse(_layers(name.removeprefix("extras.") for name in needs))
+
+    def _refuse(self, layers: Collection[Layer]) -> None:
+        for layer in layers:
+            if layer.number > self.depth:
+                raise ValueError(f"layer {layer.number} was asked for, and the policy has layers 1 to {self.depth}")
+            if not self._plain_head:
+                raise ValueError(
+                    f"{type(self.model).__name__} does more to hidden states than its output layer does, so its layers "
+                    "have no policies; take a part that asks for none"
+                )
+        if layers and self.decoder is None:
+            _ = self._trunk
+
+    def _from_states(self, hidden: Tensor, asked: _Asked) -> dict[str, Tensor]:
+        head = self.model.get_output_embeddings()
+        candidates = likeliest(hidden, head, asked.kept, asked.top) if asked.top else asked.candidates
+        said = score(hidden, head, asked.chosen, asked.kept, asked.temperature, asked.names, candidates)
+        return said | ({"candidates": candidates} if asked.top and candidates is not None else {})
+
+    def _from_logits(self, logits: Tensor, asked: _Asked) -> dict[str, Tensor]:
+        logits = ops.heated(ops.wide(logits), asked.temperature)
+        candidates = likeliest_of(logits, asked.kept, asked.top) if asked.top else asked.candidates
+        said = score_logits(logits, asked.chosen, asked.kept, asked.names, candidates)
+        return said | {"logits": logits} | ({"candidates": candidates} if asked.top and candidates is not None else {})
+
+    def _of_layer(self, layer: Layer, states: Tensor, sayings: Collection[Said], asked: _Asked) -> dict[str, Tensor]:
+        head, names = self.model.get_output_embeddings(), {"entropy"} & set(sayings)
+        states = self._norm(states) if layer.normed else states
+        said = score(states, head, asked.chosen, asked.kept, asked.temperature, names)
+        return {layer.name(saying): said[saying] for saying in sayings}
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return self.model.config.get_text_config().num_hidden_layers
+
+    @functools.cached_property
+    def _trunk(self) -> Trunk:
+        return Trunk(self.model)
+
+    def _norm(self, states: Tensor) -> Tensor:
+        """What the network does to the last layer's output before the output layer."""
+        if self.decoder is not None:
+            return self.decoder.final_norm()(states)
+        with self.arithmetic():
+            return self._trunk.norm(states)
 
     def _value(self, hidden: Tensor) -> Tensor:
         assert self.critic is not None
         return self.critic(hidden.to(self.critic.weight.dtype)).squeeze(-1)
 
     def _read(
-        self, tokens: Tensor, begun: Tensor, rows: Tensor, columns: Tensor
-    ) -> tuple[Tensor, Callable[[int], Tensor]]:
-        """Hidden states [M, d] at (rows, columns), and a function that gives the logits at the first n of them. begun:
-        [B, T] True at a row's first answer, at the latest."""
+        self, tokens: Tensor, begun: Tensor, rows: Tensor, columns: Tensor, inner: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor], Callable[[int], Tensor]]:
+        """Hidden states [M, d] at (rows, columns); what the layers of the numbers `inner` pass on there; and a function
+        that gives the logits at the first n of them. begun: [B, T] True at a row's first answer, at the latest."""
         tokens, columns, first = _from_column_0(tokens, columns, rows)
         decoder = self.decoder
         if decoder is not None and len(rows):  # an empty list of tokens has no shape to attend in
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
             prompt = torch.where(begun.any(1), begun.int().argmax(1) - first, 0)
             packed = pack(tokens, prompt, end, decoder.dtype)
-            hidden = decoder.read(packed, packed.where[rows, columns])
+            hidden, passed = decoder.read(packed, packed.where[rows, columns], inner)
             head = decoder.head()
-            return hidden, lambda n: head(hidden[:n])
+            return hidden, passed, lambda n: head(hidden[:n])
         # Padding on the right cannot be seen by what stands before it. Any id does for it; transformers would warn
         # about the tokenizer's own.
         width = int(columns.max()) + 1 if len(columns) else 1
@@ -210,10 +303,20 @@ class LanguagePolicy(nn.Module):
         }
         with self.arithmetic():
             if self._plain_head:
-                hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
-                return hidden, lambda n: self.model.get_output_embeddings()(hidden[:n])
+                unheard: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
+                with self._trunk.listening(inner, rows, columns) if inner else unheard as passed:
+                    hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
+                return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
-        return output.hidden_states[-1][rows, columns], lambda n: output.logits[rows[:n], columns[:n]]
+        return output.hidden_states[-1][rows, columns], {}, lambda n: output.logits[rows[:n], columns[:n]]
+
+
+def _layers(extras: Iterable[str]) -> dict[Layer, set[Said]]:
+    """What is asked of which layer."""
+    found: dict[Layer, set[Said]] = {}
+    for said, layer in filter(None, map(layer_of, extras)):
+        found.setdefault(layer, set()).add(said)
+    return found
 
 
 def _begun(experience: Experience) -> Tensor:

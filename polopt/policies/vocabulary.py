@@ -1,9 +1,10 @@
-"""Hidden states meet the vocabulary: log-probabilities and entropies of decisions, in chunks where it is large."""
+"""Hidden states meet the vocabulary: log-probabilities of decisions, and what is summed over all choices, in chunks
+where the vocabulary is large."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +18,6 @@ MOST_LOGITS = {"cpu": 2**23}
 ELSEWHERE = 2**28
 
 
-class Scores(NamedTuple):
-    """[N] log-probabilities of what was chosen, [N] entropies in nats if asked, and [N] of each reduction asked for."""
-
-    logp: Tensor
-    entropy: Tensor | None
-    reduced: dict[str, Tensor]
-
-
 def entropy_slope(logp: Tensor) -> Tensor:
     """[...] sum_a pi_a^2 (log pi_a + H) of log-probabilities [..., V].
 
@@ -34,9 +27,12 @@ def entropy_slope(logp: Tensor) -> Tensor:
     return (logp.exp().square() * (logp.clamp(min=ops.NOTHING) + ops.entropy_of(logp)[..., None])).sum(-1)
 
 
-# What can be said of a whole distribution beside its entropy, asked for as "extras.<name>": functions of
-# log-probabilities [..., V], -inf where nothing can be chosen.
-REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"entropy_slope": entropy_slope}
+# What a policy can say of a decision from the log-probabilities [..., V] of all its choices, -inf where a choice is
+# none: [...]. A part asks for it as `extras.<name>`. Differentiable; a choice at -inf must get a slope of 0.
+REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "entropy_slope": entropy_slope,
+    "mean_logp": ops.mean_logp,
+}
 
 
 def score(
@@ -45,118 +41,166 @@ def score(
     chosen: Tensor,
     kept: Tensor | None,
     temperature: float | Tensor,
-    *,
-    entropy: bool,
-    reductions: Sequence[str] = (),
-) -> Scores:
-    """What a policy says of the `chosen` ids [N], from hidden states [N, d].
+    names: Collection[str] = (),
+    candidates: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """What is said of N decisions from their hidden states [N, d]: "logp" [N] of the `chosen` ids [N], and of `names`
+    "entropy" [N] in nats and any of `REDUCTIONS`, [N]. With `candidates` [N, C], -1 padding, "candidate_logp" [N, C]
+    of those ids; padding, and what is no choice, is at `ops.NOTHING`.
 
     head: the output layer, weight [V, d] and bias [V] or None; it takes the hidden states' precision, and
     logits = head(hidden) / temperature are in float32 or wider. temperature: one, or [N]. kept: [N, K] ids to choose
-    among, -1 padding; None for all. reductions: names in `REDUCTIONS`.
+    among, -1 padding; None for all.
 
     Where N x V is large, logits are computed in chunks, and again in the backward pass:
-    d logp_i / d z_ij = 1[j = chosen_i] - p_ij and d H_i / d z_ij = -p_ij (log p_ij + H_i).
+    d logp_i / d z_ij = 1[j = chosen_i] - p_ij, d H_i / d z_ij = -p_ij (log p_ij + H_i), and, for a reduction of slope
+    g_ij by log p_ij, g_ij - p_ij sum_j g_ij.
     """
     weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
     most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
     if len(hidden) * len(weight) <= most:
         logits = ops.heated(ops.wide(F.linear(hidden, weight, bias)), temperature)
-        return score_logits(logits, chosen, kept, entropy=entropy, reductions=reductions)
-    arguments = (hidden, weight, bias, chosen, kept, temperature, entropy, tuple(reductions), most)
-    logp, entropies, *reduced = _Chunked.apply(*arguments)
-    return Scores(logp, entropies if entropy else None, dict(zip(reductions, reduced, strict=True)))
+        return score_logits(logits, chosen, kept, names, candidates)
+    names = tuple(sorted(names))
+    picks = chosen[:, None] if candidates is None else torch.cat([chosen[:, None], candidates.clamp(min=0).long()], 1)
+    logp, *values = _Chunked.apply(hidden, weight, bias, picks, kept, temperature, names, most)
+    found = {"logp": logp[:, 0], **dict(zip(names, values, strict=True))}
+    return found if candidates is None else {**found, "candidate_logp": _possible(logp[:, 1:], candidates)}
 
 
 def score_logits(
-    logits: Tensor, chosen: Tensor, kept: Tensor | None, *, entropy: bool, reductions: Sequence[str] = ()
-) -> Scores:
+    logits: Tensor,
+    chosen: Tensor,
+    kept: Tensor | None,
+    names: Collection[str] = (),
+    candidates: Tensor | None = None,
+) -> dict[str, Tensor]:
     """As `score`, from logits [N, V] that are at hand."""
     picked = logits.gather(1, chosen[:, None]).squeeze(1)
     among = logits if kept is None else logits.gather(1, kept.clamp(min=0).long()).masked_fill(kept < 0, -torch.inf)
-    logp = picked - among.logsumexp(-1)
-    if not entropy and not reductions:
-        return Scores(logp, None, {})
-    law = among.log_softmax(-1)
-    return Scores(logp, ops.entropy_of(law) if entropy else None, {name: REDUCTIONS[name](law) for name in reductions})
+    total = among.logsumexp(-1)
+    found = {"logp": picked - total}
+    if names:
+        everything = among.log_softmax(-1)
+        found |= {name: _of_all(name, everything) for name in names}
+    if candidates is not None:
+        left = logits if kept is None else logits.masked_fill(~_is_kept(kept, logits.shape[1]), -torch.inf)
+        logp = left.gather(1, candidates.clamp(min=0).long()) - total[:, None]
+        found["candidate_logp"] = _possible(logp, candidates)
+    return found
+
+
+@torch.no_grad()
+def likeliest(hidden: Tensor, head: Any, kept: Tensor | None, count: int) -> Tensor:
+    """[N, C] the C = min(count, V) likeliest ids at each decision, likeliest first; -1 where fewer are left."""
+    weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
+    size = max(16, MOST_LOGITS.get(hidden.device.type, ELSEWHERE) // len(weight))
+    found = [torch.zeros(0, min(count, len(weight)), dtype=torch.int32, device=hidden.device)]
+    for i in range(0, len(hidden), size):
+        part = slice(i, i + size)
+        logits = ops.wide(F.linear(hidden[part], weight, bias))
+        found.append(likeliest_of(logits, None if kept is None else kept[part], count))
+    return torch.cat(found)
+
+
+def likeliest_of(logits: Tensor, kept: Tensor | None, count: int) -> Tensor:
+    """As `likeliest`, from logits [N, V] that are at hand."""
+    size = logits.shape[1]
+    left = logits if kept is None else logits.masked_fill(~_is_kept(kept, size), -torch.inf)
+    top = left.detach().topk(min(count, size), dim=-1)
+    return top.indices.masked_fill(top.values == -torch.inf, -1).int()
+
+
+def _of_all(name: str, logp: Tensor) -> Tensor:
+    return ops.entropy_of(logp) if name == "entropy" else REDUCTIONS[name](logp)
+
+
+def _possible(logp: Tensor, candidates: Tensor) -> Tensor:
+    """Log-probabilities of candidates, at NOTHING and without gradient where there is no such choice."""
+    return torch.where((candidates >= 0) & (logp > ops.NOTHING), logp, ops.NOTHING)
 
 
 class _Chunked(torch.autograd.Function):
+    """[N, P] log-probabilities of the `picks` [N, P], then what `names` ask of all choices, [N] each."""
+
     @staticmethod
     def forward(
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        chosen: Tensor,
+        picks: Tensor,
         kept: Tensor | None,
         temperature: float | Tensor,
-        entropy: bool,
-        reductions: tuple[str, ...],
+        names: tuple[str, ...],
         most: int,
     ) -> tuple[Tensor, ...]:
         size = max(16, most // len(weight))
         wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        new = lambda: hidden.new_zeros(len(hidden), dtype=wide)  # noqa: E731
-        logp, total, entropies, reduced = new(), new(), new(), [new() for _ in reductions]
+        logp, total = hidden.new_zeros(picks.shape, dtype=wide), hidden.new_zeros(len(hidden), dtype=wide)
+        values = {name: torch.zeros_like(total) for name in names}
         for i in range(0, len(hidden), size):
             part = slice(i, i + size)
             logits = _logits(hidden[part], weight, bias, kept, part, temperature)
             total[part] = logits.logsumexp(-1)
-            logp[part] = logits.gather(1, chosen[part, None]).squeeze(1) - total[part]
-            if entropy or reductions:
-                logits.sub_(total[part, None])
-            if entropy:
-                entropies[part] = ops.entropy_of(logits)
-            for name, values in zip(reductions, reduced, strict=True):
-                values[part] = REDUCTIONS[name](logits)
-        ctx.save_for_backward(hidden, weight, bias, chosen, kept, total, entropies)
-        ctx.size, ctx.temperature, ctx.reductions = size, temperature, reductions
-        ctx.set_materialize_grads(False)  # what was asked for and not differentiated costs nothing
-        return logp, entropies, *reduced
+            logp[part] = logits.gather(1, picks[part]) - total[part, None]
+            everything = logits.sub_(total[part, None]) if names else logits
+            for name, value in values.items():
+                value[part] = _of_all(name, everything)
+        entropies = values.get("entropy")
+        ctx.save_for_backward(hidden, weight, bias, picks, kept, total, entropies)
+        ctx.size, ctx.temperature, ctx.names = size, temperature, names
+        return logp, *values.values()
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-        by_logp, by_entropy, *by_reduced = upstream
-        hidden, weight, bias, chosen, kept, total, entropies = ctx.saved_tensors
-        by_logp = torch.zeros_like(total) if by_logp is None else by_logp
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        by_logp, *by_value = upstream
+        by_name = dict(zip(ctx.names, by_value, strict=True))
+        hidden, weight, bias, picks, kept, total, entropies = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
         to_weight = torch.zeros_like(weight, dtype=total.dtype) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias, dtype=total.dtype) if bias is not None and ctx.needs_input_grad[2] else None
+        by_all, by_entropy = by_logp.sum(1), by_name.pop("entropy", None)
         for i in range(0, len(hidden), ctx.size):
             part = slice(i, i + ctx.size)
             logp = _logits(hidden[part], weight, bias, kept, part, ctx.temperature).sub_(total[part, None])
-            pulls = [
-                _pull(REDUCTIONS[name], logp, by[part])
-                for name, by in zip(ctx.reductions, by_reduced, strict=True)
-                if by is not None
-            ]
             slope = logp.exp()
+            extra = _slope_of_reductions(logp, slope, {name: by[part] for name, by in by_name.items()})
             if by_entropy is not None:
                 logp.clamp_(min=ops.NOTHING).add_(entropies[part, None]).mul_(by_entropy[part, None])
-                slope.mul_(logp.add_(by_logp[part, None])).neg_()
+                slope.mul_(logp.add_(by_all[part, None])).neg_()
             else:
-                slope.mul_(by_logp[part, None]).neg_()
-            for pull in pulls:
-                slope += pull
-            slope.scatter_add_(1, chosen[part, None], by_logp[part, None]).div_(_of(ctx.temperature, part))
+                slope.mul_(by_all[part, None]).neg_()
+            if extra is not None:
+                slope += extra
+            slope.scatter_add_(1, picks[part], by_logp[part]).div_(_of(ctx.temperature, part))
             if to_bias is not None:
                 to_bias += slope.sum(0)
             slope = slope.to(hidden.dtype)
             to_hidden[part] = slope @ weight
             if to_weight is not None:
                 _add_product(to_weight, slope.t(), hidden[part])
-        to_weight = None if to_weight is None else to_weight.to(weight.dtype)
-        to_bias = None if to_bias is None else to_bias.to(weight.dtype)
-        return to_hidden, to_weight, to_bias, *[None] * 6
+        return (
+            to_hidden,
+            None if to_weight is None else to_weight.to(weight.dtype),
+            None if to_bias is None else to_bias.to(weight.dtype),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
-def _pull(reduction: Callable[[Tensor], Tensor], logp: Tensor, upstream: Tensor) -> Tensor:
-    """[n, V] the slope by the logits of sum_i upstream_i reduction(logp)_i, with logp [n, V] their log-softmax."""
-    leaf = logp.clone().requires_grad_()
+def _slope_of_reductions(logp: Tensor, p: Tensor, upstream: dict[str, Tensor]) -> Tensor | None:
+    """[n, V] slope by the logits of what was reduced, times what comes from above; None if nothing was."""
+    if not upstream:
+        return None
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(reduction(leaf), leaf, upstream)
-    return slope - logp.exp() * slope.sum(-1, keepdim=True)
+        leaf = logp.detach().requires_grad_()
+        values = [REDUCTIONS[name](leaf) for name in upstream]
+    (slope,) = torch.autograd.grad(values, leaf, list(upstream.values()))
+    return slope - p * slope.sum(-1, keepdim=True)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -181,8 +225,12 @@ def _logits(
         logits /= _of(temperature, part)
     if kept is None:
         return logits
-    mine = kept[part].long()
+    return logits.masked_fill_(~_is_kept(kept[part], logits.shape[1]), -torch.inf)
+
+
+def _is_kept(kept: Tensor, size: int) -> Tensor:
+    """[N, K] ids, -1 padding -> [N, V] bool."""
     # A column more, for the padding to point at.
-    keep = torch.zeros(len(logits), logits.shape[1] + 1, dtype=torch.bool, device=logits.device)
-    keep.scatter_(1, torch.where(mine < 0, logits.shape[1], mine), True)
-    return logits.masked_fill_(~keep[:, :-1], -torch.inf)
+    keep = torch.zeros(len(kept), size + 1, dtype=torch.bool, device=kept.device)
+    keep.scatter_(1, torch.where(kept < 0, size, kept).long(), True)
+    return keep[:, :-1]

@@ -11,11 +11,11 @@ from typing import Any
 
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
+from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.references import References
 from polopt.training.source import LanguageSource, Player, Transcript
 from polopt.worlds.protocol import Tasks
 
@@ -96,6 +96,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
 
         weights      b P                gradients   b P             Adam state   2 b P
         reference    b P for each frozen policy that a stage compares with
+        teacher      b P, if some stage learns from an average of the policy
         activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
         KV cache     2 b L r s d_kv
 
@@ -121,11 +122,13 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
     logits = min(rows * recipe.limit * config.vocab_size, most)
     compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
+    averages = any(a.teacher is not None and a.teacher.rate < 1 for a in recipe.algorithms.values())
     return {
         "weights": size * parameters,
         "gradients": size * parameters,
         "Adam state": 2 * size * parameters,
         "reference": size * parameters * compared,
+        "teacher": size * parameters * averages,
         "activations": work * rows * length * kept + 12 * logits,
         "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
     }
@@ -167,9 +170,9 @@ def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float
         player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling
     )
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
-    references = References(training.policy, algorithm)
+    beside = Beside(training.policy, algorithm, stage.micro_rows)
     start = time.perf_counter()
-    training.step(source, learner, 0, references)
+    training.step(source, learner, 0, beside)
     return time.perf_counter() - start
 
 

@@ -14,33 +14,25 @@ import torch
 from torch import Tensor
 
 from polopt import catalogue
-from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
-from polopt.policies.vocabulary import REDUCTIONS
+from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
+from polopt.training.beside import Beside
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner
 from polopt.training.measure import describe, show
+from polopt.training.needs import check_layers, check_needs
 from polopt.training.recipe import Recipe
-from polopt.training.references import References, load_parameters, parameters_of
+from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
-# What the loop can tell an algorithm of a batch, and the policy of its decisions.
-PROVIDED = frozenset(
-    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
-    | {"terminated", "truncated", "group", "turn", "advantage"}
-    | {"extras.tokens", "extras.answer", "extras.task", "extras.index", "extras.kind", "extras.kept"}
-    | {"extras.greedy_reward", "extras.prompt_logp", "extras.voices"}
-)
-SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
 class Watcher(Protocol):
@@ -72,9 +64,11 @@ class LanguageTraining:
         self.train_tasks, self.heldout = split.train, split.heldout
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            _check_needs(name, algorithm)
+            check_needs(name, algorithm)
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
+        for name, algorithm in self.algorithms.items():
+            check_layers(name, algorithm, self.policy)
         self.policy.to(recipe.device)
         self.engine = recipe.rollout.build(self.policy)
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
@@ -123,39 +117,44 @@ class LanguageTraining:
             player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
         )
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
-        references = self._references(name, algorithm, tensors)
+        beside = Beside(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
+            beside.resume(self.run_folder, name, tensors)
             source.position = state["position"]
-        elif 0 in evaluations:
-            self._evaluate(name, *evaluations[0])
+        else:
+            beside.begin(self.run_folder, name)
+            if 0 in evaluations:
+                self._evaluate(name, *evaluations[0])
         for step in range(first, stage.steps):
-            record = self.step(source, learner, step, references)
+            record = self.step(source, learner, step, beside)
             self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
             self.global_step += 1
             done = step + 1
             if done in evaluations:
                 self._evaluate(name, *evaluations[done])
             if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source, references)
+                self._save(name, done, learner, source, beside)
 
-    def step(self, source: LanguageSource, learner: Learner, step: int, references: References) -> dict[str, Any]:
+    def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
         clock = dict(source.player.seconds)
         experience = algorithm.sampling(source)
         if not experience.mask.any():  # filters may leave nothing to learn from
             return {"rows": 0}
-        experience = self._provide(experience, source, learner, references)
+        experience = self._provide(experience, source, learner, beside)
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **(describe(experience) if experience.logp is not None else {})}
-        references.begin_update()
+        beside.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
-        references.end_update()
+        if beside.teacher is not None:
+            record["teacher/too_long"] = beside.teacher.too_long
+        beside.end_update()
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
@@ -169,32 +168,21 @@ class LanguageTraining:
             "seconds/learn": now - sampled,
         }
 
-    def _provide(
-        self, experience: Experience, source: LanguageSource, learner: Learner, references: References
-    ) -> Experience:
+    def _provide(self, experience: Experience, source: LanguageSource, learner: Learner, beside: Beside) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
-        needs = learner.algorithm.all_needs
+        needs = learner.algorithm.wanted("needs")
         if "extras.greedy_reward" in needs:
             tasks = {task.id: task for task in experience.extras["task"]}
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if needs & {"old_logp", "value", "extras.prompt_logp"} or references.policies:
-            experience = learner.assess(experience, needs, references.policies)
+        others = beside.references.policies
+        early = {"old_logp", "value", "extras.prompt_logp"}
+        if needs & early or others or any(name.startswith(OLD) for name in needs):
+            experience = learner.assess(experience, needs, others)
+        if beside.teacher is not None and needs & TAUGHT:
+            experience = beside.teacher.teach(experience, needs & TAUGHT)
         return experience
-
-    def _references(self, name: str, algorithm: Algorithm, tensors: Mapping[str, Tensor]) -> References:
-        """Those of a stage that begins, or, with a checkpoint's tensors, goes on. One that never moves is kept once
-        for the whole run."""
-        references, file = References(self.policy, algorithm), f"reference-{name}"
-        if tensors:
-            references.load(tensors)
-        if references.fixed is not None:
-            if tensors:
-                load_parameters(references.fixed, self.run_folder.kept(file))
-            else:
-                self.run_folder.keep(file, parameters_of(self.policy))
-        return references
 
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
         spec = self.recipe.evaluation
@@ -218,11 +206,9 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(
-        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, references: References
-    ) -> None:
+    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.policy).items()}
-        tensors |= learner.state() | references.state()
+        tensors |= learner.state() | beside.state()
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -281,22 +267,6 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
     """
     run = Run.open(Path(folder))
     return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
-
-
-def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
-    """What the algorithm reads that neither this loop nor a language policy can say, by the part that reads it."""
-    found = {
-        name_of(type(part)): sorted((part.needs - PROVIDED) | (part.evaluates - SAID)) for part in algorithm.parts()
-    }
-    return {part: fields for part, fields in found.items() if fields}
-
-
-def _check_needs(stage: str, algorithm: Algorithm) -> None:
-    for part, absent in unprovided(algorithm).items():
-        raise ConfigError(
-            f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; take another "
-            "part, or train it in a loop of your own"
-        )
 
 
 def _check_device(name: str) -> None:

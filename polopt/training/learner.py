@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
-from polopt.experience import Evaluation, Experience
+from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
@@ -39,7 +39,6 @@ class Learner:
         self.optimiser = torch.optim.AdamW(
             self.parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
         )
-        self.needs = algorithm.all_evaluates
         self.noise = NoiseMeter()
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
@@ -68,12 +67,13 @@ class Learner:
         # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
         # not depend on who shares a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
-        active = self.algorithm.objective.contributes(batch)
+        objective = self.algorithm.objective
+        needs, surveys = objective.wanted("evaluates"), objective.wanted("surveys")
+        active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         self.optimiser.zero_grad(set_to_none=True)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps = []
-        surveys = self.algorithm.objective.all_surveys
         pieces: Iterable[Experience]
         if surveys and rows >= len(batch):
             # In one piece it surveys itself, with all its rows.
@@ -82,8 +82,8 @@ class Learner:
             batch = batch.replace(survey=self._survey(batch, rows, surveys)) if surveys else batch
             pieces = batch.split(rows, only=active)
         for micro in pieces:
-            evaluation = self.policy.evaluate(micro, self.needs)
-            result = self.algorithm.objective(micro, evaluation)
+            evaluation = self.policy.evaluate(micro, needs)
+            result = objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
@@ -121,19 +121,26 @@ class Learner:
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
         """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value,
-        `extras["prompt_logp"]`, and, under each of the names in `others`, the log-probabilities of that policy."""
+        `extras["prompt_logp"]`; as `extras.old_<name>` whatever the policy says of a decision as `extras.<name>`; and,
+        under each of the names in `others`, the log-probabilities of that policy."""
         rows = self.stage.micro_rows or len(experience)
         found: dict[str, list[Tensor]] = {}
+        extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
+        asked = {*extras.values()} | ({"value"} & needs)
         for micro in experience.split(rows):
-            if needs & {"old_logp", "value"}:
-                evaluation = self.policy.evaluate(micro, {"value"} if "value" in needs else ())
+            if asked or "old_logp" in needs:
+                evaluation = self.policy.evaluate(micro, asked)
                 found.setdefault("old_logp", []).append(evaluation.logp)
                 if "value" in needs:
                     found.setdefault("value", []).append(evaluation.value)
                     found.setdefault("final_value", []).append(evaluation.final_value)
+                for name, said in extras.items():
+                    found.setdefault(name, []).append(evaluation.extras[said.removeprefix("extras.")])
             for field, other in others.items():
                 found.setdefault(field, []).append(other.evaluate(micro).logp)
-        experience = experience.replace(**{name: torch.cat(values) for name, values in found.items()})
+        whole = {name: torch.cat(values) for name, values in found.items()}
+        old = {name.removeprefix("extras."): whole.pop(name) for name in extras}
+        experience = experience.replace(extras=old, **whole)
         if "extras.prompt_logp" in needs:
             experience = experience.replace(extras={"prompt_logp": self._prompt_logp(experience, rows)})
         return experience

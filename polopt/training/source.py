@@ -40,6 +40,7 @@ class Transcript:
     turn: list[int]
     kept: list[Tensor | None]
     answer: str = ""
+    feedback: str | None = None
     reward: float = 0.0
     solved: bool = False
     terminated: bool = False
@@ -180,6 +181,7 @@ class Player:
     def _step(self, row: Transcript, action: str) -> None:
         step = row.episode.step(action)
         row.reward += step.reward
+        row.feedback = step.info.get("feedback")
         row.solved = bool(step.info.get("solved", row.reward >= 1))
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
@@ -197,8 +199,7 @@ def to_experience(
             that follow the entropy, and an answer without them.
     """
     B, T = len(rows), max(len(row.ids) for row in rows)
-    device = policy.device
-    precision = torch.float64 if policy.model.dtype == torch.float64 else torch.float32
+    device, precision = policy.device, policy.precision
 
     def pad(values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
         return torch.tensor([v + [blank] * (T - len(v)) for v in values], dtype=dtype).reshape(B, T).to(device)
@@ -212,6 +213,7 @@ def to_experience(
     extras: dict[str, Any] = {
         "tokens": pad([row.ids for row in rows], -1, torch.long),
         "answer": [row.answer for row in rows],
+        "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
     }

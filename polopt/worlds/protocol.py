@@ -14,7 +14,8 @@ class Step(NamedTuple):
     terminated: the episode ended. truncated: the world's patience ended. Two things, never one: after a
     truncation the future still had value.
     info: what a person may want to know about the step; no part of the observation. `solved`, where the
-    world says it, tells whether the task is done; otherwise it is when its rewards add up to 1.
+    world says it, tells whether the task is done; otherwise it is when its rewards add up to 1. `feedback`, where the
+    world says it, is a text on what was wrong, for teachers to read.
     """
 
     observation: str

@@ -14,7 +14,7 @@ from tiny_models import STOP, VOCABULARY, as_experience, tiny
 from torch import Tensor
 
 from polopt.experience import Experience, ExperienceError, Support
-from polopt.policies import decoder, language, packing, vocabulary
+from polopt.policies import decoder, packing, vocabulary
 from polopt.policies.decoder import Decoder
 from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
@@ -111,6 +111,7 @@ def test_values_and_gradients_equal_the_naive_ones(
     slopes = gradients(policy, expected)
     batch = Experience(mask=mask, support=Support(temperature=0.7), extras={"tokens": tokens})
     value_bound, slope_bound = (1e-10, 1e-10) if dtype == torch.float64 else (2e-5, 5e-4)
+    assert (policy.decoder is not None) == (kind in DECODED)  # though transformers was asked for hidden states
     for way, worth, most in [
         (policy.decoder, 0.1, 2**23),
         (policy.decoder, 0.0, VOCABULARY * 3),
@@ -190,22 +191,6 @@ def test_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(packing.pack(tokens, prompt, end).tokens) == sum(end)
 
 
-def test_prompts_are_read_once_whatever_decisions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, (ids, decided) = policy_of("llama"), rows_of(each=6)
-    tokens, mask = padded(ids, decided, "right")
-    experience = Experience(mask=mask, turn=mask.long() - 1, extras={"tokens": tokens})
-    sizes = []
-    monkeypatch.setattr(language, "pack", lambda *a: (sizes.append(packing.pack(*a)), sizes[-1])[1])
-    whole = policy.evaluate(experience).logp
-    # Each row's last decision and, where there are more, every other one, but never the first.
-    odd = mask & (mask.cumsum(1) % 2 == 0)
-    keep = odd | (mask & (mask.flip(1).cumsum(1).flip(1) == 1))
-    found = policy.evaluate(experience.only(keep)).logp
-    assert 0 < int(keep.sum()) < int(mask.sum())
-    torch.testing.assert_close(found, torch.where(keep, whole, 0), atol=1e-12, rtol=0)
-    assert len(sizes[0].tokens) == len(sizes[1].tokens)
-
-
 @pytest.mark.parametrize("worth", [0.0, 1.0])
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2)])
 def test_packed_attention_is_each_rows_own(
@@ -250,33 +235,58 @@ def test_chunks_of_the_vocabulary_equal_the_whole(
     if truncated:
         kept = torch.stack([torch.randperm(size, generator=random)[:5] for _ in range(n)]).int()
         chosen, kept[::3, 4] = kept[:, 0].long(), -1
-    names = sorted(vocabulary.REDUCTIONS)
-    weights = torch.randn(2 + len(names), n, generator=random, dtype=torch.float64)
+    candidates = torch.stack([torch.randperm(size, generator=random)[:4] for _ in range(n)]).int()
+    candidates[:, 0], candidates[::4, 3] = chosen.int(), -1
+    names = ("entropy", *vocabulary.REDUCTIONS)
+    weights = {k: torch.randn(n, generator=random, dtype=torch.float64) for k in ("logp", *names)}
+    weights["candidate_logp"] = torch.randn(n, 4, generator=random, dtype=torch.float64)
 
-    def numbers(scores: vocabulary.Scores) -> list[Tensor]:
-        assert scores.entropy is not None
-        return [scores.logp, scores.entropy, *(scores.reduced[name] for name in names)]
+    def slopes(said: dict[str, Tensor], of: list[Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(torch.stack([(weights[k] * v).sum() for k, v in said.items()]).sum(), of)
 
     whole, layer = hidden.detach().double().requires_grad_(), copy.deepcopy(head).double()
-    asked = {"entropy": True, "reductions": names}
-    expected = numbers(vocabulary.score(whole, layer, chosen, kept, 0.8, **asked))  # type: ignore[arg-type]
-    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 20 * size)
-    found = numbers(vocabulary.score(hidden, head, chosen, kept, 0.8, **asked))  # type: ignore[arg-type]
+    expected = spelt_out(layer(whole) / 0.8, chosen, kept, candidates)
+    by_hand = slopes(expected, [whole, layer.weight, layer.bias])
     bound = 1e-12 if dtype == torch.float64 else 5e-2
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, atol=bound, rtol=0)
-    # All together, and without what nobody differentiates.
-    for count in (1, 2, len(found)):
-        ours_of = torch.autograd.grad(_mix(weights, found[:count]), [hidden, head.weight, head.bias], retain_graph=True)
-        theirs_of = torch.autograd.grad(
-            _mix(weights, expected[:count]), [whole, layer.weight, layer.bias], retain_graph=True
-        )
-        for ours, theirs in zip(ours_of, theirs_of, strict=True):
+    for most in (2**23, 20 * size):
+        monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
+        found = vocabulary.score(hidden, head, chosen, kept, 0.8, names, candidates)
+        assert found.keys() == expected.keys()
+        for name, theirs in expected.items():
+            torch.testing.assert_close(found[name].double(), theirs, atol=bound, rtol=0, msg=name)
+        for ours, theirs in zip(slopes(found, [hidden, head.weight, head.bias]), by_hand, strict=True):
             torch.testing.assert_close(ours.double(), theirs, atol=bound * float(theirs.abs().max()), rtol=0)
 
 
-def _mix(weights: Tensor, values: list[Tensor]) -> Tensor:
-    return torch.stack([(w * v).sum() for w, v in zip(weights, values, strict=False)]).sum()
+def spelt_out(logits: Tensor, chosen: Tensor, kept: Tensor | None, candidates: Tensor) -> dict[str, Tensor]:
+    """One decision at a time over the choices that it has. A reduction joins by one line."""
+    found: dict[str, list[Tensor]] = {}
+    for i, z in enumerate(logits):
+        choices = list(range(len(z))) if kept is None else [int(k) for k in kept[i] if k >= 0]
+        law = dict(zip(choices, torch.log_softmax(z[choices], 0), strict=True))
+        every = torch.stack(list(law.values()))
+        nothing = z.new_tensor(-1e4)
+        for name, value in {
+            "logp": law[int(chosen[i])],
+            "entropy": -(every.exp() * every).sum(),
+            "mean_logp": every.sum() / len(every),
+            "candidate_logp": torch.stack([law.get(int(c), nothing) for c in candidates[i]]),
+        }.items():
+            found.setdefault(name, []).append(value)
+    return {name: torch.stack(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("most", [2**23, 1])
+def test_the_likeliest_ids(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, never more than there are, and of those kept alone."""
+    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", most)
+    hidden, head = torch.randn(40, 8, generator=torch.Generator().manual_seed(1)), torch.nn.Linear(8, 11)
+    kept = torch.tensor([[1, 4, 7, -1]]).expand(40, -1)
+    ranked = head(hidden).argsort(-1, descending=True).tolist()
+    assert vocabulary.likeliest(hidden, head, None, 3).tolist() == [row[:3] for row in ranked]
+    assert vocabulary.likeliest(hidden, head, None, 100).tolist() == ranked
+    left = [[i for i in row if i in (1, 4, 7)] + [-1] * 2 for row in ranked]
+    assert vocabulary.likeliest(hidden, head, kept, 5).tolist() == left
 
 
 @pytest.mark.parametrize("truncated", [False, True])
@@ -319,10 +329,10 @@ def test_the_whole_vocabulary_never_meets_all_decisions(monkeypatch: pytest.Monk
     def largest() -> int:
         with Largest() as seen:
             said = vocabulary.score(
-                hidden, head, chosen, None, 1.0, entropy=True, reductions=list(vocabulary.REDUCTIONS)
+                hidden, head, chosen, None, 1.0, ("entropy", *vocabulary.REDUCTIONS), chosen[:, None]
             )
-            assert said.entropy is not None
-            (said.logp.sum() + said.entropy.sum() + sum(v.sum() for v in said.reduced.values())).backward()
+            torch.stack([value.sum() for value in said.values()]).sum().backward()
+            assert vocabulary.likeliest(hidden, head, None, 3).shape == (200, 3)
         return seen.most
 
     assert largest() >= 200 * 300
@@ -509,17 +519,13 @@ def test_refusals() -> None:
             policy.evaluate(batch)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_batch_without_decisions(kind: str) -> None:
-    policy = policy_of(kind)
+def test_a_batch_without_decisions() -> None:
+    policy = policy_of("gpt2")
     tokens = torch.tensor([[3, 4, -1], [5, -1, -1]])
     batch = Experience(mask=torch.zeros(2, 3, dtype=torch.bool), extras={"tokens": tokens})
     found = policy.evaluate(batch, {"entropy", "value"})
     assert (found.logp == 0).all()
     assert found.final_value.isfinite().all()
-    alone = policy.evaluate(batch, {"entropy"})
-    assert (alone.logp == 0).all()
-    assert (alone.entropy == 0).all()
 
 
 def test_equal_texts_of_different_ids_are_two_things() -> None:

@@ -13,7 +13,8 @@ from tiny_runs import lines, recipe
 
 from polopt import catalogue
 from polopt.config import ConfigError
-from polopt.training.language import LanguageTraining, unprovided
+from polopt.training.language import LanguageTraining
+from polopt.training.needs import unprovided
 from polopt.training.run import Run
 
 

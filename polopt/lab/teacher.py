@@ -1,0 +1,84 @@
+"""A teacher on a tree: the policy's average, shown a right answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.lab.policy import ABSENT, TabularPolicy, said_besides
+from polopt.policies.average import Average
+from polopt.teachers import SelfTeacher, filled, untaught
+
+
+class HintedPolicy(nn.Module):
+    """A table that is shown an answer: q(a | s, hint) = softmax(z_a + pull 1[a = hint_t]), with z its logits and
+    hint_t the answer's token at the same place, `extras["hint"]` [B, T], -1 for none.
+
+    sees: "all" tokens of the hint are copied, whether or not they matter; "decisive" ones alone, those at which the
+    choices differ in what they are worth to somebody who goes on at random: a reader that understands the answer.
+    """
+
+    def __init__(self, policy: TabularPolicy, pull: float, sees: Literal["all", "decisive"]) -> None:
+        super().__init__()
+        self.policy, self.pull = policy, pull
+        values = policy.tree.uniform_values()
+        worst = values.masked_fill(~policy.tree.choices, torch.inf).amin(1)
+        self.copies = torch.ones(len(values), dtype=torch.bool) if sees == "all" else values.amax(1) - worst > 1e-12
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
+        """As `TabularPolicy.evaluate`, having seen the hint; a token that leads nowhere stays impossible."""
+        logits = self.policy.evaluate(experience, frozenset({"logits"})).logits
+        hint, node = experience.extras["hint"], self.policy.tree.nodes[experience.extras["leaf"]]
+        shown = (hint >= 0) & self.copies[node] & experience.mask
+        pull = torch.zeros_like(logits).scatter_(-1, hint.clamp(min=0)[..., None], self.pull)
+        law = (logits + torch.where(shown[..., None], pull, 0)).log_softmax(-1)
+        chosen = law.gather(-1, experience.extras["tokens"][..., None])[..., 0]
+        return Evaluation(
+            logp=torch.where(experience.mask, chosen, 0),
+            support=experience.support,
+            entropy=ops.entropy_of(law) if "entropy" in needs else ABSENT,
+            extras=said_besides(law, experience, needs, top),
+        )
+
+
+class TreeTeacher:
+    """What an algorithm's `teacher` says, on a tree: an average of the policy that reads hints as `HintedPolicy` does.
+
+    The numbers in a hint's text are the tokens of the answer that it shows.
+    """
+
+    def __init__(
+        self, policy: TabularPolicy, spec: SelfTeacher, *, pull: float = 5.0, sees: Literal["all", "decisive"] = "all"
+    ) -> None:
+        self.tree, self.policy, self.spec = policy.tree, policy, spec
+        self.average = Average(policy, spec.rate)
+        self.hinted = HintedPolicy(self.average.policy, pull, sees)
+
+    @torch.no_grad()
+    def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
+        """Fill in those of `teachers.TAUGHT` that are among `names`."""
+        hints = self.spec(experience)
+        rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
+        if not len(rows):
+            return experience.replace(extras=untaught(experience, names, self.policy.logits))
+        shown = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
+        told = experience[rows].replace(extras={"hint": shown})
+        asks, top = frozenset({"entropy"}), self.spec.top
+        if self.spec.chosen_by == "policy":
+            own = self.policy.evaluate(told, top=top).extras["candidates"]
+            told, top, asks = told.replace(extras={"candidates": own}), 0, asks | {"extras.candidate_logp"}
+        return filled(experience, names, rows, told, self.hinted.evaluate(told, asks, top=top))
+
+    def _tokens(self, hint: str, width: int) -> Tensor:
+        tokens = [int(number) for number in re.findall(r"\d+", hint)]
+        row = [-1] * self.tree.start + tokens
+        return torch.tensor(row + [-1] * (width - len(row)))
+
+    def follow(self) -> None:
+        """The policy has learned from one more batch."""
+        self.average.follow()

@@ -1,0 +1,110 @@
+"""One objective after another, and numbers to watch on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience, Loss, check_shape
+from polopt.layers import Layer
+from polopt.objectives.parts import Objective, unused
+from polopt.part import Part
+
+
+class Phase(Part):
+    """A stretch of training: `objective` for so many batches; None for all that are left."""
+
+    objective: Objective
+    batches: int | None = None
+
+    def setup(self) -> None:
+        if self.batches is not None and self.batches < 0:
+            raise ValueError(f"objectives.Phase: batches must be >= 0 or None, found {self.batches}")
+
+
+class Phased(Objective):
+    """One objective after another, by the number of batches that were learned from. Only the present one is consulted:
+    what the others declare is not computed.
+
+    Raises:
+        ValueError: no phases; or the last one ends, or an earlier one does not.
+    """
+
+    phases: Sequence[Phase]
+
+    def setup(self) -> None:
+        lengths = [phase.batches for phase in self.phases]
+        if not lengths or lengths[-1] is not None or None in lengths[:-1]:
+            raise ValueError(
+                "objectives.Phased needs a number of batches for each phase but the last, which has None, found "
+                f"{lengths}"
+            )
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def learned(self) -> None:
+        self.get_buffer("batches").add_(1)
+
+    @property
+    def present(self) -> Objective:
+        """The objective of the next batch."""
+        left = int(self.get_buffer("batches"))
+        for phase in self.phases[:-1]:
+            left -= phase.batches or 0
+            if left < 0:
+                return phase.objective
+        return self.phases[-1].objective
+
+    def inside(self) -> Iterator[Part]:
+        yield self.present
+
+    def contributes(self, experience: Experience) -> Tensor:
+        return self.present.contributes(experience)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        return self.present(experience, evaluation)
+
+
+class Gauge(Part):
+    """`gauge(experience, evaluation) -> [B, T]`: a number of each decision that somebody wants to watch."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class LayerEntropy(Gauge):
+    """Entropy in nats of what layer `layer` inside the policy would say; see `LayerRatio`."""
+
+    layer: int
+    final_norm: bool = False
+
+    @property
+    def evaluates(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras." + Layer(self.layer, self.final_norm).name("entropy")})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return evaluation.extras[Layer(self.layer, self.final_norm).name("entropy")]
+
+
+class Watched(Objective):
+    """An objective, with the gauges' means over the decisions of its contributing rows among its metrics."""
+
+    objective: Objective
+    gauges: Sequence[Gauge]
+
+    def contributes(self, experience: Experience) -> Tensor:
+        return self.objective.contributes(experience)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        loss, metrics = self.objective(experience, evaluation)
+        read = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
+        mask, whole = read(experience), experience.whole
+        decisions = read(whole).sum().clamp(min=1).to(mask.device)
+        metrics = dict(metrics)
+        with torch.no_grad():
+            for gauge in self.gauges:
+                values = check_shape(gauge(experience, evaluation), mask, gauge).detach()
+                metrics[unused(type(gauge).__name__, metrics)] = ops.masked_sum(values, mask) / decisions
+        return Loss(loss, metrics)

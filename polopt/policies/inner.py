@@ -1,0 +1,62 @@
+"""What the layers of a `transformers` model pass on, for policies that are made of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Trunk:
+    """A model's layers and what normalises the last one's output, found by trying.
+
+    Raises:
+        ValueError: the model does not say what its layers are, or something else stands between the last of them and
+            the hidden states.
+    """
+
+    def __init__(self, model: Any) -> None:
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        modules = list(model.base_model.modules())
+        self.layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        inside = {id(m) for layer in self.layers for m in layer.modules()}
+        norms = [m for m in modules if "Norm" in type(m).__name__ and id(m) not in inside]
+        self.norm: nn.Module = norms[-1] if norms else nn.Identity()
+        if not self.layers or not self._agrees(model):
+            raise ValueError(
+                f"the layers of {type(model).__name__} are not found in it, so they have no policies; take a part that "
+                "asks for none"
+            )
+
+    @contextlib.contextmanager
+    def listening(
+        self, numbers: Collection[int], rows: Tensor | slice, columns: Tensor | slice
+    ) -> Iterator[dict[int, Tensor]]:
+        """While inside, a forward pass leaves what the layers `numbers`, from 1, pass on at (rows, columns)."""
+        passed: dict[int, Tensor] = {}
+
+        def hear(number: int, output: Any) -> None:
+            passed[number] = (output if isinstance(output, Tensor) else output[0])[rows, columns]
+
+        hooks = [
+            layer.register_forward_hook(lambda module, arguments, output, number=number: hear(number, output))
+            for number, layer in enumerate(self.layers, start=1)
+            if number in numbers
+        ]
+        try:
+            yield passed
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @torch.no_grad()
+    def _agrees(self, model: Any) -> bool:
+        last = len(self.layers)
+        with self.listening({last}, slice(None), slice(None)) as passed:
+            tokens = torch.tensor([[2, 1]], device=model.device)
+            states = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        return last in passed and torch.allclose(self.norm(passed[last]), states, rtol=1e-4, atol=1e-5)

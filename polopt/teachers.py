@@ -1,0 +1,189 @@
+"""Who may be asked about the policy's own decisions, and what they are told that the policy was not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience
+from polopt.part import Part
+
+__all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
+
+# What a loop fills in for an algorithm that has a teacher, if some part declares it. Of rows that were not taught the
+# numbers are 0 and the ids -1.
+#   taught [B] bool: whether the teacher knew something of the row.
+#   teacher_logp, teacher_entropy [B, T]: of the decisions taken, over the batch's support.
+#   candidates [B, T, K] int32: ids, -1 padding; teacher_candidate_logp [B, T, K].
+TAUGHT = frozenset(
+    f"extras.{name}" for name in ("taught", "teacher_logp", "teacher_entropy", "candidates", "teacher_candidate_logp")
+)
+
+
+def check_wording(part: Any, *names: str) -> None:
+    """Refuse a wording without its places, or with others.
+
+    Raises:
+        ValueError: naming the part and the places.
+    """
+    places = dict.fromkeys(names, "")
+    try:
+        part.wording.format(**places)
+        whole = all(f"{{{name}}}" in part.wording for name in names)
+    except (KeyError, IndexError, ValueError):
+        whole = False
+    if not whole:
+        wanted = " and ".join(f"{{{name}}}" for name in names)
+        raise ValueError(
+            f"teachers.{type(part).__name__}: wording must have {wanted} and no other place, found {part.wording!r}"
+        )
+
+
+class Hint(Part):
+    """`hint(experience) -> [str | None]`: what a teacher is told of each row; None where there is nothing to tell.
+
+    It sees the whole batch.
+    """
+
+    def forward(self, experience: Experience) -> list[str | None]:
+        raise NotImplementedError
+
+
+class Sibling(Hint):
+    """The answer of the first other row of the group whose outcome reaches `threshold`.
+
+    rows: "all", or only the "wrong" ones, which do not reach it themselves. wording: what surrounds the {answer}.
+    Of an episode of many turns it is the last answer.
+    """
+
+    threshold: float = 1.0
+    rows: Literal["all", "wrong"] = "all"
+    wording: str = "\n\nCorrect answer: {answer}"
+
+    needs = frozenset({"group", "outcome", "extras.answer"})
+
+    def setup(self) -> None:
+        check_wording(self, "answer")
+
+    def forward(self, experience: Experience) -> list[str | None]:
+        right: dict[int, list[int]] = {}
+        solved = (experience.outcome >= self.threshold).tolist()
+        groups, answers = experience.group.tolist(), experience.extras["answer"]
+        for row, group in enumerate(groups):
+            if solved[row]:
+                right.setdefault(group, []).append(row)
+        hints: list[str | None] = []
+        for row, group in enumerate(groups):
+            asks = self.rows == "all" or not solved[row]
+            other = next((i for i in right.get(group, []) if i != row), None) if asks else None
+            hints.append(None if other is None else self.wording.format(answer=answers[other]))
+        return hints
+
+
+class Feedback(Hint):
+    """What the world said of the row's own answer, `extras["feedback"]`: a text, or None. wording: what surrounds the
+    {feedback}."""
+
+    wording: str = "\n\nFeedback on an earlier answer: {feedback}"
+
+    needs = frozenset({"extras.feedback"})
+
+    def setup(self) -> None:
+        check_wording(self, "feedback")
+
+    def forward(self, experience: Experience) -> list[str | None]:
+        said = experience.extras["feedback"]
+        return [None if text is None else self.wording.format(feedback=text) for text in said]
+
+
+class First(Hint):
+    """The first of several hints that has something to tell of a row."""
+
+    hints: Sequence[Hint]
+
+    def setup(self) -> None:
+        if not len(self.hints):
+            raise ValueError("teachers.First needs at least one hint, found none")
+
+    def forward(self, experience: Experience) -> list[str | None]:
+        every = [hint(experience) for hint in self.hints]
+        return [next((told for told in row if told is not None), None) for row in zip(*every, strict=True)]
+
+
+class SelfTeacher(Part):
+    """The policy itself, as a moving average of its weights, with a hint in its prompt.
+
+    rate: after every batch that was learned from, average <- average + rate (policy - average). 0 keeps the policy of
+    the stage's beginning, 1 asks the policy of the moment; neither averages anything.
+    top: how many candidates the laws of policy and teacher are compared on, all if there are fewer. chosen_by: whose
+    likeliest ids they are, "teacher" or "policy" (before its first update on the batch; costs a pass more).
+    wording: how the {prompt} and the {hint} make the teacher's prompt. A row whose teacher would read more than the
+    model has positions for is not taught. Source: SDPO, arXiv:2601.20802.
+    """
+
+    hint: Hint = Sibling()
+    rate: float = 0.05
+    top: int = 100
+    chosen_by: Literal["teacher", "policy"] = "teacher"
+    wording: str = "{prompt}{hint}"
+
+    def setup(self) -> None:
+        check_wording(self, "prompt", "hint")
+        if not 0 <= self.rate <= 1 or self.top < 1:
+            raise ValueError(
+                f"teachers.SelfTeacher: need 0 <= rate <= 1 and top >= 1, found {self.rate} and {self.top}"
+            )
+
+    def forward(self, experience: Experience) -> list[str | None]:
+        """What is told of each row."""
+        return self.hint(experience)
+
+
+def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Tensor:
+    """[B, T, ...] values at the decisions of `source` [B, T], put at those of `target` [B, T'], row by row the same
+    number of them; `blank` elsewhere."""
+    found = values.new_full((*target.shape, *values.shape[2:]), blank)
+    found[target] = values[source]
+    return found
+
+
+def untaught(experience: Experience, names: frozenset[str], like: Tensor) -> dict[str, Tensor]:
+    """What `TAUGHT` lists, of a batch that nobody was taught: blank. like: gives the kind of number."""
+    B, T = experience.mask.shape
+    blank: dict[str, Tensor] = {
+        "taught": torch.zeros(B, dtype=torch.bool, device=experience.device),
+        "teacher_logp": like.new_zeros(B, T),
+        "teacher_entropy": like.new_zeros(B, T),
+        "candidates": torch.full((B, T, 1), -1, dtype=torch.int32, device=experience.device),
+        "teacher_candidate_logp": like.new_zeros(B, T, 1),
+    }
+    return {name: value for name, value in blank.items() if f"extras.{name}" in names}
+
+
+def filled(
+    experience: Experience, names: frozenset[str], rows: Tensor, told: Experience, said: Evaluation
+) -> Experience:
+    """The batch with what a teacher said of its `rows` [R], whose decisions are those of `told`, in the same order.
+
+    said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if `names` ask so.
+    """
+    mask = experience.mask[rows]
+    found = untaught(experience, frozenset({"extras.taught"} & names), said.logp)
+    if "taught" in found:
+        found["taught"][rows] = True
+    given: dict[str, Any] = {
+        "teacher_logp": said.logp,
+        "teacher_entropy": said.entropy,
+        "candidates": said.extras.get("candidates", told.extras.get("candidates")),
+        "teacher_candidate_logp": said.extras.get("candidate_logp"),
+    }
+    for name, values in given.items():
+        if f"extras.{name}" in names:
+            blank = -1 if name == "candidates" else 0
+            whole = values.new_full((len(experience), *mask.shape[1:], *values.shape[2:]), blank)
+            whole[rows] = moved(values, told.mask, mask, blank)
+            found[name] = whole
+    return experience.replace(extras=found)

@@ -1,0 +1,72 @@
+"""What the language loop can provide, and the refusal of algorithms that need something else."""
+
+from __future__ import annotations
+
+from polopt.algorithm import Algorithm
+from polopt.config import ConfigError
+from polopt.experience import OLD
+from polopt.layers import layer_of
+from polopt.part import name_of
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.vocabulary import REDUCTIONS
+from polopt.teachers import TAUGHT
+
+# What the loop can tell an algorithm of a batch, and the policy of its decisions.
+PROVIDED = frozenset(
+    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
+    | {"terminated", "truncated", "group", "turn", "advantage"}
+    | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
+    | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp", "extras.voices"}
+)
+SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
+
+
+def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
+    """What the algorithm reads that neither the loop nor a language policy can say, by the part that reads it."""
+    provided = PROVIDED | (TAUGHT if algorithm.teacher is not None else frozenset())
+    found: dict[str, list[str]] = {}
+    for part in algorithm.parts():
+        absent = sorted(n for n in part.needs - provided if not (n.startswith(OLD) and _is_said(_now(n))))
+        absent += sorted(n for n in part.evaluates if not _is_said(n))
+        if absent:
+            found[name_of(type(part))] = absent
+    return found
+
+
+def check_needs(stage: str, algorithm: Algorithm) -> None:
+    """Refuse an algorithm before anything is made for it.
+
+    Raises:
+        ConfigError: naming the stage, the part, what it needs and the fix.
+    """
+    for part, absent in unprovided(algorithm).items():
+        fix = (
+            "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
+            if TAUGHT.issuperset(absent)
+            else "take another part, or train it in a loop of your own"
+        )
+        raise ConfigError(
+            f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; {fix}"
+        )
+
+
+def _is_said(name: str) -> bool:
+    """Whether a language policy can be asked for it."""
+    return name in SAID or layer_of(name.removeprefix("extras.")) is not None
+
+
+def _now(name: str) -> str:
+    return "extras." + name.removeprefix(OLD)
+
+
+def check_layers(stage: str, algorithm: Algorithm, policy: LanguagePolicy) -> None:
+    """Refuse an algorithm that asks layers which the policy does not have.
+
+    Raises:
+        ConfigError: naming the stage, the part and the layers that there are.
+    """
+    for part in algorithm.parts():
+        try:
+            policy.check_layers(part.evaluates)
+        except ValueError as error:
+            raise ConfigError(f"stages.{stage}: {name_of(type(part))}: {error}") from None

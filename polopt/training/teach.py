@@ -1,0 +1,91 @@
+"""The policy as its own teacher: its averaged weights read the same answers behind another prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience
+from polopt.policies.average import Average
+from polopt.policies.dialogue import Dialogue
+from polopt.policies.language import LanguagePolicy
+from polopt.teachers import SelfTeacher, filled, moved, untaught
+
+
+class Teacher:
+    """What `spec` says, for a language policy.
+
+    rows: rows per forward pass, None for all. policy: that learns. too_long: of the latest batch, the share of rows
+    that were not taught since the model has too few positions for what the teacher would read.
+    """
+
+    def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None) -> None:
+        self.policy, self.spec, self.rows = policy, spec, rows
+        self.average = Average(policy, spec.rate)
+        self.dialogue = Dialogue(policy.tokenizer)
+        self.too_long = 0.0
+
+    @torch.no_grad()
+    def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
+        """Fill in those of `teachers.TAUGHT` that are among `names`."""
+        hints = self.spec(experience)
+        chosen, told = self._retold(experience, hints)
+        asked = sum(hint is not None for hint in hints)
+        self.too_long = (asked - len(chosen)) / len(experience)
+        if told is None:
+            like = torch.zeros((), dtype=self.policy.precision, device=experience.device)
+            return experience.replace(extras=untaught(experience, names, like))
+        asks = {"entropy"} if "extras.teacher_entropy" in names else set()
+        top = self.spec.top if names & {"extras.candidates", "extras.teacher_candidate_logp"} else 0
+        if top and self.spec.chosen_by == "policy":
+            own = self._say(self.policy, experience[chosen], set(), top)
+            ids = moved(own.extras["candidates"], experience.mask[chosen], told.mask, -1)
+            told, top = told.replace(extras={"candidates": ids}), 0
+            asks.add("extras.candidate_logp")
+        said = self._say(self.average.policy, told, asks, top)
+        return filled(experience, names, chosen, told, said)
+
+    def _say(self, policy: LanguagePolicy, batch: Experience, asks: set[str], top: int) -> Evaluation:
+        pieces = batch.split(self.rows or len(batch))
+        return Evaluation.cat([policy.evaluate(piece, asks, top=top) for piece in pieces])
+
+    def _retold(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
+        """Which rows the teacher is asked about, and those as it reads them: the same tokens from the first decision
+        on, behind its own prompt. None if there are none."""
+        tokens, mask, tasks = experience.extras["tokens"].tolist(), experience.mask, experience.extras["task"]
+        rows, lines, decided = [], [], []
+        for row, (hint, marks) in enumerate(zip(hints, mask.tolist(), strict=True)):
+            if hint is None or True not in marks:
+                continue
+            opening = self.dialogue.opening(self.spec.wording.format(prompt=tasks[row].prompt, hint=hint))
+            first = marks.index(True)
+            rest = [token for token in tokens[row][first:] if token >= 0]
+            if self.policy.places is None or len(opening) + len(rest) <= self.policy.places:
+                rows.append(row)
+                lines.append(opening + rest)
+                decided.append([False] * len(opening) + marks[first : first + len(rest)])
+        chosen = torch.tensor(rows, dtype=torch.long, device=experience.device)
+        if not rows:
+            return chosen, None
+        width = max(map(len, lines))
+        pad = lambda line, blank: line + [blank] * (width - len(line))  # noqa: E731
+        there = torch.tensor([pad(line, False) for line in decided], device=experience.device)
+        extras: dict[str, Any] = {"tokens": torch.tensor([pad(line, -1) for line in lines], device=experience.device)}
+        if experience.support.truncated:
+            extras["kept"] = moved(experience.extras["kept"][chosen], mask[chosen], there, -1)
+        return chosen, Experience(mask=there, support=experience.support, extras=extras)
+
+    def follow(self) -> None:
+        """The policy has learned from one more batch."""
+        self.average.follow()
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold to go on bit for bit, by name."""
+        return {f"teacher.{name}": value for name, value in self.average.state().items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `state`."""
+        self.average.load({k.removeprefix("teacher."): v for k, v in tensors.items() if k.startswith("teacher.")})
