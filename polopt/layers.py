@@ -7,23 +7,31 @@ import re
 from typing import Literal
 
 Said = Literal["logp", "entropy"]
-NAME = re.compile(r"(?P<said>logp|entropy)_of_layer_(?P<number>[1-9]\d*)(?P<normed>_normed)?")
+NAME = re.compile(
+    r"(?P<said>logp|entropy)_of_layer_(?P<number>[1-9]\d*)(?:_in_(?P<among>[1-9]\d*))?(?P<normed>_normed)?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """softmax(W_U h), or softmax(W_U norm(h)) if `normed`, with h what layer `number` passes on.
 
-    number: from 1. W_U is the output layer and norm the final normalisation of the whole network, so that the last
-    layer, normed, is the network itself.
+    number: from 1. among: if given, the layer that lies as deep as layer `number` of so many. W_U is the output layer
+    and norm the final normalisation of the whole network, so that the last layer, normed, is the network itself.
     """
 
     number: int
     normed: bool = False
+    among: int | None = None
+
+    def at(self, depth: int) -> int:
+        """Its number in a network of `depth` layers."""
+        return self.number if self.among is None else max(1, round(depth * self.number / self.among))
 
     def name(self, said: Said) -> str:
         """Under which `Evaluation.extras` holds what the layer says of each decision, [B, T]."""
-        return f"{said}_of_layer_{self.number}{'_normed' if self.normed else ''}"
+        among = "" if self.among is None else f"_in_{self.among}"
+        return f"{said}_of_layer_{self.number}{among}{'_normed' if self.normed else ''}"
 
 
 def layer_of(name: str) -> tuple[Said, Layer] | None:
@@ -31,4 +39,16 @@ def layer_of(name: str) -> tuple[Said, Layer] | None:
     found = NAME.fullmatch(name)
     if found is None:
         return None
-    return found["said"], Layer(int(found["number"]), found["normed"] is not None)  # type: ignore[return-value]
+    among = None if found["among"] is None else int(found["among"])
+    return found["said"], Layer(int(found["number"]), found["normed"] is not None, among)  # type: ignore[return-value]
+
+
+def check_layer(by: str, number: int, among: int | None) -> None:
+    """Refuse a layer that no network has.
+
+    Raises:
+        ValueError: naming who asks, and the fix.
+    """
+    if number < 1 or (among is not None and number > among):
+        wanted = "from 1" if among is None else f"from 1 to {among}"
+        raise ValueError(f"{by}: layers are counted {wanted}, found {number}")

@@ -154,10 +154,11 @@ class TinyTransformer(nn.Module):
             if asked is None:
                 continue
             said, layer = asked
-            if layer.number > len(passed):
-                raise ValueError(f"layer {layer.number} was asked for, and the policy has layers 1 to {len(passed)}")
+            number = layer.at(len(passed))
+            if number > len(passed):
+                raise ValueError(f"layer {number} was asked for, and the policy has layers 1 to {len(passed)}")
             if layer not in laws:
-                out = nn.functional.pad(self.head(passed[layer.number - 1])[..., : self.vocabulary], (0, 0, 1, 0))
+                out = nn.functional.pad(self.head(passed[number - 1])[..., : self.vocabulary], (0, 0, 1, 0))
                 laws[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
             chosen = laws[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
             found[layer.name(said)] = chosen if said == "logp" else ops.entropy_of(laws[layer])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Loss, check_shape
-from polopt.layers import Layer
+from polopt.layers import Layer, check_layer
 from polopt.objectives.parts import Objective, unused
 from polopt.part import Part
 
@@ -78,14 +78,22 @@ class LayerEntropy(Gauge):
     """Entropy in nats of what layer `layer` inside the policy would say; see `LayerRatio`."""
 
     layer: int
+    among: int | None = None
     final_norm: bool = False
+
+    def setup(self) -> None:
+        check_layer("objectives.LayerEntropy", self.layer, self.among)
+
+    @property
+    def _name(self) -> str:
+        return Layer(self.layer, self.final_norm, self.among).name("entropy")
 
     @property
     def evaluates(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"extras." + Layer(self.layer, self.final_norm).name("entropy")})
+        return frozenset({"extras." + self._name})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return evaluation.extras[Layer(self.layer, self.final_norm).name("entropy")]
+        return evaluation.extras[self._name]
 
 
 class Watched(Objective):

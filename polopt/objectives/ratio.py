@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import OLD, Evaluation, Experience
-from polopt.layers import Layer
+from polopt.layers import Layer, check_layer
 from polopt.objectives.parts import Ratio
 from polopt.ops import LIMIT
 
@@ -35,7 +35,8 @@ class Proximal(Ratio):
 
 class LayerRatio(Ratio):
     """Per-decision ratio of a policy inside the network: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
-    what layer `layer` (from 1) passes on and W_U the output layer.
+    what layer `layer` (from 1) passes on and W_U the output layer. among: if given, the layer that lies as deep as
+    layer `layer` of so many.
 
     Its gradient reaches the layers up to that one, and W_U. final_norm: whether h is normalised as the last layer's
     output is; without, the scale of h differs from layer to layer. It is not the ratio to what sampled the decisions.
@@ -43,15 +44,15 @@ class LayerRatio(Ratio):
     """
 
     layer: int
+    among: int | None = None
     final_norm: bool = False
 
     def setup(self) -> None:
-        if self.layer < 1:
-            raise ValueError(f"objectives.LayerRatio: layers are counted from 1, found {self.layer}")
+        check_layer("objectives.LayerRatio", self.layer, self.among)
 
     @property
     def _name(self) -> str:
-        return Layer(self.layer, self.final_norm).name("logp")
+        return Layer(self.layer, self.final_norm, self.among).name("logp")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -176,7 +176,7 @@ class LanguagePolicy(nn.Module):
             last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
             rows, columns = torch.cat([rows, every]), torch.cat([columns, last])
         hidden, passed, logits_of = self._read(
-            tokens, _begun(experience), rows, columns, {layer.number for layer in layers}
+            tokens, _begun(experience), rows, columns, {layer.at(self.depth) for layer in layers}
         )
         n, temperature = len(row), experience.temperatures
         if isinstance(temperature, Tensor):
@@ -196,7 +196,7 @@ class LanguagePolicy(nn.Module):
         else:
             said = self._from_logits(logits_of(n), asked)
         for layer, sayings in layers.items():
-            said |= self._of_layer(layer, passed[layer.number][:n], sayings, asked)
+            said |= self._of_layer(layer, passed[layer.at(self.depth)][:n], sayings, asked)
         if asks_value:
             value = self._value(hidden)
             said["value"], final = value[:n], value[n:]
@@ -231,7 +231,7 @@ class LanguagePolicy(nn.Module):
 
     def _refuse(self, layers: Collection[Layer]) -> None:
         for layer in layers:
-            if layer.number > self.depth:
+            if layer.at(self.depth) > self.depth:
                 raise ValueError(f"layer {layer.number} was asked for, and the policy has layers 1 to {self.depth}")
             if not self._plain_head:
                 raise ValueError(

@@ -295,7 +295,10 @@ class LanguageSource:
         said = experience.mask & (experience.turn == last)
         answers = [self.player.dialogue.text(ids[mine].tolist()) for ids, mine in zip(tokens, said, strict=True)]
         tasks = self._tasks(index)
-        return experience.replace(extras={"answer": answers, "task": tasks, "kind": [task.kind for task in tasks]})
+        # What the world said of them in words was not kept.
+        silence = [None] * len(tasks)
+        kinds = [task.kind for task in tasks]
+        return experience.replace(extras={"answer": answers, "task": tasks, "kind": kinds, "feedback": silence})
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""

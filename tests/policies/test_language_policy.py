@@ -265,10 +265,11 @@ def spelt_out(logits: Tensor, chosen: Tensor, kept: Tensor | None, candidates: T
         choices = list(range(len(z))) if kept is None else [int(k) for k in kept[i] if k >= 0]
         law = dict(zip(choices, torch.log_softmax(z[choices], 0), strict=True))
         every = torch.stack(list(law.values()))
-        nothing = z.new_tensor(-1e4)
+        nothing, entropy = z.new_tensor(-1e4), -(every.exp() * every).sum()
         for name, value in {
             "logp": law[int(chosen[i])],
-            "entropy": -(every.exp() * every).sum(),
+            "entropy": entropy,
+            "entropy_slope": (every.exp() ** 2 * (every + entropy)).sum(),
             "mean_logp": every.sum() / len(every),
             "candidate_logp": torch.stack([law.get(int(c), nothing) for c in candidates[i]]),
         }.items():

@@ -185,3 +185,10 @@ def test_reductions_and_candidates(kind: str, dtype: torch.dtype, support: Suppo
 def test_candidates_must_be_named() -> None:
     with pytest.raises(ExperienceError, match=r"extras\['candidates'\]"):
         policy_of("gpt2").evaluate(batch_of(), {"extras.candidate_logp"})
+
+
+@pytest.mark.parametrize(("depth", "number"), [(36, 6), (2, 1), (1, 1), (12, 2), (64, 11)])
+def test_a_layer_that_lies_as_deep(depth: int, number: int) -> None:
+    layer = Layer(6, among=36)
+    assert layer.at(depth) == number
+    assert layer_of(layer.name("logp")) == ("logp", layer)

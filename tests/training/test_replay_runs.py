@@ -14,9 +14,9 @@ from tiny_runs import GUESS, lines, outcome, policy, recipe
 from polopt.experience import Support
 from polopt.sampling import Replay
 from polopt.sampling.memory import packed, unpacked
+from polopt.training.beside import Beside
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
-from polopt.training.references import References
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
 from polopt.worlds import GuessNumber
@@ -139,7 +139,7 @@ def test_replayed_rows_meet_the_policy_of_now(tmp_path: Path) -> None:
     player = Player(training.policy, training.train_tasks, settings.limit)
     source = LanguageSource(player, rows=12, seed=0, generator=training.sampling)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
-    references, past, ages = References(training.policy, algorithm), [training.policy.frozen()], set()
+    references, past, ages = Beside(training.policy, algorithm, None), [training.policy.frozen()], set()
     for step in range(5):
         past.append(training.policy.frozen())
         batch = training._provide(algorithm.sampling(source), source, learner, references)

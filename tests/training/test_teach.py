@@ -173,7 +173,7 @@ def test_what_the_policy_said_before_its_update(rows: int | None) -> None:
     batch = batch_of(made)
     layer = Layer(1, normed=True)
     names = {"extras.old_mean_logp", f"extras.old_{layer.name('logp')}"}
-    filled = learner_of(made, po.method("grpo", kl=0), micro_rows=rows).assess(batch, frozenset(names), None)
+    filled = learner_of(made, po.method("grpo", kl=0), micro_rows=rows).assess(batch, frozenset(names), {})
     everything = made.evaluate(batch, {"logits"}).logits.log_softmax(-1)
     expected = torch.where(batch.mask, everything.mean(-1), 0).detach()
     torch.testing.assert_close(filled.extras["old_mean_logp"], expected, atol=1e-12, rtol=0)
@@ -196,7 +196,7 @@ def self_taught(slug: str, **settings: Any) -> dict[str, Any]:
 BUPO = {
     "stages": {
         "warmup": {"method": "sft", "steps": 5, "rows": 8, "optimiser": {"lr": 0.03}},
-        "rl": {"method": {"name": "bupo", "layer": 1, "batches": 4}, "steps": 7, "rows": 8, "group": 4},
+        "rl": {"method": {"name": "bupo", "layer": 1, "among": None, "batches": 4}, "steps": 7, "rows": 8, "group": 4},
     },
     "checkpoint": 2,
     "evaluation": {"problems": 4},
@@ -281,7 +281,7 @@ def stage_of(method: Any, but: dict[str, Any] | None = None) -> dict[str, Any]:
             r"stages\.rl: objectives\.Distil needs extras\.candidates, .*; give the algorithm a teacher",
         ),
         (
-            stage_of("bupo"),
+            stage_of({"name": "bupo", "among": None}),
             r"stages\.rl: objectives\.LayerRatio: layer 6 was asked for, and the policy has layers 1 to 1$",
         ),
         (

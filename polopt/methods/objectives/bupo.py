@@ -28,7 +28,13 @@ from polopt.sampling import Rollouts
     tier="faithful",
 )
 def bupo(
-    *, group: int = 8, layer: int = 6, batches: int = 30, final_norm: bool = False, clip: float = 0.2
+    *,
+    group: int = 8,
+    layer: int = 6,
+    among: int | None = 36,
+    batches: int = 30,
+    final_norm: bool = False,
+    clip: float = 0.2,
 ) -> Algorithm:
     """pi_k = softmax(W_U h_k), h_k what layer k passes on, W_U the output layer. For `batches` batches
 
@@ -38,12 +44,13 @@ def bupo(
     first phase the layers above k have no gradient at all, and the ratio is not that to what sampled. final_norm
     normalises h_k as the last layer's output is: the authors' code does not, so that the scale of h_k, and with it the
     entropy of pi_k (logged as `LayerEntropy`), differs from layer to layer. k counts from 1: their internal_layer 5 of
-    36 is layer 6. The authors' module policies, of attention or MLP outputs alone, are not here.
+    36 is layer 6; a network of another depth takes the layer that lies as deep, and `among` None counts its own. The
+    authors' module policies, of attention or MLP outputs alone, are not here.
     """
     grpo = Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean())
     inner = Watched(
-        objective=grpo.but(ratio=LayerRatio(layer=layer, final_norm=final_norm)),
-        gauges=[LayerEntropy(layer=layer, final_norm=final_norm)],
+        objective=grpo.but(ratio=LayerRatio(layer=layer, among=among, final_norm=final_norm)),
+        gauges=[LayerEntropy(layer=layer, among=among, final_norm=final_norm)],
     )
     return Algorithm(
         sampling=Rollouts(group=group),
