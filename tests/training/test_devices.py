@@ -33,6 +33,9 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "memory": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "kl": 0.0}, "epochs": 2}),
     "two anchors": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "restart": 2}}),
     "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
+    "temperatures": (QWEN2, GUESS, {"method": "hapo", "group": 4, "epochs": 2, "micro_rows": 3}),
+    "drawn tokens": (GPT2, DIGITS, {"method": {"name": "clip-cov-kl-cov", "share": 0.1, "least": 0.0}, "group": 4}),
+    "vocabulary": (GPT2, DIGITS, {"method": {"name": "steer", "score": "exact", "weight": 0.2}, "micro_rows": 3}),
     "truncated support": (
         QWEN2,
         DIGITS,
