@@ -16,7 +16,8 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import LanguageSource, Player, Transcript
+from polopt.training.source import LanguageSource, Player
+from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
 # Bytes of one number of each type.
