@@ -31,6 +31,8 @@ class Branches(Sampling):
     window: int = 600
     support: Support = Support()
 
+    gives = frozenset({"extras.level"})
+
     def setup(self) -> None:
         if not len(self.factors) or min(self.factors) < 1 or self.window < 1:
             raise ValueError(

@@ -28,6 +28,8 @@ class Cuts(Rollouts):
     interval: int = 5
     rollouts: int = 9
 
+    gives = frozenset({"extras.cut", "extras.cut_value"})
+
     def setup(self) -> None:
         super().setup()
         if self.interval < 1 or self.rollouts < 1:
