@@ -50,9 +50,9 @@ class Part(nn.Module):
     `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation`
     (what the current policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch
     under the current policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without
-    gradient where batches are split. Nothing is computed that no part declares. What depends on a setting is a
-    property instead of a class variable. `all_needs` and its like tell what a part will ever declare, `wanted` what
-    it declares now.
+    gradient where batches are split. `gives` names what a part adds to a batch for others to read, beyond what every
+    loop provides. Nothing is computed that no part declares. What depends on a setting is a property instead of a class
+    variable. `all_needs` and its like tell what a part will ever declare, `wanted` what it declares now.
 
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
@@ -62,6 +62,7 @@ class Part(nn.Module):
     needs: ClassVar[frozenset[str]] = frozenset()
     evaluates: ClassVar[frozenset[str]] = frozenset()
     surveys: ClassVar[frozenset[str]] = frozenset()
+    gives: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -143,6 +144,11 @@ class Part(nn.Module):
     def all_surveys(self) -> frozenset[str]:
         """`surveys` of this part and of every part inside it."""
         return frozenset().union(*(p.surveys for p in self.parts()))
+
+    @property
+    def all_gives(self) -> frozenset[str]:
+        """`gives` of this part and of every part inside it."""
+        return frozenset().union(*(p.gives for p in self.parts()))
 
     def parts(self) -> Iterator[Part]:
         """This part and, depth first, every part inside it."""

@@ -1,11 +1,26 @@
-"""Rows of the battery: parts for batches of several ages."""
+"""Rows of the battery: parts for batches of several ages, of cut rows and of unfinished ones."""
 
 from __future__ import annotations
 
+import dataclasses
+
+import torch
+from batches import Batch, poisoned, random_batch
 from battery import Row
 
+from polopt.credit import BetweenCuts
 from polopt.objectives import CentredClip, ReferenceKL, Sequence, Surrogate, Token
+from polopt.sampling import InDoubt, NonZero
 from polopt.schedules import Schedule
+
+
+def cut_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with cuts, some of them where nobody may look."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    cut, value = torch.rand(batch.mask.shape, generator=g) < 0.4, torch.randn(batch.mask.shape, generator=g).double()
+    extras = {"cut": cut, "cut_value": value if clean else poisoned(value, batch.mask)}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
 
 OBJECTIVES = {
     "centred clip": Row(Surrogate(trust=CentredClip())),
@@ -22,4 +37,11 @@ OBJECTIVES = {
         )
     ),
     "previous, weighed": Row(Surrogate(regularise=[ReferenceKL(anchor="previous", ratio=Token())]), honest=None),
+}
+
+CREDITS = {"between cuts": Row(BetweenCuts(), batch=cut_batch)}
+
+SELECTS = {
+    "in doubt": Row(InDoubt(threshold=0.3), keeps="decisions"),
+    "non-zero": Row(NonZero()),
 }

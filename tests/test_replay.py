@@ -47,7 +47,9 @@ def test_a_batch_survives_being_packed() -> None:
     # Copies: what happens to the batch later does not reach what was kept, and no two share their memory.
     assert not {v.data_ptr() for v in tensors.values()} & {batch.logp.data_ptr(), batch.outcome.data_ptr()}
     assert len({v.data_ptr() for v in tensors.values()}) == len(tensors)
-    assert unpacked(packed(dataclasses.replace(batch, horizon=None))).horizon is None
+    rule = ByEntropy(0.05, -1.5, -0.1, 0.7, released=True)
+    other = dataclasses.replace(batch, horizon=None, support=po.Support(temperature=0.9, by_entropy=rule))
+    equal(unpacked(packed(other)), other)
 
 
 def test_memory_is_state_of_any_shape() -> None:

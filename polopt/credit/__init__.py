@@ -3,6 +3,7 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
+from polopt.credit.cuts import BetweenCuts
 from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
 from polopt.credit.halves import Halves
 from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
@@ -29,6 +30,7 @@ __all__ = [
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
+    "BetweenCuts",
     "Blend",
     "Bounded",
     "Centred",

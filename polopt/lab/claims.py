@@ -196,3 +196,24 @@ def samples_to(build: Callable[[], Algorithm], goal: float, epochs: int, rate: f
                 total += source.drawn
                 break
     return total / seeds
+
+
+def effort(build: Callable[[], Algorithm], tree: TokenTree, goal: float, seeds: int = 5) -> tuple[float, float]:
+    """Updates of Adam, and tokens that are sampled, until the value of an untrained policy reaches `goal`, at most 200
+    updates; median over seeds."""
+    found = []
+    for seed in range(seeds):
+        policy, algorithm = TabularPolicy(tree), build()
+        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
+        updates = 0
+        while updates < 200 and tree.value(policy) < goal:
+            updates += 1
+            source.refresh()
+            batch = algorithm.judge(algorithm.sampling(source))
+            optimiser.zero_grad()
+            algorithm.objective(batch, policy.evaluate(batch)).loss.backward()
+            optimiser.step()
+        found.append((updates, source.decided))
+    middle = torch.tensor(found).median(0).values
+    return middle[0].item(), middle[1].item()

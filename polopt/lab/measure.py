@@ -166,7 +166,7 @@ class _Dealer(TreeSource):
 
     dealt: Tensor
 
-    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
         return self.deck(support)[0][self.dealt].replace(group=torch.zeros(len(self.dealt), dtype=torch.long))
 
     def demonstrate(self, rows: int) -> Experience:

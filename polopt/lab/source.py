@@ -14,6 +14,8 @@ from polopt.lab.tree import Policy, TokenTree
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
+# What a sampler notes of each decision where temperatures follow the entropy.
+NOTED = ("temperature", "plain_entropy")
 
 
 class TreeSource:
@@ -28,7 +30,7 @@ class TreeSource:
     answer is demonstrated; None takes the best answers alike. draw: what a batch's answers pay this time, [B], from
     what they pay on average, `outcome`, and the source's generator; None pays exactly that.
 
-    drawn: how many rows it has dealt so far.
+    drawn, decided: how many rows, and how many decisions, it has sampled so far.
 
     Prompts come in random order, all of them before any comes again.
 
@@ -66,7 +68,7 @@ class TreeSource:
         self.generator = torch.Generator().manual_seed(seed)
         self._decks: dict[Support, tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
-        self.drawn = 0
+        self.drawn = self.decided = 0
 
     def refresh(self) -> None:
         """The policies have changed: ask them again."""
@@ -109,13 +111,55 @@ class TreeSource:
         chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
         return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
 
-    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
-        """`group` independent answers to each of the next `prompts` prompts."""
+    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
+        """`group` independent answers to each of the next `prompts` prompts, or their first `window` tokens."""
         deck, odds = self.deck(support)
-        batch = self._deal(deck, odds, prompts, group)
+        batch = self._until(self._deal(deck, odds, prompts, group), window)
+        return self._settled(batch, torch.zeros_like(batch.lengths))
+
+    def extend(
+        self, experience: Experience, copies: int, window: int | None = None, at: Tensor | None = None
+    ) -> Experience:
+        """As `Source.extend`: answers drawn with their exact probabilities, given how they begin.
+
+        Raises:
+            ValueError: a row has ended.
+        """
+        deck = self.deck(experience.support)[0]
+        leaf, columns = experience.extras["leaf"], torch.arange(deck.mask.shape[1])
+        stands = self.tree.start + experience.lengths if at is None else at
+        if (stands - self.tree.start >= deck.lengths[leaf]).any():
+            raise ValueError("TreeSource.extend: some rows have ended; leave them out, or say `at` which column")
+        said = (columns < stands[:, None]) & deck.mask[leaf]
+        tokens = deck.extras["tokens"]
+        # [rows, leaves] which leaves begin like the row, and how likely each is from there on.
+        alike = (~said[:, None] | (deck.mask & (tokens == tokens[leaf][:, None]))).all(2)
+        alike &= (tokens[:, : self.tree.start] == tokens[leaf][:, None, : self.tree.start]).all(2)
+        rest = torch.where(said[:, None] | ~deck.mask, 0, deck.logp).sum(2)
+        chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
+        rows = torch.arange(len(leaf)).repeat_interleave(copies)
+        before = said[rows]
+        batch = _as_sampled(deck[chosen], experience[rows], before)
+        return self._settled(self._until(batch, window, before.sum(1)), before.sum(1))
+
+    def _until(self, batch: Experience, window: int | None, before: Tensor | int = 0) -> Experience:
+        """The first `before` + `window` decisions of each row. One that has not ended was paid only on the way."""
+        if window is None:
+            return batch
+        left = torch.arange(batch.mask.shape[1]) < (self.tree.start + before + torch.as_tensor(window)).reshape(-1, 1)
+        mask = batch.mask & left
+        ended = mask.sum(1) == batch.lengths
+        reward = torch.where(ended, batch.reward, 0) if batch.reward.ndim == 1 else torch.where(mask, batch.reward, 0)
+        outcome = reward if reward.ndim == 1 else reward.sum(1)
+        return batch.replace(mask=mask, terminated=ended, reward=reward, outcome=outcome)
+
+    def _settled(self, batch: Experience, before: Tensor) -> Experience:
+        """Pay the rows that have ended, and note what the batch cost: `before` [B] decisions were there already."""
+        self.drawn += len(batch)
+        self.decided += int((batch.lengths - before).sum())
         if self.draw is None:
             return batch
-        outcome = self.draw(batch, self.generator)
+        outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
         return batch.replace(outcome=outcome, reward=outcome)
 
     def demonstrate(self, rows: int) -> Experience:
@@ -126,8 +170,8 @@ class TreeSource:
     def recall(self, experience: Experience) -> Experience:
         """As `Source.recall`: whoever sampled the rows, the learner, the reference and the critic judge them now."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
-        kept = {"logp": experience.logp, "entropy": experience.entropy, "group": experience.group}
-        return now.replace(**kept)
+        paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
+        return _as_sampled(now, experience, experience.mask).replace(**paid)
 
     def _deal(self, deck: Experience, odds: Tensor, prompts: int, group: int) -> Experience:
         while len(self._queue) < prompts:
@@ -136,5 +180,18 @@ class TreeSource:
         del self._queue[:prompts]
         answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
         batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
-        self.drawn += len(batch)
         return batch.replace(group=torch.arange(prompts).repeat_interleave(group))
+
+
+def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:
+    """The batch with what the sampler said of the decisions `at` [B, T] when it took them, and the record's groups."""
+
+    def pick(now: Tensor, then: Tensor) -> Tensor:
+        return torch.where(at, then, now)
+
+    return batch.replace(
+        logp=pick(batch.logp, record.logp),
+        entropy=None if batch.entropy is None else pick(batch.entropy, record.entropy),
+        group=record.group,
+        extras={n: pick(batch.extras[n], record.extras[n]) for n in NOTED if n in record.extras},
+    )

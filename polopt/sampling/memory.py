@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from polopt.experience import SHAPES, Experience, Support
+from polopt.support import ByEntropy
 
 EXTRA = "extras/"
 
@@ -18,23 +20,26 @@ def packed(experience: Experience) -> dict[str, Tensor]:
 
     Lists stay behind: `Source.recall` gives them back.
     """
-    support = experience.support
+    support, rule = experience.support, experience.support.by_entropy
+    numbers: list[float] = [support.temperature, support.top_k, support.top_p]
+    numbers += [] if rule is None else list(dataclasses.astuple(rule))
     fields = {name: value for name in SHAPES if (value := getattr(experience, name)) is not None}
     extras = {EXTRA + name: value for name, value in experience.extras.items() if isinstance(value, Tensor)}
     return {
         **{name: value.detach().clone() for name, value in {**fields, **extras}.items()},
-        "support": torch.tensor([support.temperature, support.top_k, support.top_p], dtype=torch.float64),
+        "support": torch.tensor(numbers, dtype=torch.float64),
         "horizon": torch.tensor(-1 if experience.horizon is None else experience.horizon),
     }
 
 
 def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
     """Inverse of `packed`."""
-    temperature, top_k, top_p = tensors["support"].tolist()
+    temperature, top_k, top_p, *rule = tensors["support"].tolist()
+    by_entropy = ByEntropy(rule[0], rule[1], rule[2], rule[3], released=bool(rule[4])) if rule else None
     horizon = int(tensors["horizon"])
     fields: dict[str, Any] = {name: tensors[name] for name in SHAPES if name in tensors}
     return Experience(
-        support=Support(temperature=temperature, top_k=int(top_k), top_p=top_p),
+        support=Support(temperature=temperature, top_k=int(top_k), top_p=top_p, by_entropy=by_entropy),
         horizon=None if horizon < 0 else horizon,
         extras={name.removeprefix(EXTRA): value for name, value in tensors.items() if name.startswith(EXTRA)},
         **fields,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from polopt.experience import Experience, Support
 from polopt.part import Part
@@ -20,13 +21,27 @@ class Source(Protocol):
     rows: int
     generator: torch.Generator
 
-    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
+    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
         """Play the next `prompts` tasks `group` times each, with the current policy over `support`.
 
         Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
-        knows it, `extras["answer"]` (str a row: what the policy answered) and `extras["kind"]` (str a row: what kind of
-        task it was). Where the support's temperature follows the entropy, also `extras["temperature"]` and
-        `extras["plain_entropy"]`, the entropy that it follows.
+        knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
+        answered) and `extras["kind"]` (str a row: what kind of task it was). Where the support's temperature follows
+        the entropy, also `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows.
+
+        window: the most decisions of a row; one that has not ended by then has neither terminated nor been truncated,
+        and its outcome is what it was paid so far.
+        """
+        ...
+
+    def extend(
+        self, experience: Experience, copies: int, window: int | None = None, at: Tensor | None = None
+    ) -> Experience:
+        """Go on, `copies` times each, from where rows that have not ended stand, or from before the decision at column
+        `at` [B] of any row: with the current policy over the rows' support, for at most `window` more decisions.
+
+        Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
+        `group`; what was decided before keeps its `logp`. Only the tensors of `experience` are read.
         """
         ...
 

@@ -34,6 +34,8 @@ class Replay(Rollouts):
     share: float | Schedule = 0.4
     batches: int = 2
 
+    gives = frozenset({"extras.age"})
+
     def setup(self) -> None:
         super().setup()
         if self.adapt is not None or self.support.by_entropy is not None:

@@ -81,3 +81,15 @@ class Distinct(Select):
                 seen.add(key)
                 rows.append(row)
         return experience[rows]
+
+
+class NonZero(Select):
+    """Keep the rows that credit found something in: an advantage other than 0 at some decision.
+
+    Where every decision counts the same, rows without advantage dilute the others. For an algorithm's `select`.
+    """
+
+    needs = frozenset({"advantage"})
+
+    def forward(self, experience: Experience) -> Experience:
+        return experience[(experience.mask & (experience.advantage != 0)).any(1)]

@@ -11,12 +11,14 @@ from typing import Any
 
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
+from polopt.sampling import Demonstrations
 from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import LanguageSource, Player, Transcript
+from polopt.training.source import LanguageSource, Player
+from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
 # Bytes of one number of each type.
@@ -84,7 +86,7 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
 def likely_limit(training: LanguageTraining) -> int:
     """Tokens that answers will not often exceed: of the longest demonstration, if some stage imitates them."""
     recipe, tasks = training.recipe, training.train_tasks
-    if all(hasattr(a.sampling, "group") for a in recipe.algorithms.values()):
+    if not any(isinstance(a.sampling, Demonstrations) for a in recipe.algorithms.values()):
         return recipe.limit
     dialogue = Player(training.policy, tasks, recipe.limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
@@ -115,7 +117,8 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     head = getattr(config, "head_dim", None) or width // heads
     length = prompt + recipe.limit
     rows = max(_micro_rows(stage) for stage in recipe.stages.values())
-    sampled = [s.rows for n, s in recipe.stages.items() if hasattr(recipe.algorithms[n].sampling, "group")]
+    shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, Demonstrations)}
+    sampled = [s.rows for n, s in recipe.stages.items() if n not in shown]
     layer = 17 * width + 2.5 * heads * length
     kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
     work = SIZES[recipe.policy.compute or recipe.policy.dtype]

@@ -15,7 +15,7 @@ from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.source import prompts_of
+from polopt.training.transcript import prompts_of
 
 
 class Policy(Protocol):

@@ -8,7 +8,7 @@ import torch
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.training.source import Transcript
+from polopt.training.transcript import Transcript
 
 
 @torch.no_grad()

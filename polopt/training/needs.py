@@ -22,8 +22,9 @@ SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"ex
 
 
 def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
-    """What the algorithm reads that neither the loop nor a language policy can say, by the part that reads it."""
-    provided = PROVIDED | (TAUGHT if algorithm.teacher is not None else frozenset())
+    """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
+    that reads it."""
+    provided = PROVIDED | algorithm.all_gives | (TAUGHT if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
         absent = sorted(n for n in part.needs - provided if not (n.startswith(OLD) and _is_said(_now(n))))

@@ -14,8 +14,8 @@ from polopt.experience import Support, SupportError
 from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
-from polopt.training import source
-from polopt.training.source import LanguageSource, Player, to_experience
+from polopt.training.source import LanguageSource, Player
+from polopt.training.transcript import Transcript, to_experience
 from polopt.worlds import GuessNumber, Task
 
 GUESS = GuessNumber(1, 9, turns=3, size=5, hidden=[4])
@@ -47,7 +47,7 @@ def player_of(world: Any, *, limit: int = 4, config: Any = None) -> Player:
     return Player(policy("float32", world=world, config=config), world, limit)
 
 
-def play(monkeypatch: pytest.MonkeyPatch, *episodes: Sequence[str]) -> tuple[Player, list[source.Transcript]]:
+def play(monkeypatch: pytest.MonkeyPatch, *episodes: Sequence[str]) -> tuple[Player, list[Transcript]]:
     player = player_of(GUESS)
     script = Script(player, *episodes)
     lengths = [len(e) for e in episodes]
@@ -111,7 +111,7 @@ def test_three_ways_to_end_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_ids_are_kept_as_sampled_whatever_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """ "number" letter by letter is not what the tokenizer would have made of it; the next turn reads the letters."""
-    player = player_of(GUESS)
+    player = player_of(GUESS, limit=8)
     tokenizer = player.policy.tokenizer
     spelled = tokenizer.convert_tokens_to_ids(list("number"))
     assert spelled != player.dialogue.answer("number")[:-1]

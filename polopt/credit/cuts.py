@@ -1,0 +1,33 @@
+"""Credit of the stretches between states whose value is known."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.credit.parts import Credit
+from polopt.experience import Experience
+
+
+class BetweenCuts(Credit):
+    """A_t = V(next cut) - V(last cut at or before t): what the stretch of decisions around t was worth.
+
+    cut: [B, T] `extras["cut"]`, decisions before which the value of the state, `extras["cut_value"]` [B, T], is known;
+    behind the last cut the row's own outcome stands for the next value. Decisions before the first cut, and rows
+    without one, have advantage 0. Each stretch counted once, a row's advantages add up to its outcome minus the value
+    at its first cut. It is the outcome, what the world paid, that values are in: a shaped reward does not enter.
+
+    Source: SPO, arXiv:2505.23564.
+    """
+
+    needs = frozenset({"outcome", "extras.cut", "extras.cut_value"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        cut = experience.extras["cut"] & experience.mask
+        outcome = experience.outcome.detach()
+        stretch = cut.cumsum(1)  # 0 before the first cut
+        known = outcome[:, None].repeat(1, cut.shape[1] + 2)
+        row, column = cut.nonzero(as_tuple=True)
+        known[row, stretch[row, column]] = experience.extras["cut_value"][row, column].to(outcome)
+        advantage = known.diff(dim=1).gather(1, stretch)
+        return torch.where(experience.mask & (stretch > 0), advantage, 0)

@@ -1,0 +1,81 @@
+"""Rollouts with Monte-Carlo values inside them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.sampling.parts import Select, Source
+from polopt.sampling.rollouts import Rollouts
+
+
+class Cuts(Rollouts):
+    """Rollouts that are cut where the policy was in doubt, with the value of the state at each cut.
+
+    In doubt are the decisions that were taken with a probability below `threshold`; each row is cut before the first
+    of them and before every `interval`-th one after it. A cut's value is the mean outcome of `rollouts` fresh
+    continuations from there, over the same support. Cuts at which rows of a group have decided alike, such as those
+    at their beginning, share their continuations. The continuations are not part of the batch.
+
+    `extras["cut"]` [B, T] bool: decisions before which a row is cut. `extras["cut_value"]` [B, T]: values there, 0
+    elsewhere; in what the world paid, what it had paid before the cut included.
+
+    Source: SPO-chain, arXiv:2505.23564.
+    """
+
+    threshold: float = 0.9
+    interval: int = 5
+    rollouts: int = 9
+
+    gives = frozenset({"extras.cut", "extras.cut_value"})
+
+    def setup(self) -> None:
+        super().setup()
+        if self.interval < 1 or self.rollouts < 1:
+            raise ValueError(
+                f"sampling.Cuts: need interval >= 1 and rollouts >= 1, found {self.interval} and {self.rollouts}"
+            )
+
+    def forward(self, source: Source) -> Experience:
+        batch = super().forward(source)
+        doubtful = in_doubt(batch, self.threshold)
+        cut = doubtful & ((doubtful.cumsum(1) - 1) % self.interval == 0)
+        value = torch.zeros_like(batch.outcome)[:, None].repeat(1, cut.shape[1])
+        rows, columns = cut.nonzero(as_tuple=True)
+        if len(rows):
+            one, shared = _states(batch, rows, columns)
+            found = source.extend(batch[rows[one]], self.rollouts, at=columns[one])
+            value[rows, columns] = found.outcome.view(-1, self.rollouts).mean(1)[shared]
+        return batch.replace(extras={"cut": cut, "cut_value": value})
+
+
+def in_doubt(experience: Experience, threshold: float) -> Tensor:
+    """[B, T] bool: decisions that the sampler took with a probability below the threshold."""
+    return experience.mask & (experience.logp.exp() < threshold)
+
+
+def _states(batch: Experience, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """One cut (its number) for each state of a group, and for each cut the number of its state."""
+    tokens = batch.extras["tokens"][rows]
+    before = torch.arange(tokens.shape[1], device=tokens.device) < columns[:, None]
+    key = torch.cat([batch.group[rows, None], columns[:, None], torch.where(before, tokens, -1)], 1)
+    states, shared = torch.unique(key, dim=0, return_inverse=True)
+    cuts = torch.arange(len(rows), device=tokens.device)
+    one = torch.full((len(states),), len(rows), device=tokens.device).scatter_reduce(0, shared, cuts, "amin")
+    return one, shared
+
+
+class InDoubt(Select):
+    """Keep the decisions that the sampler took with a probability below `threshold`; the others stay context.
+
+    A choice that was all but certain has hardly any alternative to learn about. Source: the probability mask of SPO,
+    arXiv:2505.23564.
+    """
+
+    threshold: float = 0.9
+
+    needs = frozenset({"logp"})
+
+    def forward(self, experience: Experience) -> Experience:
+        return experience.only(in_doubt(experience, self.threshold))

@@ -1,0 +1,252 @@
+"""Episodes as token ids, and as a batch of experience."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience, Support, SupportError
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.sampler import Sampled
+from polopt.worlds.protocol import Episode, Task
+
+# What a sampler notes of each token where temperatures follow the entropy.
+NOTED = ("temperature", "plain_entropy")
+
+
+@dataclasses.dataclass
+class Transcript:
+    """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
+
+    entropy: None if some answer came without. noted: what else the sampler said of its decisions, 0 elsewhere.
+    turns: answers that are complete. said: tokens of the one that is not. left: how many more tokens the policy may
+    decide for now, None for no such limit.
+    """
+
+    task: Task
+    group: int
+    episode: Episode
+    ids: list[int]
+    decided: list[bool]
+    logp: list[float]
+    entropy: list[float] | None
+    turn: list[int]
+    kept: list[Tensor | None]
+    answer: str = ""
+    feedback: str | None = None
+    reward: float = 0.0
+    solved: bool = False
+    terminated: bool = False
+    truncated: bool = False
+    turns: int = 0
+    said: int = 0
+    left: int | None = None
+    noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, task: Task, group: int, episode: Episode, opening: list[int]) -> Transcript:
+        n = len(opening)
+        return cls(task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n)
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+    def observe(self, ids: list[int]) -> None:
+        self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), -1, None)
+
+    def decide(
+        self,
+        ids: list[int],
+        logp: list[float],
+        entropy: list[float] | None,
+        kept: Sequence[Tensor | None] | None,
+        noted: Mapping[str, list[float]] = MappingProxyType({}),
+    ) -> None:
+        """More of the answer that is not complete."""
+        for name, values in noted.items():
+            known = self.noted.setdefault(name, [])
+            known += [0.0] * (len(self.ids) - len(known)) + values
+        self._extend(ids, True, logp, entropy, self.turns, kept)
+        self.said += len(ids)
+        self.left = None if self.left is None else self.left - len(ids)
+
+    @property
+    def saying(self) -> list[int]:
+        """Ids of the answer that is not complete."""
+        return self.ids[len(self.ids) - self.said :]
+
+    def complete(self) -> None:
+        """The answer is complete."""
+        self.turns, self.said = self.turns + 1, 0
+
+    def _extend(
+        self, ids: list[int], decided: bool, logp: list[float], entropy: list[float] | None, turn: int, kept: Any
+    ) -> None:
+        self.ids += ids
+        self.decided += [decided] * len(ids)
+        self.logp += logp
+        self.entropy = None if self.entropy is None or entropy is None else self.entropy + entropy
+        self.turn += [turn] * len(ids)
+        self.kept += kept if kept is not None else [None] * len(ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Past:
+    """What is on record of an episode. ids: up to where it stands. turn: of each id that the policy decided, else -1.
+    logp, entropy, kept, noted: as in `Transcript`."""
+
+    ids: list[int]
+    turn: list[int]
+    logp: list[float]
+    entropy: list[float] | None
+    kept: list[Tensor | None]
+    noted: dict[str, list[float]]
+
+    @property
+    def answers(self) -> list[list[int]]:
+        """Ids of each answer, turn by turn."""
+        said: dict[int, list[int]] = {}
+        for number, turn in zip(self.ids, self.turn, strict=True):
+            if turn >= 0:
+                said.setdefault(turn, []).append(number)
+        return [said[turn] for turn in sorted(said)]
+
+    def decisions(self, begin: int, end: int) -> dict[str, Any]:
+        """What `Transcript.decide` takes, of the ids from `begin` to before `end`."""
+        mine = slice(begin, end)
+        return {
+            "ids": self.ids[mine],
+            "logp": self.logp[mine],
+            "entropy": None if self.entropy is None else self.entropy[mine],
+            "kept": self.kept[mine],
+            "noted": {name: values[mine] for name, values in self.noted.items()},
+        }
+
+
+def first(answer: Sampled, tokens: int) -> Sampled:
+    """The answer's first tokens; it has not stopped if that is not all of it."""
+    if len(answer.tokens) <= tokens:
+        return answer
+    return Sampled(
+        tokens=answer.tokens[:tokens],
+        logp=answer.logp[:tokens],
+        entropy=None if answer.entropy is None else answer.entropy[:tokens],
+        stopped=False,
+        kept=None if answer.kept is None else answer.kept[:tokens],
+        noted={name: values[:tokens] for name, values in answer.noted.items()},
+    )
+
+
+def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
+    """What is on record of each row, all of it or the columns before `at` [B]."""
+    tokens, kept = experience.extras["tokens"], experience.extras.get("kept")
+    end = (tokens >= 0).sum(1) if at is None else at
+    noted = {name: experience.extras[name] for name in NOTED if name in experience.extras}
+    found = []
+    for b, n in enumerate(end.tolist()):
+        chosen: list[Tensor | None] = [None] * n
+        if kept is not None:
+            chosen = [ids[ids >= 0].cpu() for ids in kept[b, :n]]
+        found.append(
+            Past(
+                ids=tokens[b, :n].tolist(),
+                turn=experience.turn[b, :n].tolist(),
+                logp=experience.logp[b, :n].tolist(),
+                entropy=None if experience.entropy is None else experience.entropy[b, :n].tolist(),
+                kept=chosen,
+                noted={name: values[b, :n].tolist() for name, values in noted.items()},
+            )
+        )
+    return found
+
+
+def to_experience(
+    rows: Sequence[Transcript], support: Support, *, horizon: int | None, policy: LanguagePolicy
+) -> Experience:
+    """Transcripts as one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64
+    if the policy is, else float32. Without a row's entropy, the batch has none.
+
+    Raises:
+        SupportError: a truncated support, and an answer without the ids that it left to choose from; temperatures
+            that follow the entropy, and an answer without them.
+    """
+    B, T = len(rows), max(len(row.ids) for row in rows)
+    device, precision = policy.device, policy.precision
+
+    def pad(values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([v + [blank] * (T - len(v)) for v in values], dtype=dtype).reshape(B, T).to(device)
+
+    def column(values: list[Any], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype).to(device)
+
+    known = [row.entropy for row in rows if row.entropy is not None]
+    entropy: Any = pad(known, 0.0, precision) if len(known) == B else None
+    outcome = column([row.reward for row in rows], torch.float32)
+    extras: dict[str, Any] = {
+        "tokens": pad([row.ids for row in rows], -1, torch.long),
+        "answer": [row.answer for row in rows],
+        "feedback": [row.feedback for row in rows],
+        "task": [row.task for row in rows],
+        "kind": [row.task.kind for row in rows],
+    }
+    if support.truncated:
+        extras["kept"] = _kept(rows, T).to(device)
+    if support.by_entropy is not None:
+        if any(name not in row.noted for row in rows for name in NOTED):
+            raise SupportError(
+                "the sampler did not tell each token's temperature, and the learner cannot apply it again without; "
+                "sample at one temperature, or with rollout.engine: native"
+            )
+        extras |= {name: pad([row.noted[name] for row in rows], 0.0, precision) for name in NOTED}
+    return Experience(
+        mask=pad([row.decided for row in rows], False, torch.bool),
+        logp=pad([row.logp for row in rows], 0.0, precision),
+        support=support,
+        horizon=horizon,
+        entropy=entropy,
+        turn=pad([row.turn for row in rows], -1, torch.long),
+        group=column([row.group for row in rows], torch.long),
+        terminated=column([row.terminated for row in rows], torch.bool),
+        truncated=column([row.truncated for row in rows], torch.bool),
+        reward=outcome,
+        outcome=outcome,
+        extras=extras,
+    )
+
+
+def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
+    """Every group's prompt as if the policy had decided it, and [B] which of them is each row's.
+
+    A prompt is what stands before a row's first decision; its first token, with nothing before it, is given. The rows
+    of a group share it, so that of its first row stands for all. Over the whole vocabulary at temperature 1: nobody
+    sampled it.
+    """
+    index, size = ops.group_index(experience.group)
+    every = torch.arange(len(experience), device=experience.device)
+    first = every.new_full((len(size),), len(experience)).scatter_reduce(0, index, every, "amin")
+    mask, tokens = experience.mask[first], experience.extras["tokens"][first]
+    real = (tokens >= 0) & (mask.cumsum(1) == 0) & mask.any(1, keepdim=True)
+    return Experience(mask=real & (real.cumsum(1) > 1), extras={"tokens": tokens}), index
+
+
+def _kept(rows: Sequence[Transcript], T: int) -> Tensor:
+    """[B, T, K] the ids that each decision chose from, -1 beyond."""
+    if any(decided and ids is None for row in rows for decided, ids in zip(row.decided, row.kept, strict=True)):
+        raise SupportError(
+            "the sampler did not tell which ids top-k and top-p left, and the learner cannot renormalise without; "
+            "sample with top_k: 0 and top_p: 1, or with rollout.engine: native"
+        )
+    width = max((len(k) for row in rows for k in row.kept if k is not None), default=1)
+    kept = torch.full((len(rows), T, width), -1, dtype=torch.int32)
+    for b, row in enumerate(rows):
+        for t, ids in enumerate(row.kept):
+            if ids is not None:
+                kept[b, t, : len(ids)] = ids.int()
+    return kept
