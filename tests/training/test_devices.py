@@ -31,6 +31,9 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "critic": (GPT2, GUESS, {"method": "ppo", "group": 4}),
     "greedy baseline": (GPT2, DIGITS, {"method": "remax"}),
     "memory": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "kl": 0.0}, "epochs": 2}),
+    "cuts": (GPT2, GUESS, {"method": {"name": "spo", "rollouts": 2}, "group": 4}),
+    "branches": (GPT2, GUESS, {"method": {"name": "spo-tree", "factors": (2, 2), "window": 2}}),
+    "windows": (GPT2, GUESS, {"method": {"name": "t-ppo", "window": 2}}),
     "two anchors": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "restart": 2}}),
     "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
     "truncated support": (
