@@ -55,6 +55,11 @@ class GAE(Credit):
     limits that are part of the task and in the policy's hands, such as a language model's token limit, where
     going on from `final_value` would pay for never stopping.
 
+    open "last" makes another one, for rows that simply stop, neither terminated nor truncated, because they go on in a
+    later batch: they end with the value before their last decision, as if that one had changed nothing. Its own
+    advantage is then (gamma - 1) V + r: with gamma 1 and no reward exactly 0, and the others' that of the decisions
+    behind them. "cut" treats them as cut off. Source: extended GAE in T-PPO, arXiv:2506.15050.
+
     Raises:
         ExperienceError: a row did not terminate and the batch has no `final_value`, or only one for its last
             decision although an episode was cut off before.
@@ -63,6 +68,7 @@ class GAE(Credit):
     gamma: float = 1.0
     lam: float = 0.95
     cut: Literal["bootstrap", "zero"] = "bootstrap"
+    open: Literal["cut", "last"] = "cut"
 
     needs = frozenset({"reward", "value", "terminated"})
 
@@ -73,19 +79,20 @@ class GAE(Credit):
     def forward(self, experience: Experience) -> Tensor:
         mask, value = experience.mask, torch.where(experience.mask, experience.value.detach(), 0)
         terminated, truncated = _ends(experience)
+        going = truncated & ~_flagged(experience) if self.open == "last" else torch.zeros_like(truncated)
         if self.cut == "zero":
-            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-        final = experience.final_value
+            terminated, truncated = terminated | (truncated & ~going), going
+        final, asked = experience.final_value, truncated & ~going
         if final is None:
-            if truncated.any():
+            if asked.any():
                 raise ExperienceError(
-                    f"credit.GAE: {int(truncated.any(1).sum())} of {len(mask)} rows did not terminate and need "
+                    f"credit.GAE: {int(asked.any(1).sum())} of {len(mask)} rows did not terminate and need "
                     f"experience.final_value of shape {[len(mask)]}, found None; evaluate the critic after the "
                     "last decision"
                 )
             final = torch.zeros_like(value)
         if final.ndim == 1:
-            inside = truncated & ~ops.last_decision(mask)
+            inside = asked & ~ops.last_decision(mask)
             if inside.any():
                 raise ExperienceError(
                     f"credit.GAE: {int(inside.any(1).sum())} rows were cut off before their last decision and need "
@@ -93,7 +100,7 @@ class GAE(Credit):
                 )
             final = final[:, None].expand_as(value)
         reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
-        final = torch.where(truncated, final.detach(), 0).to(value.dtype)
+        final = torch.where(going, value, torch.where(asked, final.detach(), 0).to(value.dtype))
         return ops.gae(reward, value, final, terminated, truncated, mask, self.gamma, self.lam)
 
 
@@ -110,6 +117,14 @@ class Whitened(Credit):
         centred = torch.where(mask, advantage - ops.masked_mean(advantage, mask), 0)
         std = (centred.square().sum() / (mask.sum() - 1).clamp(min=1)).sqrt()
         return centred / (std + self.eps)
+
+
+def _flagged(experience: Experience) -> Tensor:
+    """[B, T] where a row is said to be truncated, of rows of which that is said once at all of it."""
+    truncated = experience.truncated
+    if truncated is None:
+        return torch.zeros_like(experience.mask)
+    return truncated if truncated.ndim == 2 else truncated[:, None].expand_as(experience.mask)
 
 
 def _ends(experience: Experience) -> tuple[Tensor, Tensor]:

@@ -54,3 +54,12 @@ def contexts(count: int, arms: int = 8) -> tuple[TokenTree, TabularPolicy]:
     """A contextual bandit: in context c arm c modulo `arms` pays 1, the others 0; all are equally likely."""
     tree = TokenTree.bandit(torch.eye(arms).repeat(-(-count // arms), 1)[:count].tolist())
     return tree, TabularPolicy(tree)
+
+
+def corridor(length: int = 60, door: int = 20, width: int = 5, leave: float = 0.04) -> tuple[TokenTree, TabularPolicy]:
+    """A walk of at most `length` steps. Token 0 walks on, token 1 leaves: it pays 1 at the `width` doors from step
+    `door` on, 0 elsewhere. The policy leaves with probability `leave` at every step, and has a critic that says 0."""
+    answers = [(*[0] * k, 1) for k in range(length)] + [(0,) * length]
+    tree = TokenTree(2, answers, lambda prompt, a: float(a[-1] == 1 and door <= len(a) - 1 < door + width))
+    policy = TabularPolicy(tree, critic=True)
+    return tree, policy.set_probabilities(torch.tensor([1 - leave, leave], dtype=torch.double))

@@ -14,14 +14,15 @@ from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Tr
 from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
 from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token
 from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
-from polopt.objectives.routes import Demonstrated, Route, Routed, Rows, Solved, Taught
-from polopt.objectives.surrogate import Surrogate
+from polopt.objectives.routes import Demonstrated, Ended, Marked, Route, Routed, Rows, Solved, Taught
+from polopt.objectives.surrogate import Auxiliary, Surrogate
 from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited, ValueRegression
 from polopt.objectives.voices import EachVoice
 from polopt.objectives.weight import TruncatedImportance
 
 __all__ = [
     "Aggregate",
+    "Auxiliary",
     "BalancedClip",
     "CentredClip",
     "Clip",
@@ -31,6 +32,7 @@ __all__ = [
     "Distil",
     "DistilSampled",
     "EachVoice",
+    "Ended",
     "Entropy",
     "EntropyAdvantage",
     "EntropyBand",
@@ -46,6 +48,7 @@ __all__ = [
     "KLCov",
     "LayerEntropy",
     "LayerRatio",
+    "Marked",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",

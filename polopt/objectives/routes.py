@@ -1,4 +1,4 @@
-"""Different losses for different rows of one batch."""
+"""Different losses for different rows, or decisions, of one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from polopt.schedules import Schedule, now
 
 
 class Rows(Part):
-    """`rows(experience) -> [B] bool`: which rows a route is for. It sees the whole optimiser batch."""
+    """`rows(experience) -> [B] or [B, T] bool`: which rows, or which of their decisions, a route is for. It sees the
+    whole optimiser batch."""
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
@@ -66,8 +67,38 @@ class Taught(Rows):
         return rows != self.invert
 
 
+class Marked(Rows):
+    """What somebody noted as True, `extras[name]`, [B] for rows or [B, T] for decisions; `invert` turns it round."""
+
+    name: str
+    invert: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.name}"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.extras[self.name] != self.invert
+
+
+class Ended(Rows):
+    """Decisions whose episode is over, terminated or truncated, by the end of the row; `invert` turns it round."""
+
+    invert: bool = False
+
+    needs = frozenset({"terminated", "truncated"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        over = torch.zeros_like(experience.mask)
+        for flag in (experience.terminated, experience.truncated):
+            over = over | (flag if flag.ndim == 2 else flag[:, None])
+        later = (over & experience.mask).flip(1).cumsum(1).flip(1) > 0  # at this decision, or at a later one
+        return later != self.invert
+
+
 class Route(Part):
-    """Where some rows go. rows: None for all. weight: factor on the objective, a number or a schedule."""
+    """Where some rows, or decisions, go. rows: None for all. weight: factor on the objective, a number or a
+    schedule."""
 
     objective: Objective
     rows: Rows | None = None
@@ -112,10 +143,11 @@ class Routed(Objective):
 
     def _rows(self, route: Route, whole: Experience) -> Tensor:
         if route.rows is None:
-            return whole.mask.new_ones(len(whole))
+            return torch.ones_like(whole.mask)
         rows = route.rows(whole)
-        if rows.dtype != torch.bool or rows.shape != whole.mask.shape[:1]:
+        if rows.dtype != torch.bool or rows.shape not in (whole.mask.shape, whole.mask.shape[:1]):
             raise ExperienceError(
-                f"{route.rows!r} must return bool of shape [{len(whole)}], found {rows.dtype} {list(rows.shape)}"
+                f"{route.rows!r} must return bool of shape [{len(whole)}] or {list(whole.mask.shape)}, found "
+                f"{rows.dtype} {list(rows.shape)}"
             )
-        return rows
+        return rows if rows.ndim == 2 else rows[:, None].expand_as(whole.mask)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -64,12 +64,8 @@ class Surrogate(Objective):
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
             metrics = self._ratio_metrics(experience, log_ratio.detach(), held)
-        for regulariser in self.regularise:
-            extra = check_shape(regulariser(experience, evaluation), terms, regulariser)
-            value = self.aggregate(experience, extra)
-            metrics[unused(type(regulariser).__name__, metrics)] = value.detach()
-            loss = loss + now(regulariser.coefficient) * value
-        return Loss(loss, metrics)
+        added, found = regularised(self.regularise, self.aggregate, experience, evaluation)
+        return Loss(loss + added, metrics | found)
 
     def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
         """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
@@ -81,3 +77,29 @@ class Surrogate(Objective):
         # A number of the whole batch, in as many shares as there are micro-batches.
         part = share(torch.ones_like(ratio))
         return metrics | {name: value.to(part) * part for name, value in self.trust.measured().items()}
+
+
+class Auxiliary(Objective):
+    """sum coefficient * aggregate(regulariser), without a policy term: a critic's loss for decisions that teach the
+    policy nothing, say."""
+
+    regularise: Sequence[Regulariser]
+    aggregate: Aggregate = TokenMean()
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        evaluation.check(experience)
+        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        return Loss(*regularised(self.regularise, self.aggregate, experience, evaluation))
+
+
+def regularised(
+    parts: Iterable[Regulariser], aggregate: Aggregate, experience: Experience, evaluation: Evaluation
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """What regularisers add to a loss, and each one's value before its coefficient."""
+    total, metrics = evaluation.logp.new_zeros(()), dict[str, Tensor]()
+    for regulariser in parts:
+        terms = check_shape(regulariser(experience, evaluation), experience.mask, regulariser)
+        value = aggregate(experience, terms)
+        metrics[unused(type(regulariser).__name__, metrics)] = value.detach()
+        total = total + now(regulariser.coefficient) * value
+    return total, metrics

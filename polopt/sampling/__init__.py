@@ -9,6 +9,7 @@ from polopt.sampling.rollouts import Demonstrations, Rollouts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.temperature import EntropyTemperature
+from polopt.sampling.windows import Windows
 
 __all__ = [
     "Balanced",
@@ -30,5 +31,6 @@ __all__ = [
     "Source",
     "TopDecisions",
     "Varied",
+    "Windows",
     "most_varied",
 ]

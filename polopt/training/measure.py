@@ -13,27 +13,34 @@ from polopt.training.transcript import Transcript
 
 @torch.no_grad()
 def describe(experience: Experience) -> dict[str, Any]:
-    """Metrics of a batch of rollouts after credit: rewards, outcomes per kind, entropy, lengths, signal."""
-    reward = experience.returns()
-    length = experience.lengths.float()
+    """Metrics of a batch of rollouts after credit: rewards, outcomes per kind, entropy, lengths, signal.
+
+    Rewards and lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
+    """
+    ended = experience.terminated | experience.truncated
+    done = experience[ended] if ended.any() else experience
+    reward = done.returns()
+    length = done.lengths.float()
     record: dict[str, Any] = {
         "reward/mean": float(reward.mean()),
         "reward/std": float(reward.std(correction=0)),
         "reward/histogram": _histogram(reward),
         "length/mean": float(length.mean()),
         "length/max": float(length.max()),
-        "truncated": float(experience.truncated.float().mean()),
+        "truncated": float(done.truncated.float().mean()),
         "groups/signal": _signal(experience),
-        "outcome/mean": float(experience.outcome.mean()),
+        "outcome/mean": float(done.outcome.mean()),
     }
+    if not ended.all():
+        record["unfinished"] = float(1 - ended.float().mean())
     if "age" in experience.extras:
         record["replayed"] = float((experience.extras["age"] > 0).float().mean())
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
-    kinds = [task.kind for task in experience.extras["task"]]
+    kinds = [task.kind for task in done.extras["task"]]
     for kind in sorted(set(kinds)):
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
-        record[f"outcome/{kind}"] = float(experience.outcome[rows].mean())
+        record[f"outcome/{kind}"] = float(done.outcome[rows].mean())
     return record
 
 

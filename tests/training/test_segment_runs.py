@@ -14,7 +14,7 @@ from tiny_runs import GUESS, outcome, recipe
 import polopt as po
 from polopt.credit import BetweenCuts
 from polopt.experience import Support
-from polopt.sampling import Branches, Cuts
+from polopt.sampling import Branches, Cuts, Windows
 from polopt.training.language import resume, train
 
 CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 96, "initializer_range": 0.2}
@@ -67,6 +67,7 @@ def test_edges_are_on_policy_and_hold_their_own_decisions(support: Support) -> N
 RUNS: dict[str, dict[str, Any]] = {
     "chain": {"method": {"name": "spo", "rollouts": 2, "interval": 2}, "group": 4, "rows": 8},
     "tree": {"method": {"name": "spo-tree", "factors": [3, 2], "window": 1}, "rows": 18},
+    "windows": {"method": {"name": "t-ppo", "window": 2}, "rows": 12, "epochs": 2},
 }
 
 
@@ -84,3 +85,25 @@ def test_runs_resume_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     steps = outcome(tmp_path / "whole")["metrics"][20:]
     assert any(m.get("grad_norm", 0) > 0 for m in steps)
+    assert any("unfinished" in m for m in steps) == (name != "chain")
+
+
+def test_windows_of_episodes_of_many_turns() -> None:
+    """Rows wait in the middle of turns and between them; each window holds at most so many of the policy's tokens."""
+    source, part = source_of(), Windows(window=2)
+    source.rows = 12
+    turns = set()
+    for step in range(6):
+        batch = part(source)
+        over = batch.terminated | batch.truncated
+        window = batch.extras["window"]
+        assert (window.sum(1) <= 2).all()
+        assert (window.sum(1)[~over] == 2).all()
+        turns |= set(batch.turn[window].tolist())
+        assert (step == 0) == bool((batch.mask == window).all())
+        with torch.no_grad():
+            said = source.player.policy.evaluate(batch).logp
+        torch.testing.assert_close(said[batch.mask], batch.logp[batch.mask], atol=2e-5, rtol=0)
+        assert len(batch.extras["task"]) == len(batch.extras["answer"]) == 12
+        assert batch.extras["task"] == [source.player.tasks[i] for i in batch.extras["index"].tolist()]
+    assert turns >= {0, 1}

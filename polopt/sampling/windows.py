@@ -1,0 +1,55 @@
+"""Rollouts that go on over several batches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience, Support
+from polopt.sampling.memory import Memory
+from polopt.sampling.parts import Sampling, Source
+
+
+class Windows(Sampling):
+    """At most `window` new decisions a row and batch: rows that have not ended go on in the next one.
+
+    A batch has `source.rows` rows: those that were not over, gone on with the policy of now, and new ones for those
+    that were. No batch waits for its longest row. A row is given whole: `mask` holds all of its decisions so far, with
+    the `logp` of whoever took them, and `extras["window"]` [B, T] bool tells those of this batch. An unfinished row has
+    neither terminated nor been truncated. Every row is a group of its own. The rows that wait are remembered as tensors
+    with the numbers of their tasks, in training mode only; their worlds are played again, see `Source.extend`.
+
+    With a window as long as an episode this is `Rollouts` with one row per prompt. Source: successive batching in
+    T-PPO, arXiv:2506.15050.
+    """
+
+    window: int = 8192
+    support: Support = Support()
+
+    gives = frozenset({"extras.window"})
+
+    def setup(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"sampling.Windows: window must be >= 1, found {self.window}")
+        self.memory = Memory()
+
+    def forward(self, source: Source) -> Experience:
+        parts = []
+        for waiting in self.memory.batches():
+            parts.append(_marked(source.extend(waiting, 1, window=self.window), waiting.lengths))
+        fresh = source.rows - sum(map(len, parts))
+        if fresh > 0:
+            rows = source.rollout(fresh, 1, self.support, window=self.window)
+            parts.append(_marked(rows, torch.zeros_like(rows.lengths)))
+        batch = Experience.cat(parts)
+        batch = batch.replace(group=torch.arange(len(batch), device=batch.device))
+        if self.training:
+            going = batch[~(batch.terminated | batch.truncated)]
+            self.memory.keep([going] if len(going) else [])
+        return batch
+
+
+def _marked(experience: Experience, before: Tensor) -> Experience:
+    """With `extras["window"]`: decisions behind the first `before` [B] of each row."""
+    count = experience.mask.cumsum(1)
+    return experience.replace(extras={"window": experience.mask & (count > before[:, None])})
