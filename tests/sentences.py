@@ -10,8 +10,15 @@ import polopt as po
 from polopt.lab import TokenTree, TreeSource
 
 
-def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    needs = frozenset({"value", "extras.greedy_reward"})
+def batch_of(
+    tree: TokenTree,
+    policy: Any,
+    group: int = 4,
+    prompts: int = 6,
+    behaviour: Any = None,
+    needs: frozenset[str] = frozenset(),
+) -> po.Experience:
+    needs = needs | {"value", "extras.greedy_reward"}
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())

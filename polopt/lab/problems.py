@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from polopt.lab.policy import TabularPolicy
+from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.tree import TokenTree
 
 
@@ -41,3 +41,21 @@ def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:
     """Two prompts, one or two tokens of three, token 2 stops; right if the digits' sum plus the prompt divides by 3."""
     tree = TokenTree.full(3, 2, lambda prompt, answer: float((sum(answer) + prompt) % 3 == 0), stop=2, prompts=2)
     return tree, TabularPolicy(tree, spread=spread, seed=1, critic=True)
+
+
+def one_decisive(success: float = 0.05) -> tuple[TokenTree, TabularPolicy]:
+    """Four tokens of three: right if the second is token 2, of probability `success`; the others do not matter."""
+    tree = TokenTree.full(3, 4, lambda prompt, answer: float(answer[1] == 2))
+    policy = TabularPolicy(tree, spread=0.5, seed=2)
+    with torch.no_grad():
+        at = tree.nodes[:, tree.start + 1].unique()
+        others = policy.logits[at, :2].logsumexp(1)
+        policy.logits[at, 2] = others + torch.logit(torch.tensor(success, dtype=torch.double))
+    return tree, policy
+
+
+def modular_sums(seed: int, base: int = 5) -> tuple[TokenTree, TinyTransformer]:
+    """The sum of two digits modulo `base`, for a transformer of four layers that knows nothing yet."""
+    right = lambda prompt, answer: float(answer[0] == (prompt // base + prompt % base) % base)  # noqa: E731
+    tree = TokenTree.full(base, 1, right, prompts=base**2)
+    return tree, TinyTransformer(tree, width=16, layers=4, seed=seed)
