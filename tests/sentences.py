@@ -10,11 +10,18 @@ import polopt as po
 from polopt.lab import TokenTree, TreeSource
 from polopt.policies.vocabulary import REDUCTIONS
 
-SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
+SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
-def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
-    needs = frozenset({"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"})
+def batch_of(
+    tree: TokenTree,
+    policy: Any,
+    group: int = 4,
+    prompts: int = 6,
+    behaviour: Any = None,
+    needs: frozenset[str] = frozenset(),
+) -> po.Experience:
+    needs = needs | {"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"}
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
     return source.rollout(prompts, group, po.Support())
@@ -23,7 +30,7 @@ def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, beh
 def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
     """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
     filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
-    return (algorithm.all_needs - filled - {"advantage"}) | (algorithm.all_evaluates - SAID)
+    return (algorithm.wanted("needs") - filled - {"advantage"}) | (algorithm.wanted("evaluates") - SAID)
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:

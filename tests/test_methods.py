@@ -12,10 +12,11 @@ from sentences import batch_of, same, unknown
 
 import polopt as po
 from polopt.catalogue import find, run_claims
-from polopt.lab import TabularPolicy
+from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
-from polopt.objectives import SequenceSum
-from polopt.part import diff, from_yaml
+from polopt.objectives import SequenceSum, Surrogate
+from polopt.part import Part, Parts, diff, from_yaml
+from polopt.teachers import TAUGHT
 
 
 @pytest.mark.parametrize("slug", po.slugs())
@@ -23,28 +24,52 @@ def test_round_trip_print_and_change(slug: str) -> None:
     algorithm = po.method(slug)
     again = from_yaml(algorithm.to_yaml())
     assert diff(algorithm, again) == []
-    rooms = {room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling", "schedules")}
+    rooms = {
+        room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling", "schedules", "teachers")
+    }
     scope = {**rooms, "Algorithm": po.Algorithm, "Support": po.Support}
     assert diff(eval(repr(algorithm), scope), algorithm) == []
-    changed = algorithm.but(**{"objective.aggregate": SequenceSum(length=7)})
-    assert [path for path, *_ in diff(algorithm, changed)] in (["objective.aggregate"], ["objective.aggregate.length"])
+    path = surrogate_in(algorithm.objective, "objective") + ".aggregate"
+    changed = algorithm.but(**{path: SequenceSum(length=7)})
+    assert [found for found, *_ in diff(algorithm, changed)] in ([path], [path + ".length"])
     published = find(slug)
     assert published.claims
     assert len(published.doc) > 200
     assert published.paper.bibtex(slug).count("{") == published.paper.bibtex(slug).count("}")
 
 
+def surrogate_in(part: Part, path: str) -> str:
+    """The path of the first surrogate inside an objective."""
+    if isinstance(part, Surrogate):
+        return path
+    inside = [(name, v) for name, v in part.settings().items() if isinstance(v, Part | Parts)]
+    for name, value in inside:
+        places = enumerate(value) if isinstance(value, Parts) else [("", value)]
+        for i, child in places:
+            found = surrogate_in(child, ".".join(filter(None, (path, name, str(i)))))
+            if found:
+                return found
+    return ""
+
+
 @pytest.mark.parametrize("slug", po.slugs())
 def test_micro_batches_add_up(slug: str) -> None:
-    tree, policy = digits()
+    """In every phase that a table can be asked in: it has no layers."""
     algorithm = po.method(slug)
+    while any("_of_layer_" in name for name in algorithm.wanted("needs")):
+        algorithm.advance()
+    tree, policy = digits()
     # Enough prompts that what a method selects of them has a gradient.
-    batch = batch_of(tree, policy, prompts=12, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
+    behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
+    needs = frozenset(n for n in algorithm.all_needs if "_of_layer_" not in n)
+    batch = batch_of(tree, policy, prompts=12, behaviour=behaviour, needs=needs)
+    if algorithm.teacher is not None:
+        batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TAUGHT)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
     batch = algorithm.judge(batch)
-    needs = algorithm.objective.all_evaluates
-    if algorithm.objective.all_surveys:
+    needs = algorithm.objective.wanted("evaluates")
+    if algorithm.objective.wanted("surveys"):
         batch = batch.replace(survey=policy.evaluate(batch, needs).detach())
 
     def slope_of(part: po.Experience) -> torch.Tensor:

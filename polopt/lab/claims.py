@@ -121,7 +121,7 @@ def descend(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, step
     optimiser.step(closure)  # type: ignore[arg-type]
 
 
-def _effective(tree: TokenTree, policy: TabularPolicy) -> float:
+def effective(tree: TokenTree, policy: TabularPolicy) -> float:
     """exp of the entropy among the right answers: how many there seem to be."""
     p = tree.log_probabilities(policy).detach().exp()[0][tree.outcome[0] > 0]
     p = p / p.sum()
@@ -149,7 +149,7 @@ def collapse(
                 loss = algorithm.objective(batch, said).loss
                 with torch.no_grad():
                     policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
-        found.append(_effective(tree, policy))
+        found.append(effective(tree, policy))
     return sum(found) / len(found)
 
 
@@ -163,7 +163,7 @@ def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
         source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
         batch = algorithm.judge(algorithm.sampling(source))
         descend(algorithm, batch, policy, steps=10)
-        found.append(_effective(tree, policy))
+        found.append(effective(tree, policy))
     return sum(found) / len(found)
 
 

@@ -101,10 +101,12 @@ class TinyTransformer(nn.Module):
     ) -> None:
         super().__init__()
         length = tree.start + tree.horizon
-        self.token, self.place = nn.Embedding(tree.vocabulary, width), nn.Embedding(length, width)
         block = {"d_model": width, "nhead": 2, "dim_feedforward": 2 * width, "dropout": 0.0, "batch_first": True}
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**block) for _ in range(layers))  # type: ignore[arg-type]
-        self.head = nn.Linear(width, tree.vocabulary + critic)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # biases too are random
+            self.token, self.place = nn.Embedding(tree.vocabulary, width), nn.Embedding(length, width)
+            self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**block) for _ in range(layers))  # type: ignore[arg-type]
+            self.head = nn.Linear(width, tree.vocabulary + critic)
         self.vocabulary = tree.vocabulary
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

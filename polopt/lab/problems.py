@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from polopt.lab.policy import TabularPolicy
+from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.tree import TokenTree
 
 
@@ -63,3 +63,21 @@ def corridor(length: int = 60, door: int = 20, width: int = 5, leave: float = 0.
     tree = TokenTree(2, answers, lambda prompt, a: float(a[-1] == 1 and door <= len(a) - 1 < door + width))
     policy = TabularPolicy(tree, critic=True)
     return tree, policy.set_probabilities(torch.tensor([1 - leave, leave], dtype=torch.double))
+
+
+def one_decisive(success: float = 0.05) -> tuple[TokenTree, TabularPolicy]:
+    """Four tokens of three: right if the second is token 2, of probability `success`; the others do not matter."""
+    tree = TokenTree.full(3, 4, lambda prompt, answer: float(answer[1] == 2))
+    policy = TabularPolicy(tree, spread=0.5, seed=2)
+    with torch.no_grad():
+        at = tree.nodes[:, tree.start + 1].unique()
+        others = policy.logits[at, :2].logsumexp(1)
+        policy.logits[at, 2] = others + torch.logit(torch.tensor(success, dtype=torch.double))
+    return tree, policy
+
+
+def modular_sums(seed: int, base: int = 5) -> tuple[TokenTree, TinyTransformer]:
+    """The sum of two digits modulo `base`, for a transformer of four layers that knows nothing yet."""
+    right = lambda prompt, answer: float(answer[0] == (prompt // base + prompt % base) % base)  # noqa: E731
+    tree = TokenTree.full(base, 1, right, prompts=base**2)
+    return tree, TinyTransformer(tree, width=16, layers=4, seed=seed)
