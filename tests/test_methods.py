@@ -14,7 +14,7 @@ import polopt as po
 from polopt.catalogue import find, run_claims
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
-from polopt.objectives import SequenceSum
+from polopt.objectives import Routed, SequenceSum
 from polopt.part import diff, from_yaml
 
 
@@ -26,8 +26,9 @@ def test_round_trip_print_and_change(slug: str) -> None:
     rooms = {room: getattr(po, room) for room in ("credit", "objectives", "rewards", "sampling", "schedules")}
     scope = {**rooms, "Algorithm": po.Algorithm, "Support": po.Support}
     assert diff(eval(repr(algorithm), scope), algorithm) == []
-    changed = algorithm.but(**{"objective.aggregate": SequenceSum(length=7)})
-    assert [path for path, *_ in diff(algorithm, changed)] in (["objective.aggregate"], ["objective.aggregate.length"])
+    path = "objective.routes.0.objective" if isinstance(algorithm.objective, Routed) else "objective"
+    changed = algorithm.but({f"{path}.aggregate": SequenceSum(length=7)})
+    assert [p for p, *_ in diff(algorithm, changed)] in ([f"{path}.aggregate"], [f"{path}.aggregate.length"])
     published = find(slug)
     assert published.claims
     assert len(published.doc) > 200

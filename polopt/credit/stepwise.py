@@ -112,6 +112,20 @@ class Whitened(Credit):
         return centred / (std + self.eps)
 
 
+class Clipped(Credit):
+    """The advantage within -limit and limit."""
+
+    credit: Credit
+    limit: float
+
+    def setup(self) -> None:
+        if self.limit <= 0:
+            raise ValueError(f"credit.Clipped: limit must be > 0, found {self.limit}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.credit(experience).clamp(-self.limit, self.limit)
+
+
 def _ends(experience: Experience) -> tuple[Tensor, Tensor]:
     """[B, T] where episodes terminate, and where they are cut; the last decision of a row is one of the two."""
     last = ops.last_decision(experience.mask)

@@ -1,11 +1,12 @@
-"""Which rollouts to buy, and which to keep."""
+"""Which rollouts to buy, which to keep, and what joins them."""
 
 from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.replay import Replay
-from polopt.sampling.rollouts import Demonstrations, Rollouts
+from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.temperature import EntropyTemperature
@@ -19,16 +20,22 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "InDoubt",
+    "Mix",
     "MostVaried",
     "NonZero",
     "Ranked",
+    "Replaced",
     "Replay",
     "Resampled",
     "Rollouts",
     "Sampling",
     "Select",
     "Source",
+    "Texts",
     "TopDecisions",
     "Varied",
+    "WithDemonstrations",
+    "WithSolutions",
+    "WithTexts",
     "most_varied",
 ]
