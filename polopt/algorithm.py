@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from polopt import ops
 from polopt.credit import Credit, Relative
 from polopt.experience import Experience
 from polopt.objectives import Objective, Surrogate
@@ -46,16 +47,38 @@ class Algorithm(Part):
         return self.selected(self.credited(experience))
 
     def credited(self, experience: Experience) -> Experience:
-        """The batch with its shaped `reward` and its `advantage`, computed on the whole of it."""
+        """The batch with its shaped `reward` and its `advantage`, computed on the whole of it.
+
+        Reward and credit never see demonstrated rows. These are paid their outcome, and each of their decisions has
+        advantage 1, which makes a likelihood of the score function.
+        """
+        shown = experience.demonstrated
+        if not shown.any():
+            return self._credited(experience)
+        others = experience[shown]
+        advantage = others.mask.to(torch.get_default_dtype())
+        if shown.all():
+            return others.replace(reward=others.outcome, advantage=advantage)
+        own = self._credited(experience[~shown])
+        paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
+        joined = Experience.join([own, others.replace(reward=paid, advantage=advantage).matched(own)])
+        return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
+
+    def _credited(self, experience: Experience) -> Experience:
         with torch.no_grad():
             experience = experience.replace(reward=self.reward(experience))
             return self.credit.credited(experience)
 
     def selected(self, experience: Experience) -> Experience:
-        """What is worth learning from, of a credited batch."""
+        """What is worth learning from, of a credited batch. Demonstrated rows stay, unless a part judges them too."""
         with torch.no_grad():
             for select in self.select:
-                experience = select(experience)
+                shown = experience.demonstrated
+                if select.judges_demonstrations or not shown.any():
+                    experience = select(experience)
+                elif not shown.all():
+                    own = select(experience[~shown])
+                    experience = Experience.join([own, experience[shown].matched(own)])
         return experience
 
     @torch.no_grad()

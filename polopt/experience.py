@@ -82,7 +82,8 @@ class Experience:
     value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
         each decision at which an episode inside the row was cut off.
     entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
-    extras: tensors with leading dimension B, or lists of length B, by name.
+    extras: tensors with leading dimension B, or lists of length B, by name. `extras["demonstrated"]` [B] bool marks
+        rows that somebody else decided; see `demonstrated`.
     survey: what the policy says now of the whole optimiser batch, without gradient, for the parts that need a
         statistic of all of it (`Part.surveys`). It is there before a batch is split.
 
@@ -114,6 +115,7 @@ class Experience:
     _whole: Experience | None = dataclasses.field(default=None, repr=False)
     _rows: Tensor | None = dataclasses.field(default=None, repr=False)  # which rows of the whole these are
     _counted: Experience | None = dataclasses.field(default=None, repr=False)
+    _kept: Tensor | None = dataclasses.field(default=None, repr=False)  # [B] bool, the rows that `only` left
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
@@ -130,6 +132,12 @@ class Experience:
                     f"Experience: extras[{name!r}] must have one entry per row, B = {len(self)}, "
                     f"found {_describe(value)}"
                 )
+        shown = self.extras.get("demonstrated", _ABSENT)
+        if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
+            raise ExperienceError(
+                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], "
+                f"found {_describe(shown)}"
+            )
 
     def _check(self, name: str, value: Any) -> None:
         right_kind = isinstance(value, Tensor) and (
@@ -168,6 +176,22 @@ class Experience:
         """What denominators count: the whole, unless this is a share of a larger loss that has one denominator."""
         return self.whole if self._counted is None else self._counted
 
+    @property
+    def population(self) -> int:
+        """Rows that a mean over rows divides by, empty ones too: those that `only` left, all if it named none."""
+        return len(self) if self._kept is None else int(self._kept.sum())
+
+    @property
+    def demonstrated(self) -> Tensor:
+        """[B] bool: rows that somebody else decided, to be imitated. A batch without the mark has none.
+
+        Nobody sampled their decisions, so they have no behaviour log-probability: `logp` holds 0 there and means
+        nothing. They are left out of ratios, of what is measured of the sampler, and of every statistic that credits
+        rollouts; their own credit is 1 on each decision.
+        """
+        shown = self.extras.get("demonstrated")
+        return torch.zeros(len(self), dtype=torch.bool, device=self.device) if shown is None else shown
+
     def mine(self, values: Tensor) -> Tensor:
         """This micro-batch's rows of `values`, one entry for each row of `whole`: [B of the whole, ...] -> [B, ...]."""
         return values if self._rows is None else values[self._rows]
@@ -193,10 +217,13 @@ class Experience:
         return self
 
     def only(self, keep: Tensor, counted: Experience | None = None) -> Self:
-        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept;
-        denominators too, or the decisions of `counted`."""
-        keep = keep if keep.ndim == 2 else keep[:, None]
-        narrowed = dataclasses.replace(self.whole, mask=self.whole.mask & keep, _counted=counted)
+        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept, and
+        the rows if it names rows; denominators too, or what is left in `counted`."""
+        whole, kept = self.whole, self.whole._kept
+        if keep.ndim == 1:
+            kept = keep if kept is None else kept & keep
+            keep = keep[:, None]
+        narrowed = dataclasses.replace(whole, mask=whole.mask & keep, _kept=kept, _counted=counted)
         if self._whole is None:
             return narrowed  # type: ignore[return-value]
         return dataclasses.replace(self, mask=self.mask & self.mine(keep), _whole=narrowed, _counted=counted)
@@ -231,6 +258,22 @@ class Experience:
             changes["extras"] = {**self.extras, **changes["extras"]}
         return dataclasses.replace(self, **changes)
 
+    def matched(self, other: Experience) -> Self:
+        """The batch with whatever only `other` knows, blank: 0 and False, -1 for integers, None in lists."""
+        B, T = self.mask.shape
+
+        def blank(value: Any, shape: Sequence[int]) -> Any:
+            if not isinstance(value, Tensor):
+                return [None] * B
+            integer = not value.is_floating_point() and value.dtype != torch.bool
+            return value.new_full(tuple(shape), -1 if integer else 0)
+
+        absent = {n: v for n in SHAPES if getattr(self, n) is None and (v := getattr(other, n)) is not None}
+        fields = {name: blank(value, (B, T)[: value.ndim]) for name, value in absent.items()}
+        unknown = {name: value for name, value in other.extras.items() if name not in self.extras}
+        extras = {name: blank(value, (B, *getattr(value, "shape", (B,))[1:])) for name, value in unknown.items()}
+        return self.replace(extras=extras, **fields)
+
     def returns(self) -> Tensor:
         """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards."""
         self.require({"reward"}, by="Experience.returns")
@@ -259,6 +302,7 @@ class Experience:
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
         alone: dict[str, Any] = {"survey": _ABSENT, "_whole": None, "_rows": None, "_counted": None}
+        alone["_kept"] = None if self._kept is None else self._kept[rows]
         return dataclasses.replace(self, **alone, **self._map(lambda v: _take(v, rows)))
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
@@ -286,7 +330,7 @@ class Experience:
             # Never through the floating-point dtype: large group numbers would be rounded together.
             return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return dataclasses.replace(self, survey=_ABSENT, **self._map(move))
+        return dataclasses.replace(self, survey=_ABSENT, _kept=move(self._kept), **self._map(move))
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
@@ -343,6 +387,17 @@ class Experience:
         horizons = {p.horizon for p in parts}
         horizon = horizons.pop() if len(horizons) == 1 else None
         return cls(support=first.support, horizon=horizon, extras=extras, **fields)
+
+    @classmethod
+    def join(cls, parts: Sequence[Experience]) -> Experience:
+        """As `cat`, of batches that know of each other: one group number means one group in all of them.
+
+        Raises:
+            SupportError, ExperienceError: as `cat`; or a batch has no `group`.
+        """
+        for part in parts:
+            part.require({"group"}, by="Experience.join")
+        return cls.cat(parts).replace(group=torch.cat([part.group for part in parts]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

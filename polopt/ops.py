@@ -119,6 +119,13 @@ def group_size(group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
     return count[index]
 
 
+def group_first(group: Int[Tensor, "B"]) -> Int[Tensor, "groups"]:
+    """The first row of each group, in the order of their numbers."""
+    index, count = group_index(group)
+    rows = torch.arange(len(group), device=group.device)
+    return torch.zeros_like(count).scatter_reduce(0, index, rows, "amin", include_self=False)
+
+
 def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Each row's group minimum."""
     index, count = group_index(group)
@@ -284,6 +291,22 @@ def gae(
         carry = torch.where(decided, now, carry)
         following = torch.where(decided, value[:, t], following)
     return advantage
+
+
+def scrambled(keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+    """A bijection of the 64-bit integers that leaves nothing of the order of its arguments: counters become noise.
+
+    The output function of SplitMix64 (Steele, Lea and Flood 2014), in integers that wrap around.
+    """
+    x = keys.long() - 0x61C8864680B583EB
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * -0x40A7B892E31B1A47
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * -0x6B2FB644ECCEEE15
+    return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+
+def uniform(keys: Int[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """Float64 in [0, 1), a function of the keys alone, the same on every device."""
+    return ((scrambled(keys) >> 11) & ((1 << 53) - 1)).double() / (1 << 53)
 
 
 def kept_choices(logits: Float[Tensor, "*N V"], top_k: int, top_p: float) -> Bool[Tensor, "*N V"]:

@@ -177,7 +177,8 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
 
 
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
-    """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions."""
+    """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions, and -1
+    where an extra has an integer for each column."""
 
     def widen(x: Tensor, blank: bool) -> Tensor:
         shape = (x.shape[0], T, *x.shape[2:])
@@ -192,6 +193,8 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
             changes[name] = widen(value, value.is_floating_point() and name in (*PER_DECISION, "reward"))
     wide = {k: v for k, v in old.extras.items() if isinstance(v, Tensor) and v.shape[:2] == old.mask.shape}
     extras = {**old.extras, **{k: widen(v, v.is_floating_point()) for k, v in wide.items()}}
+    if "tokens" in wide:
+        extras["tokens"] = widen(wide["tokens"] + 1, False) - 1
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
     return Batch(dataclasses.replace(old, **changes, extras=extras), leaves)
 

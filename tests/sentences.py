@@ -34,8 +34,9 @@ def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:
-    said = policy.evaluate(batch, algorithm.objective.all_evaluates)
-    return torch.autograd.grad(algorithm.objective(algorithm.judge(batch), said).loss, policy.logits)[0]
+    judged = algorithm.judge(batch)
+    said = policy.evaluate(judged, algorithm.objective.all_evaluates)
+    return torch.autograd.grad(algorithm.objective(judged, said).loss, policy.logits)[0]
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> None:

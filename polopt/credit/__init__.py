@@ -22,7 +22,7 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
-from polopt.credit.stepwise import GAE, Constant, RewardToGo, Whitened
+from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
 
 __all__ = [
     "GAE",
@@ -35,6 +35,7 @@ __all__ = [
     "Bounded",
     "Centred",
     "Clarity",
+    "Clipped",
     "Confidence",
     "Constant",
     "Credit",

@@ -119,6 +119,20 @@ class Whitened(Credit):
         return centred / (std + self.eps)
 
 
+class Clipped(Credit):
+    """The advantage within -limit and limit."""
+
+    credit: Credit
+    limit: float
+
+    def setup(self) -> None:
+        if self.limit <= 0:
+            raise ValueError(f"credit.Clipped: limit must be > 0, found {self.limit}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.credit(experience).clamp(-self.limit, self.limit)
+
+
 def _flagged(experience: Experience) -> Tensor:
     """[B, T] where a row is said to be truncated, of rows of which that is said once at all of it."""
     truncated = experience.truncated

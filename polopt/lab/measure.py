@@ -17,7 +17,7 @@ from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import Policy, TokenTree
-from polopt.sampling import Demonstrations
+from polopt.sampling import Demonstrations, Texts
 from polopt.teachers import TAUGHT
 
 
@@ -115,7 +115,12 @@ def expectation(
 
     group: None takes the algorithm's. Moving state stands still. A group that the filters empty counts as a
     gradient of 0, and refills deal the same group again.
+
+    Raises:
+        ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
+    if getattr(algorithm.sampling, "mix", ()) or isinstance(algorithm.sampling, Texts):
+        raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
@@ -240,16 +245,17 @@ def train(
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
     watch: Callable[[], float] | None = None,
+    **dealt: Any,
 ) -> list[float]:
     """Plain gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each. The policy changes, and so
     does a reference that the algorithm lets follow it.
 
-    draw: what answers pay each time, as for `TreeSource`. teacher: made of `algorithm.teacher` and this policy, if the
-    algorithm has one. Returns what `watch` saw after every batch.
+    draw: what answers pay each time, as for `TreeSource`; dealt: its `demonstrations` and `texts`. teacher: made of
+    `algorithm.teacher` and this policy, if the algorithm has one. Returns what `watch` saw after every batch.
     """
     seen = []
     ways: dict[str, Any] = {"rows": rows, "epochs": epochs, "seed": seed, "reference": reference, "draw": draw}
-    ways["teacher"] = teacher
+    ways |= {"teacher": teacher, **dealt}
     loop = training(algorithm, problem, policy, rate=rate, **ways)
     for _ in itertools.islice(loop, steps):
         if watch is not None:
@@ -270,6 +276,7 @@ def training(
     reference: Policy | None = None,
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
+    **dealt: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """As `train`, without end: each batch that was learned from, and the source that dealt it."""
     needs = algorithm.all_needs
@@ -283,6 +290,7 @@ def training(
         previous=previous,
         needs=needs,
         draw=draw,
+        **dealt,
     )
     beside: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
     for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **beside):

@@ -45,7 +45,8 @@ class TabularPolicy(nn.Module):
     """Softmax over free logits at every (prompt, prefix) of a tree; any policy on the tree is one of these.
 
     spread: standard deviation of the initial logits, drawn with `seed`; 0 is the uniform policy.
-    critic: whether there is a table of values too, initially 0.
+    critic: whether there is a table of values too, initially 0. tied: [nodes] which row of logits each node reads, so
+    that what is learned at one is known at others; None gives each its own.
     """
 
     def __init__(
@@ -56,23 +57,28 @@ class TabularPolicy(nn.Module):
         seed: int = 0,
         critic: bool = False,
         dtype: torch.dtype = torch.double,
+        tied: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.tree = tree
-        noise = torch.randn(tree.choices.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+        nodes = len(tree.choices)
+        self.tied = torch.arange(nodes) if tied is None else tied
+        shape = (int(self.tied.max()) + 1, tree.vocabulary)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
         self.logits = nn.Parameter((spread * noise).to(dtype))
-        self.values = nn.Parameter(torch.zeros(len(noise), dtype=dtype)) if critic else None
+        self.values = nn.Parameter(torch.zeros(nodes, dtype=dtype)) if critic else None
 
     @torch.no_grad()
     def set_probabilities(self, probabilities: Tensor) -> TabularPolicy:
-        """Play these: [nodes, V], or [V] for every node. Tokens that lead nowhere do not count. Returns self."""
+        """Play these: [rows of logits, V], or [V] for all. Tokens that lead nowhere do not count. Returns self."""
         self.logits.copy_(probabilities.log().expand_as(self.logits).clamp(min=-700))
         return self
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
         """What the table says of a batch of the tree's rows, known by `extras["leaf"]`."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
-        logits, temperature = self.logits.masked_fill(~self.tree.choices, -torch.inf), experience.temperatures
+        logits = self.logits[self.tied].masked_fill(~self.tree.choices, -torch.inf)
+        temperature = experience.temperatures
         if isinstance(temperature, Tensor):  # one node has as many distributions as visits
             logits, node = logits[node.flatten()], torch.arange(node.numel()).view_as(node)
             temperature = torch.where(experience.mask, temperature, 1).flatten()

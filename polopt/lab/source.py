@@ -27,8 +27,9 @@ class TreeSource:
     `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
     sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens,
     `extras.old_<name>` what the learner says as `extras.<name>`. demonstrations: [prompts, answers] how often each
-    answer is demonstrated; None takes the best answers alike. draw: what a batch's answers pay this time, [B], from
-    what they pay on average, `outcome`, and the source's generator; None pays exactly that.
+    answer is demonstrated; None takes the best answers alike. texts: the same for what raw texts say, prompts in that
+    proportion too; None takes the demonstrations. draw: what a batch's answers pay this time, [B], from what they pay
+    on average, `outcome`, and the source's generator; None pays exactly that.
 
     drawn, decided: how many rows, and how many decisions, it has sampled so far.
 
@@ -50,6 +51,7 @@ class TreeSource:
         previous: Policy | None = None,
         needs: frozenset[str] = frozenset(),
         demonstrations: Tensor | None = None,
+        texts: Tensor | None = None,
         draw: Draw | None = None,
     ) -> None:
         if "ref_logp" in needs and reference is None:
@@ -65,6 +67,7 @@ class TreeSource:
         tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
         best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
         self.demonstrations = best if demonstrations is None else demonstrations
+        self.written = self.demonstrations if texts is None else texts
         self.generator = torch.Generator().manual_seed(seed)
         self._decks: dict[Support, tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
@@ -114,7 +117,7 @@ class TreeSource:
     def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
         """`group` independent answers to each of the next `prompts` prompts, or their first `window` tokens."""
         deck, odds = self.deck(support)
-        batch = self._until(self._deal(deck, odds, prompts, group), window)
+        batch = self._until(self._deal(deck, odds, self._next(prompts), group), window)
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
     def extend(
@@ -164,7 +167,23 @@ class TreeSource:
 
     def demonstrate(self, rows: int) -> Experience:
         """Demonstrated answers to the next `rows` prompts, with outcome 1."""
-        shown = self._deal(self.deck()[0], self.demonstrations, rows, 1)
+        return self._shown(self.demonstrations, self._next(rows))
+
+    def solve(self, experience: Experience) -> Experience:
+        """A demonstrated answer to each group's prompt, with outcome 1."""
+        first = ops.group_first(experience.group)
+        asked = experience.extras["leaf"][first] // len(self.tree.answers)
+        return self._shown(self.demonstrations, asked).replace(group=experience.group[first])
+
+    def texts(self, rows: int, length: int) -> Experience:
+        """Texts, drawn independently, each an answer to a prompt. They are short, so `length` cuts nothing."""
+        drawn = torch.multinomial(self.written.flatten(), rows, replacement=True, generator=self.generator)
+        return self._paid(self.deck()[0][drawn].replace(group=torch.arange(rows)))
+
+    def _shown(self, odds: Tensor, asked: Tensor) -> Experience:
+        return self._paid(self._deal(self.deck()[0], odds, asked, 1))
+
+    def _paid(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
     def recall(self, experience: Experience) -> Experience:
@@ -173,14 +192,17 @@ class TreeSource:
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         return _as_sampled(now, experience, experience.mask).replace(**paid)
 
-    def _deal(self, deck: Experience, odds: Tensor, prompts: int, group: int) -> Experience:
+    def _next(self, prompts: int) -> Tensor:
         while len(self._queue) < prompts:
             self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
         asked = torch.tensor(self._queue[:prompts])
         del self._queue[:prompts]
+        return asked
+
+    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, group: int) -> Experience:
         answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
         batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
-        return batch.replace(group=torch.arange(prompts).repeat_interleave(group))
+        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(group))
 
 
 def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:

@@ -10,6 +10,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
@@ -37,9 +38,11 @@ __all__ = [
     "paired_difference",
     "pass_all_k",
     "pass_at_k",
+    "perplexity",
     "probability_of_improvement",
     "r_squared",
     "rate_interval",
+    "reference_kl",
     "t_interval",
     "welch_difference",
     "wilson",

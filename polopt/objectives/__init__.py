@@ -10,15 +10,16 @@ from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
+from polopt.objectives.one_token import OneToken
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
 from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token
-from polopt.objectives.regularise import Entropy, ReferenceKL, ValueLoss
+from polopt.objectives.regularise import Entropy, EntropyTarget, ReferenceKL, ValueLoss
 from polopt.objectives.routes import Demonstrated, Ended, Marked, Route, Routed, Rows, Solved, Taught
 from polopt.objectives.surrogate import Auxiliary, Surrogate
-from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Unlimited, ValueRegression
+from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Shaped, Unlimited, ValueRegression
 from polopt.objectives.voices import EachVoice
-from polopt.objectives.weight import TruncatedImportance
+from polopt.objectives.weight import Likely, TruncatedImportance, Undecided
 
 __all__ = [
     "Aggregate",
@@ -38,6 +39,7 @@ __all__ = [
     "EntropyBand",
     "EntropyClip",
     "EntropyLevel",
+    "EntropyTarget",
     "ExpAdvantage",
     "ForwardKL",
     "Gate",
@@ -48,10 +50,12 @@ __all__ = [
     "KLCov",
     "LayerEntropy",
     "LayerRatio",
+    "Likely",
     "Marked",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
+    "OneToken",
     "PerTime",
     "Phase",
     "Phased",
@@ -67,6 +71,7 @@ __all__ = [
     "Sequence",
     "SequenceMean",
     "SequenceSum",
+    "Shaped",
     "Solved",
     "SteadyEntropy",
     "Surrogate",
@@ -76,6 +81,7 @@ __all__ = [
     "TokenMean",
     "TruncatedImportance",
     "Trust",
+    "Undecided",
     "Unlimited",
     "ValueLoss",
     "ValueRegression",

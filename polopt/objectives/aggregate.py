@@ -33,7 +33,7 @@ class SequenceSum(Aggregate):
     """(1 / (B C)) sum_it m l: rows are summed, not averaged, so a row's length does not dilute its decisions.
 
     length: the constant C; None takes the batch's `horizon`, the most decisions a row may hold. All B rows
-    count. Source: Dr. GRPO, arXiv:2503.20783.
+    count, empty ones too; on a route, all of its rows. Source: Dr. GRPO, arXiv:2503.20783.
 
     Raises:
         ExperienceError: length is None and the batch has no horizon.
@@ -55,4 +55,4 @@ class SequenceSum(Aggregate):
                 "objectives.SequenceSum needs a constant length: set SequenceSum(length=...) or give the batch "
                 "its horizon, found neither"
             )
-        return torch.tensor(float(len(whole) * length), device=whole.device)
+        return torch.tensor(float(whole.population * length), device=whole.device)

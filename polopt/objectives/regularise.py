@@ -59,6 +59,25 @@ class Entropy(Regulariser):
         return -evaluation.entropy
 
 
+class EntropyTarget(Regulariser):
+    """coefficient * |H - target| with H the mean entropy of the whole batch's decisions, in nats.
+
+    It pulls from both sides. In terms: sign(H - target) (H_t - target), which a token mean adds up to the distance.
+    Source: PPO-max, arXiv:2307.04964.
+    """
+
+    coefficient: float | Schedule = 0.01
+    target: float
+
+    evaluates = frozenset({"entropy"})
+    surveys = frozenset({"entropy"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        whole = experience.whole
+        side = (ops.masked_mean(whole.survey.entropy, whole.mask) - self.target).sign()
+        return side * (evaluation.entropy - self.target)
+
+
 class ValueLoss(Regulariser):
     """coefficient * 0.5 * max((V - R)^2, (clip(V, V_old +- clip) - R)^2), with R = A + V_old.
 

@@ -23,14 +23,12 @@ class Rows(Part):
 
 
 class Demonstrated(Rows):
-    """Rows that somebody else decided, `extras["demonstrated"]` [B] bool; `invert` turns it round. A batch without
-    the mark holds no demonstrations."""
+    """Rows that somebody else decided, see `Experience.demonstrated`; `invert` turns it round."""
 
     invert: bool = False
 
     def forward(self, experience: Experience) -> Tensor:
-        shown = experience.extras.get("demonstrated", torch.zeros(len(experience), dtype=torch.bool))
-        return shown.to(experience.device) != self.invert
+        return experience.demonstrated != self.invert
 
 
 class Solved(Rows):

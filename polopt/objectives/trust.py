@@ -44,6 +44,26 @@ class Unlimited(Trust):
         return -experience.advantage * log_ratio.exp(), torch.zeros_like(experience.advantage)
 
 
+class Shaped(Trust):
+    """-A r / (r + bend): against a ratio that can be far from 1, the small ones count more than they weigh.
+
+    On rows whose behaviour log-probability is 0, r is the policy's probability p itself, and the slope in p is
+    bend / (p + bend)^2 instead of 1. Source: policy shaping in LUFFY, arXiv:2504.14945.
+    """
+
+    bend: float = 0.1
+
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if self.bend <= 0:
+            raise ValueError(f"objectives.Shaped: bend must be > 0, found {self.bend}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        ratio = log_ratio.exp()
+        return -experience.advantage * ratio / (ratio + self.bend), torch.zeros_like(experience.advantage)
+
+
 class Clip(Trust):
     """PPO's pessimistic clip: max(-A r, -A clip(r, 1 - low, 1 + high)), arXiv:1707.06347.
 

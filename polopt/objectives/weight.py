@@ -39,3 +39,25 @@ class TruncatedImportance(Weight):
         if self.unit == "sequence":
             log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
         return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)
+
+
+class Likely(Weight):
+    """w = p, the policy's own probability of the decision: what it holds for impossible teaches nothing.
+
+    On demonstrations it cancels the 1/p in the gradient of the likelihood. Source: dynamic fine-tuning,
+    arXiv:2508.05629.
+    """
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return evaluation.logp.detach().exp()
+
+
+class Undecided(Weight):
+    """w = p (1 - p), at most 1/4, at p = 1/2: neither what is known already nor what is far off teaches.
+
+    It vanishes as p goes to 0, so what is truly new is not learned. Source: phi in CHORD, arXiv:2508.11408.
+    """
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        p = evaluation.logp.detach().exp()
+        return p * (1 - p)

@@ -18,6 +18,19 @@ class Dialogue:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
+    @property
+    def beginning(self) -> int:
+        """What a raw text stands behind: the beginning-of-sequence token, or the one that ended the text before.
+
+        Raises:
+            ValueError: the tokenizer has neither.
+        """
+        found = self.tokenizer.bos_token_id
+        found = self.tokenizer.eos_token_id if found is None else found
+        if found is None:
+            raise ValueError("the tokenizer has no bos_token and no eos_token, and a raw text needs one in front")
+        return found
+
     def opening(self, observation: str) -> list[int]:
         """Ids of the first observation, up to where the policy's first answer begins."""
         if self.tokenizer.chat_template is None:

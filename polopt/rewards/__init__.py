@@ -1,6 +1,6 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
 from polopt.rewards.envelope import Envelope
-from polopt.rewards.parts import KLPenalty, Outcome, Overlong, Reward, Sum
+from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
 
-__all__ = ["Envelope", "KLPenalty", "Outcome", "Overlong", "Reward", "Sum"]
+__all__ = ["Clipped", "Envelope", "KLPenalty", "Outcome", "Overlong", "Reward", "Scaled", "Sum"]

@@ -80,6 +80,63 @@ class KLPenalty(Reward):
         return -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
 
 
+class Scaled(Reward):
+    """Outcomes in units of their own spread so far: R / std, or (R - mean) / std if centred.
+
+    mean and std (n - 1 in its denominator) are those of all earlier batches; the current batch enters only after it
+    was scaled, so that no row is measured by itself. Until two outcomes that differ have been seen, std is 1. Moves in
+    training mode only. MOSS-RLHF adds the batch before it scales it.
+
+    Source: reward scaling in PPO-max, arXiv:2307.04964.
+
+    Raises:
+        ExperienceError: the reward is one for each decision; a spread is that of outcomes.
+    """
+
+    reward: Reward = Outcome()
+    centred: bool = False
+
+    def setup(self) -> None:
+        for name in ("count", "mean", "squares"):  # squares: summed, of the deviations from the mean
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+
+    def forward(self, experience: Experience) -> Tensor:
+        reward = self.reward(experience)
+        if reward.ndim != 1:
+            raise ExperienceError(
+                f"rewards.Scaled needs one reward for each row, [{len(reward)}], found {list(reward.shape)}; scale the "
+                "outcome and add what is per decision afterwards"
+            )
+        count, mean, squares = (self.get_buffer(name) for name in ("count", "mean", "squares"))
+        std = (squares / (count - 1).clamp(min=1)).sqrt()
+        std = torch.where(std > 0, std, 1).to(reward.dtype)
+        scaled = (reward - mean.to(reward.dtype) if self.centred else reward) / std
+        if self.training and len(reward):
+            self._see(reward.double())
+        return scaled
+
+    def _see(self, reward: Tensor) -> None:
+        count, mean, squares = (self.get_buffer(name) for name in ("count", "mean", "squares"))
+        n, apart, before = len(reward), reward.mean() - mean, count.clone()
+        count.add_(n)
+        mean.add_(apart * n / count)
+        squares.add_((reward - reward.mean()).square().sum() + apart.square() * before * n / count)
+
+
+class Clipped(Reward):
+    """The reward within -limit and limit."""
+
+    reward: Reward
+    limit: float
+
+    def setup(self) -> None:
+        if self.limit <= 0:
+            raise ValueError(f"rewards.Clipped: limit must be > 0, found {self.limit}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.reward(experience).clamp(-self.limit, self.limit)
+
+
 class Sum(Reward):
     """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
 

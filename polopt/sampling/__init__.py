@@ -3,9 +3,10 @@
 from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.replay import Replay
-from polopt.sampling.rollouts import Demonstrations, Rollouts
+from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.temperature import EntropyTemperature
@@ -20,17 +21,23 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "InDoubt",
+    "Mix",
     "MostVaried",
     "NonZero",
     "Ranked",
+    "Replaced",
     "Replay",
     "Resampled",
     "Rollouts",
     "Sampling",
     "Select",
     "Source",
+    "Texts",
     "TopDecisions",
     "Varied",
     "Windows",
+    "WithDemonstrations",
+    "WithSolutions",
+    "WithTexts",
     "most_varied",
 ]

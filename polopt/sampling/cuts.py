@@ -37,8 +37,8 @@ class Cuts(Rollouts):
                 f"sampling.Cuts: need interval >= 1 and rollouts >= 1, found {self.interval} and {self.rollouts}"
             )
 
-    def forward(self, source: Source) -> Experience:
-        batch = super().forward(source)
+    def gather(self, source: Source) -> Experience:
+        batch = super().gather(source)
         doubtful = in_doubt(batch, self.threshold)
         cut = doubtful & ((doubtful.cumsum(1) - 1) % self.interval == 0)
         value = torch.zeros_like(batch.outcome)[:, None].repeat(1, cut.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -49,6 +49,14 @@ class Source(Protocol):
         """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
         ...
 
+    def solve(self, experience: Experience) -> Experience:
+        """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
+        ...
+
+    def texts(self, rows: int, length: int) -> Experience:
+        """The next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`, `outcome` = 1."""
+        ...
+
     def recall(self, experience: Experience) -> Experience:
         """Rows of an earlier `rollout` of which only the tensors were kept: the same rows, with their lists. What
         the source itself fills in of the learner's opinion is that of the learner now."""
@@ -56,7 +64,12 @@ class Source(Protocol):
 
 
 class Sampling(Part):
-    """`sampling(source) -> Experience`: which experience one optimiser batch is made of."""
+    """`sampling(source) -> Experience`: which experience one optimiser batch is made of.
+
+    asks: what the source must have besides tasks, any of "demonstrations" and "texts".
+    """
+
+    asks: ClassVar[frozenset[str]] = frozenset()
 
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
@@ -66,7 +79,10 @@ class Select(Part):
     """`select(experience) -> experience`: which rows, and which of their decisions, are worth learning from.
 
     Rows come out whole and in their order; a decision that is left out leaves the mask and stays context.
+    judges_demonstrations: whether it is shown the demonstrated rows too; otherwise they stay as they are.
     """
+
+    judges_demonstrations: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Experience:
         raise NotImplementedError

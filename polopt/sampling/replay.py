@@ -49,7 +49,7 @@ class Replay(Rollouts):
             raise ValueError(f"sampling.Replay: share must be in [0, 1], found {self.share}")
         self.memory = Memory()
 
-    def forward(self, source: Source) -> Experience:
+    def gather(self, source: Source) -> Experience:
         kept = self.memory.batches()
         groups = max(1, source.rows // self.group)
         chosen = self._choose(kept, groups, source.generator)

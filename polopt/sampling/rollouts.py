@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from polopt import ops
 from polopt.experience import Experience, Support
+from polopt.sampling.mix import Mix
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.temperature import EntropyTemperature
 
@@ -16,7 +17,8 @@ class Rollouts(Sampling):
     group: rollouts per prompt. support: the sampler's temperature, top-k and top-p. adapt: what gives each decision a
     temperature of its own around that one, if anything. select: filters, in order. refills: how many further times to
     sample when the filters left less than a full batch; rows beyond a full batch are dropped, whole groups at a time,
-    so that no group's statistics lose a row.
+    so that no group's statistics lose a row. mix: what joins the rollouts in the end, in order, beyond the rows that
+    the loop wants.
     """
 
     group: int = 8
@@ -24,14 +26,28 @@ class Rollouts(Sampling):
     adapt: EntropyTemperature | None = None
     select: Sequence[Select] = ()
     refills: int = 0
+    mix: Sequence[Mix] = ()
 
     def setup(self) -> None:
         if self.group < 1 or self.refills < 0:
             raise ValueError(
                 f"sampling.Rollouts: need group >= 1 and refills >= 0, found {self.group} and {self.refills}"
             )
+        if self.mix and (self.support.truncated or self.support.by_entropy is not None or self.adapt is not None):
+            raise ValueError(
+                f"sampling.Rollouts: {self.mix[0]!r} adds decisions of others, which may have no probability under "
+                f"top-k and top-p and have no temperature of their own; sample with top_k 0, top_p 1 and one "
+                f"temperature, found {self.support} and adapt={self.adapt!r}"
+            )
 
     def forward(self, source: Source) -> Experience:
+        experience = self.gather(source)
+        for mix in self.mix:
+            experience = mix(experience, source)
+        return experience
+
+    def gather(self, source: Source) -> Experience:
+        """The rollouts of one batch."""
         return self.draw(source, source.rows)
 
     def draw(self, source: Source, rows: int) -> Experience:
@@ -62,5 +78,22 @@ def _whole_groups(experience: Experience, rows: int) -> Experience:
 class Demonstrations(Sampling):
     """Solutions that come with the tasks, as if the policy had decided them."""
 
+    asks = frozenset({"demonstrations"})
+
     def forward(self, source: Source) -> Experience:
         return source.demonstrate(source.rows)
+
+
+class Texts(Sampling):
+    """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
+
+    length: int = 512
+
+    asks = frozenset({"texts"})
+
+    def setup(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"sampling.Texts: length must be >= 1, found {self.length}")
+
+    def forward(self, source: Source) -> Experience:
+        return source.texts(source.rows, self.length)

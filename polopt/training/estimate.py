@@ -11,13 +11,13 @@ from typing import Any
 
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
-from polopt.sampling import Demonstrations
+from polopt.sampling import Demonstrations, Texts
 from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
@@ -117,7 +117,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     head = getattr(config, "head_dim", None) or width // heads
     length = prompt + recipe.limit
     rows = max(_micro_rows(stage) for stage in recipe.stages.values())
-    shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, Demonstrations)}
+    shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, (Demonstrations, Texts))}
     sampled = [s.rows for n, s in recipe.stages.items() if n not in shown]
     layer = 17 * width + 2.5 * heads * length
     kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
@@ -169,9 +169,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
     player = _Coin(training.policy, training.train_tasks, likely_limit(training), training.engine)
-    source = LanguageSource(
-        player, rows=stage.rows, seed=training.recipe.seed_of("tasks", name), generator=training.sampling
-    )
+    source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
     start = time.perf_counter()

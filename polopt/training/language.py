@@ -24,7 +24,7 @@ from polopt.training.beside import Beside
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner
 from polopt.training.measure import describe, show
-from polopt.training.needs import check_layers, check_needs
+from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
@@ -61,10 +61,11 @@ class LanguageTraining:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)
         split = build_tasks(recipe.tasks, seed=recipe.seed)
-        self.train_tasks, self.heldout = split.train, split.heldout
+        self.train_tasks, self.heldout, self.texts = split.train, split.heldout, split.texts
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
+            check_asks(name, algorithm, split)
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
@@ -88,6 +89,7 @@ class LanguageTraining:
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
         examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
         texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
+        texts += [("text", text, "") for text in self.texts[:EXAMPLES]]
         return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
 
     def run(self) -> Run:
@@ -112,17 +114,14 @@ class LanguageTraining:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        player = Player(self.policy, self.train_tasks, self.recipe.limit, self.engine)
-        source = LanguageSource(
-            player, rows=stage.rows, seed=self.recipe.seed_of("tasks", name), generator=self.sampling
-        )
+        source = self.source(name, stage.rows, Player(self.policy, self.train_tasks, self.recipe.limit, self.engine))
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         beside = Beside(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
             beside.resume(self.run_folder, name, tensors)
-            source.position = state["position"]
+            source.load(state)
         else:
             beside.begin(self.run_folder, name)
             if 0 in evaluations:
@@ -137,6 +136,11 @@ class LanguageTraining:
             if done == stage.steps or done % self.recipe.checkpoint == 0:
                 self._save(name, done, learner, source, beside)
 
+    def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
+        """Where a stage's experience comes from, in batches of `rows`."""
+        seed = self.recipe.seed_of("tasks", stage)
+        return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=self.texts)
+
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
@@ -148,7 +152,7 @@ class LanguageTraining:
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(chosen), **(describe(experience) if experience.logp is not None else {})}
+        record = {"rows": len(chosen), **describe(experience)}
         beside.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
@@ -172,9 +176,10 @@ class LanguageTraining:
         """Compute the fields that some part of the algorithm declares, and no others."""
         needs = learner.algorithm.wanted("needs")
         if "extras.greedy_reward" in needs:
-            tasks = {task.id: task for task in experience.extras["task"]}
+            tasks = {task.id: task for task in experience[~experience.demonstrated].extras["task"]}
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
-            greedy = torch.tensor([rewards[task.id] for task in experience.extras["task"]], device=experience.device)
+            known = [rewards.get(task.id, 0.0) for task in experience.extras["task"]]
+            greedy = torch.tensor(known, device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
         others = beside.references.policies
         early = {"old_logp", "value", "extras.prompt_logp"}
@@ -213,7 +218,7 @@ class LanguageTraining:
         state = {
             "stage": stage,
             "stage_step": stage_step,
-            "position": source.position,
+            **source.state(),
             "seconds": self._elapsed(),
         }
         self.run_folder.save(self.global_step, tensors, state)

@@ -51,15 +51,19 @@ class Learner:
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
 
     def _minibatches(self, experience: Experience) -> Iterator[tuple[int, bool, Experience]]:
-        """(epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt."""
+        """(epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt. Each
+        minibatch has its share of the groups that are demonstrated."""
         index, size = ops.group_index(experience.group)
-        count = min(self.stage.minibatches, len(size))
+        shown = torch.ones(len(size), dtype=torch.bool)
+        shown[index[~experience.demonstrated].cpu()] = False
+        count = min(self.stage.minibatches, max(int(shown.sum()), int((~shown).sum())))
         for epoch in range(self.stage.epochs):
             if count == 1:
                 yield epoch, epoch == 0, experience
                 continue
             order = torch.randperm(len(size), generator=self.generator)
-            for i, groups in enumerate(order.tensor_split(count)):
+            kinds = [order[kind[order]].tensor_split(count) for kind in (~shown, shown)]
+            for i, groups in enumerate(map(torch.cat, zip(*kinds, strict=True))):
                 yield epoch, epoch == i == 0, experience[torch.isin(index, groups.to(index.device))]
 
     def _minibatch(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
@@ -98,19 +102,7 @@ class Learner:
                 "or look at the last checkpoint's metrics for where it diverged"
             )
         self.optimiser.step()
-        record = {**add_metrics(metrics), "grad_norm": norm}
-        if batch.logp is not None:
-            seen = batch[active]
-            record["ratio/max"] = float((torch.cat(logps) - seen.logp)[seen.mask].max().exp())
-        if first and batch.logp is not None:
-            found = logp_mismatch(seen.logp, torch.cat(logps), seen.mask)
-            record |= {
-                "mismatch/mean": float(found.mean),
-                "mismatch/max": float(found.max),
-                "mismatch/kl": float(found.k3),
-                "mismatch/ess": float(found.ess_sequence),
-            }
-        return record
+        return {**add_metrics(metrics), "grad_norm": norm, **_against_sampler(batch[active], torch.cat(logps), first)}
 
     @torch.no_grad()
     def _survey(self, batch: Experience, rows: int, names: frozenset[str]) -> Evaluation:
@@ -170,6 +162,23 @@ class Learner:
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
                 self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+
+
+def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:
+    """How far the policy, which says `logp` [B, T], is from the one that sampled; nothing of what nobody sampled."""
+    sampled = batch.mask & ~batch.demonstrated[:, None]
+    if batch.logp is None or not sampled.any():
+        return {}
+    record = {"ratio/max": float((logp - batch.logp)[sampled].max().exp())}
+    if not first:
+        return record
+    found = logp_mismatch(batch.logp, logp, sampled)
+    return record | {
+        "mismatch/mean": float(found.mean),
+        "mismatch/max": float(found.max),
+        "mismatch/kl": float(found.k3),
+        "mismatch/ess": float(found.ess_sequence),
+    }
 
 
 def _combined(records: list[dict[str, float]]) -> dict[str, float]:

@@ -8,20 +8,30 @@ import torch
 
 from polopt import ops
 from polopt.experience import Experience
+from polopt.metrics import perplexity, reference_kl
 from polopt.training.transcript import Transcript
 
 
 @torch.no_grad()
 def describe(experience: Experience) -> dict[str, Any]:
-    """Metrics of a batch of rollouts after credit: rewards, outcomes per kind, entropy, lengths, signal.
+    """Metrics of a batch after credit: rewards, outcomes per kind, entropy, lengths, signal, drift from a reference.
 
-    Rewards and lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
+    Of rollouts alone: demonstrated rows only have their share of the batch. Nothing where nobody sampled. Rewards and
+    lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
     """
+    if experience.logp is None:
+        return {}
+    shown = experience.demonstrated
+    shares = {"demonstrated": float(shown.float().mean())} if shown.any() else {}
+    experience = experience[~shown]
+    if not experience.mask.any():
+        return shares
     ended = experience.terminated | experience.truncated
     done = experience[ended] if ended.any() else experience
     reward = done.returns()
     length = done.lengths.float()
     record: dict[str, Any] = {
+        **shares,
         "reward/mean": float(reward.mean()),
         "reward/std": float(reward.std(correction=0)),
         "reward/histogram": _histogram(reward),
@@ -30,11 +40,14 @@ def describe(experience: Experience) -> dict[str, Any]:
         "truncated": float(done.truncated.float().mean()),
         "groups/signal": _signal(experience),
         "outcome/mean": float(done.outcome.mean()),
+        "perplexity": float(perplexity(experience.logp, experience.mask)),
     }
     if not ended.all():
         record["unfinished"] = float(1 - ended.float().mean())
     if "age" in experience.extras:
         record["replayed"] = float((experience.extras["age"] > 0).float().mean())
+    if experience.ref_logp is not None:
+        record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
     kinds = [task.kind for task in done.extras["task"]]

@@ -10,6 +10,7 @@ from polopt.part import name_of
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.teachers import TAUGHT
+from polopt.worlds.protocol import Tasks, TaskSplit
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
@@ -49,6 +50,33 @@ def check_needs(stage: str, algorithm: Algorithm) -> None:
         raise ConfigError(
             f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; {fix}"
         )
+
+
+def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
+    """Refuse an algorithm whose batches hold what the tasks come without.
+
+    Raises:
+        ConfigError: naming the stage, the part and the fix.
+    """
+    for part in algorithm.parts():
+        asks: frozenset[str] = getattr(part, "asks", frozenset())
+        if "texts" in asks and not split.texts:
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} reads raw texts, and the tasks come without; set tasks.texts "
+                "to a file of them"
+            )
+        if "demonstrations" in asks and not _shows(split.train):
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
+                "stage out, or give the tasks solutions"
+            )
+
+
+def _shows(tasks: Tasks) -> bool:
+    """Whether the world demonstrates its first task."""
+    episode = tasks.episode(tasks[0])
+    episode.reset()
+    return episode.demonstrate() is not None
 
 
 def _is_said(name: str) -> bool:

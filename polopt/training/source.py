@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.engine import Engine, NativeEngine
@@ -129,9 +131,20 @@ class Player:
                         f"task {task.id} comes with no solution to imitate; leave out the stage that needs "
                         "demonstrations, or give the tasks solutions"
                     )
-                ids = self.dialogue.answer(action)
-                row.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
+                row.imitate(self.dialogue.answer(action))
+                row.answer = action
                 self._step(row, action)
+            rows.append(row)
+        return rows
+
+    def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
+        """Raw texts, as token ids, each as one long answer to nothing."""
+        rows = []
+        for i, ids in enumerate(texts):
+            row = Transcript.begin(Task("text", "text", "", None, {}), i, None, [self.dialogue.beginning])
+            row.imitate(list(ids))
+            row.complete()
+            row.reward, row.solved, row.terminated = 1.0, True, True
             rows.append(row)
         return rows
 
@@ -171,6 +184,7 @@ class Player:
 
     def _step(self, row: Transcript, action: str) -> None:
         row.complete()
+        assert row.episode is not None
         step = row.episode.step(action)
         row.reward += step.reward
         row.feedback = step.info.get("feedback")
@@ -180,13 +194,34 @@ class Player:
             row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
 
 
-class LanguageSource:
-    """The loop's `Source`: takes the tasks in a shuffled order that a position alone determines."""
+class Shuffles:
+    """An endless sequence of shuffles of `size` things, each shuffle seeded by its number. `position` says where."""
 
-    def __init__(self, player: Player, *, rows: int, seed: int, generator: torch.Generator) -> None:
-        self.player, self.rows, self.seed, self.generator = player, rows, seed, generator
-        self.position = 0
-        self._epoch: tuple[int, list[int]] = (-1, [])
+    def __init__(self, size: int, seed: int) -> None:
+        self.size, self.seed, self.position = size, seed, 0
+        self._order: tuple[int, list[int]] = (-1, [])
+
+    def take(self, count: int) -> list[tuple[int, int]]:
+        """The number of the shuffle and that of the thing, of the next ones."""
+        taken = []
+        for position in range(self.position, self.position + count):
+            number, offset = divmod(position, self.size)
+            if number != self._order[0]:
+                order = torch.randperm(self.size, generator=torch.Generator().manual_seed(self.seed + number))
+                self._order = (number, order.tolist())
+            taken.append((number, self._order[1][offset]))
+        self.position += count
+        return taken
+
+
+class LanguageSource:
+    """The loop's `Source`: takes the tasks, and the raw texts, in shuffled orders that a position alone determines."""
+
+    def __init__(
+        self, player: Player, *, rows: int, seed: int, generator: torch.Generator, texts: Sequence[str] = ()
+    ) -> None:
+        self.player, self.rows, self.generator, self._texts = player, rows, generator, texts
+        self._order, self._pages = Shuffles(len(player.tasks), seed), Shuffles(len(texts), seed)
 
     def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
         """As `Source.rollout`; `extras["index"]` [B] is the number of each row's task."""
@@ -228,22 +263,52 @@ class LanguageSource:
         return [row.reward for row in rows]
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.player.demonstrate(self._tasks(self._next(rows)))
-        experience = to_experience(shown, Support(), horizon=None, policy=self.player.policy)
+        return self._shown(self.player.demonstrate(self._tasks(self._next(rows))))
+
+    def solve(self, experience: Experience) -> Experience:
+        chosen = ops.group_first(experience.group)
+        tasks = [experience.extras["task"][row] for row in chosen.tolist()]
+        return self._shown(self.player.demonstrate(tasks)).replace(group=experience.group[chosen])
+
+    def texts(self, rows: int, length: int) -> Experience:
+        """As the protocol says. Of a text that is longer, or longer than the model reads, each shuffle takes the next
+        piece, so that all of it comes in time.
+
+        Raises:
+            ValueError: there are no texts.
+        """
+        if not self._texts:
+            raise ValueError("the sampling part asks for raw texts, and there are none; set tasks.texts to a file")
+        places = self.player.policy.places
+        length = length if places is None else min(length, places - 1)  # one is the beginning's
+        return self._shown(self.player.write([self._piece(*page, length) for page in self._pages.take(rows)]))
+
+    def _piece(self, shuffle: int, text: int, length: int) -> list[int]:
+        ids = self.player.dialogue.answer(self._texts[text])
+        start = shuffle % -(-len(ids) // length) * length
+        return ids[start : start + length]
+
+    def _shown(self, rows: Sequence[Transcript]) -> Experience:
+        experience = to_experience(rows, Support(), horizon=None, policy=self.player.policy)
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
-        return experience.replace(logp=None, entropy=None)
+        return experience.replace(logp=None, entropy=None, outcome=torch.ones_like(experience.outcome))
 
     def _tasks(self, index: Sequence[int]) -> list[Task]:
         return [self.player.tasks[i] for i in index]
 
     def _next(self, count: int) -> list[int]:
-        """Numbers of the next tasks of an endless sequence of shuffles, each shuffle seeded by its number."""
-        found, size = [], len(self.player.tasks)
-        for position in range(self.position, self.position + count):
-            epoch, offset = divmod(position, size)
-            if epoch != self._epoch[0]:
-                order = torch.randperm(size, generator=torch.Generator().manual_seed(self.seed + epoch))
-                self._epoch = (epoch, order.tolist())
-            found.append(self._epoch[1][offset])
-        self.position += count
-        return found
+        """Numbers of the next tasks."""
+        return [task for _, task in self._order.take(count)]
+
+    @property
+    def position(self) -> int:
+        """How many tasks it has taken."""
+        return self._order.position
+
+    def state(self) -> dict[str, int]:
+        """Where in its orders the source is."""
+        return {"position": self._order.position, "texts": self._pages.position}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self._order.position, self._pages.position = state["position"], state["texts"]

@@ -24,14 +24,14 @@ NOTED = ("temperature", "plain_entropy")
 class Transcript:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
-    entropy: None if some answer came without. noted: what else the sampler said of its decisions, 0 elsewhere.
-    turns: answers that are complete. said: tokens of the one that is not. left: how many more tokens the policy may
-    decide for now, None for no such limit.
+    episode: None for a raw text, which nobody plays. entropy: None if some answer came without. noted: what else the
+    sampler said of its decisions, 0 elsewhere. turns: answers that are complete. said: tokens of the one that is not.
+    left: how many more tokens the policy may decide for now, None for no such limit.
     """
 
     task: Task
     group: int
-    episode: Episode
+    episode: Episode | None
     ids: list[int]
     decided: list[bool]
     logp: list[float]
@@ -50,7 +50,7 @@ class Transcript:
     noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def begin(cls, task: Task, group: int, episode: Episode, opening: list[int]) -> Transcript:
+    def begin(cls, task: Task, group: int, episode: Episode | None, opening: list[int]) -> Transcript:
         n = len(opening)
         return cls(task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n)
 
@@ -76,6 +76,10 @@ class Transcript:
         self._extend(ids, True, logp, entropy, self.turns, kept)
         self.said += len(ids)
         self.left = None if self.left is None else self.left - len(ids)
+
+    def imitate(self, ids: list[int]) -> None:
+        """As `decide`, of what somebody else decided."""
+        self.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
 
     @property
     def saying(self) -> list[int]:
@@ -228,10 +232,9 @@ def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
     of a group share it, so that of its first row stands for all. Over the whole vocabulary at temperature 1: nobody
     sampled it.
     """
-    index, size = ops.group_index(experience.group)
-    every = torch.arange(len(experience), device=experience.device)
-    first = every.new_full((len(size),), len(experience)).scatter_reduce(0, index, every, "amin")
-    mask, tokens = experience.mask[first], experience.extras["tokens"][first]
+    index, _ = ops.group_index(experience.group)
+    chosen = ops.group_first(experience.group)
+    mask, tokens = experience.mask[chosen], experience.extras["tokens"][chosen]
     real = (tokens >= 0) & (mask.cumsum(1) == 0) & mask.any(1, keepdim=True)
     return Experience(mask=real & (real.cumsum(1) > 1), extras={"tokens": tokens}), index
 

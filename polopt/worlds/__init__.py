@@ -6,6 +6,7 @@ from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.texts import read_texts
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "build_tasks",
     "make_verifier",
     "parse_world",
+    "read_texts",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,29 +76,11 @@ class Jsonl:
         return self.verifier.judge(completion, task.row)
 
     def _tasks(self, path: Path) -> list[Task]:
-        if not path.is_file():
-            raise ConfigError(f"{path} does not exist; give a file with one JSON object per line")
-        tasks: list[Task] = []
-        problems: list[str] = []
-        for line, raw in enumerate(path.read_bytes().splitlines(), start=1):
-            if not raw.strip():
-                continue
-            row = _object(raw)
-            problem = row if isinstance(row, str) else self._problem(row)
-            if problem is not None:
-                problems.append(f"line {line}: {problem}")
-            elif isinstance(row, dict):
-                tasks.append(self._task(row, path.stem, line))
-        _refuse(problems, len(tasks), path)
-        return tasks
+        return [self._task(row, path.stem, line) for line, row in read_rows(path, self._problem)]
 
     def _problem(self, row: dict[str, Any]) -> str | None:
-        for field in (self.prompt, self.answer, *([self.kind] if self.kind else [])):
-            if field not in row:
-                return f"field {field!r} is missing{nearest(field, row)}"
-            if not isinstance(row[field], str) or not row[field].strip():
-                return f"field {field!r} must be non-empty text, found {json.dumps(row[field])[:60]}"
-        return self.verifier.check(self._row(row))
+        fields = (self.prompt, self.answer, *([self.kind] if self.kind else []))
+        return lacking(row, fields) or self.verifier.check(self._row(row))
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:
         return {**row, "prompt": row[self.prompt], "answer": row[self.answer]}
@@ -106,6 +88,39 @@ class Jsonl:
     def _task(self, row: dict[str, Any], name: str, line: int) -> Task:
         kind = row[self.kind] if self.kind else name
         return Task(f"{name}:{line}", kind, row[self.prompt], row[self.answer], self._row(row))
+
+
+def read_rows(path: Path, problem: Callable[[dict[str, Any]], str | None]) -> list[tuple[int, dict[str, Any]]]:
+    """The objects of a file with their line numbers. problem: what is wrong with one, None if it is right.
+
+    Raises:
+        ConfigError: no such file, no rows, or malformed ones: the first ten with their line numbers.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist; give a file with one JSON object per line")
+    rows: list[tuple[int, dict[str, Any]]] = []
+    problems: list[str] = []
+    for line, raw in enumerate(path.read_bytes().splitlines(), start=1):
+        if not raw.strip():
+            continue
+        row = _object(raw)
+        found = row if isinstance(row, str) else problem(row)
+        if found is not None:
+            problems.append(f"line {line}: {found}")
+        elif isinstance(row, dict):
+            rows.append((line, row))
+    _refuse(problems, len(rows), path)
+    return rows
+
+
+def lacking(row: dict[str, Any], fields: Sequence[str]) -> str | None:
+    """Which of the fields is missing, or no text; None if all are there."""
+    for field in fields:
+        if field not in row:
+            return f"field {field!r} is missing{nearest(field, row)}"
+        if not isinstance(row[field], str) or not row[field].strip():
+            return f"field {field!r} must be non-empty text, found {json.dumps(row[field])[:60]}"
+    return None
 
 
 def _object(raw: bytes) -> dict[str, Any] | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
@@ -87,10 +88,11 @@ class Tasks(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TaskSplit:
-    """Tasks to learn from, and tasks to be judged on; no task is in both."""
+    """Tasks to learn from, and tasks to be judged on; no task is in both. texts: raw texts on what they are about."""
 
     train: Tasks
     heldout: Tasks
+    texts: Sequence[str] = ()
 
 
 class EpisodeError(RuntimeError):

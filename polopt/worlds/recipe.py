@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,10 +16,13 @@ from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
+from polopt.worlds.texts import read_texts
 
 
 class World(Config):
-    """Settings of one kind of world."""
+    """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`."""
+
+    texts: str | None = None
 
     @abc.abstractmethod
     def build(self, seed: int) -> TaskSplit:
@@ -108,13 +112,13 @@ def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
         raise ConfigError(f"{where}.kind is missing; give one of {kinds}, or file.py:Name for a world of your own")
     kind = spec["kind"]
     if ":" in kind:
-        return _own(kind, {key: value for key, value in spec.items() if key != "kind"}, where)
+        return _own(kind, {key: value for key, value in spec.items() if key not in ("kind", "texts")}, spec, where)
     if kind not in KINDS:
         raise ConfigError(f"{where}.kind = {kind!r} is not a world{nearest(kind, KINDS)}")
     return parse(KINDS[kind], spec, where)
 
 
-def _own(kind: str, settings: dict[str, Any], where: str) -> OwnWorld:
+def _own(kind: str, settings: dict[str, Any], spec: Mapping[str, Any], where: str) -> OwnWorld:
     signature = inspect.signature(locate(kind))
     names = [name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
@@ -125,13 +129,16 @@ def _own(kind: str, settings: dict[str, Any], where: str) -> OwnWorld:
         signature.bind(**settings, seed=0)
     except TypeError as error:
         raise ConfigError(f"{where}: {kind} is called with these settings and seed, but {error}") from None
-    return OwnWorld(kind=kind, settings=settings)
+    texts = {key: spec[key] for key in ("texts",) if key in spec}
+    return parse(OwnWorld, {"kind": kind, "settings": settings, **texts}, where)
 
 
 def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
     """Training and held-out tasks of the world that `spec` describes.
 
     Raises:
-        ConfigError: as `parse_world`, or the world cannot be built as asked.
+        ConfigError: as `parse_world`, or the world cannot be built as asked, or its texts cannot be read.
     """
-    return parse_world(spec).build(seed)
+    world = parse_world(spec)
+    split = world.build(seed)
+    return split if world.texts is None else dataclasses.replace(split, texts=read_texts(world.texts))

@@ -237,7 +237,7 @@ def test_tasks_come_in_shuffled_epochs_and_a_position_says_where() -> None:
 
 def _source(player: Player, position: int) -> LanguageSource:
     made = LanguageSource(player, rows=128, seed=3, generator=torch.Generator())
-    made.position = position
+    made.load({"position": position, "texts": 0})
     return made
 
 

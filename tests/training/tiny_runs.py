@@ -51,7 +51,8 @@ class Digits:
 
 def digits(size: int, seed: int) -> TaskSplit:
     heldout = Digits(20, seed=-1)
-    return TaskSplit(Digits(size, seed), TaskList([heldout[i] for i in range(20)], heldout.score))
+    texts = [f"even {i} 2 4 6 8" for i in range(7)]
+    return TaskSplit(Digits(size, seed), TaskList([heldout[i] for i in range(20)], heldout.score), texts)
 
 
 DIGITS = {"kind": f"{Path(__file__).resolve()}:digits", "size": 1000}

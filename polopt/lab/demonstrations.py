@@ -1,0 +1,118 @@
+"""Problems that come with demonstrations, or with texts about them: one decision, or a style and then a fact.
+
+Each gives a tree, a policy to start from, and [prompts, answers] how often each answer is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.tree import TokenTree
+
+Problem = tuple[TokenTree, TabularPolicy, Tensor]
+
+
+def two_kinds(known: bool = True, half: int = 10, arms: int = 200) -> Problem:
+    """Half of the prompts have 20 arms that pay 1.0 to 0.2, and 0.8 is shown; of the others one arm in 200 pays, and
+    is shown. known: the policy starts on the paying arms of the first half, instead of off them; always off the needle.
+    """
+    worth = torch.zeros(2 * half, arms, dtype=torch.double)
+    worth[:half, :20] = torch.linspace(1.0, 0.2, 20, dtype=torch.double)
+    worth[half:, 0] = 1.0
+    tree = TokenTree.bandit(worth.tolist())
+    policy = TabularPolicy(tree)
+    with torch.no_grad():
+        policy.logits[:half, :20] = 4.0 if known else -4.0
+        policy.logits[half:, 0] = -4.0
+    shown = torch.zeros_like(worth)
+    shown[:half, int((worth[0] - 0.8).abs().argmin())] = 1.0
+    shown[half:, 0] = 1.0
+    return tree, policy, shown
+
+
+def noisy_labels(classes: int = 10, wrong: int = 10, share: float = 0.2) -> Problem:
+    """Each prompt has a right arm of its own; a share of what is shown is one of `wrong` arms that are never right."""
+    tree = TokenTree.bandit(torch.eye(classes, classes + wrong).tolist())
+    shown = (1 - share) * torch.eye(classes, classes + wrong, dtype=torch.double)
+    shown[:, classes:] = share / wrong
+    return tree, TabularPolicy(tree), shown
+
+
+def another_style(prompts: int = 20, facts: int = 10) -> Problem:
+    """Any style will do, if the fact is right. The policy knows 80 % in its own style, which it takes 99 % of the time;
+    an expert with another style, in which the policy knows nothing yet, shows 90 %.
+
+    There is one habit of style for all prompts, so it changes much faster than the facts are learned.
+    """
+    right = _facts(prompts, facts)
+    tree = _styled(prompts, facts, lambda prompt, style, fact: float(fact == right[prompt]))
+    root, leaf = tree.nodes[:, tree.start], tree.nodes[:, tree.start + 1]
+    prompt, style = _rows(tree, facts)
+    tied = torch.zeros(len(tree.choices), dtype=torch.long)
+    tied[root], tied[leaf] = 0, 1 + prompt + prompts * style
+    policy = TabularPolicy(tree, tied=tied)
+    with torch.no_grad():
+        policy.logits[0, facts] = math.log(0.99 / 0.01)
+        policy.logits[1 + torch.arange(prompts), right] = math.log(0.8 / 0.2 * (facts - 1))
+    shown = torch.zeros(prompts, 2, facts, dtype=torch.double)
+    shown[:, 1] = 0.1 / (facts - 1)
+    shown[torch.arange(prompts), 1, right] = 0.9
+    return tree, policy, shown.flatten(1)
+
+
+def read_or_guess(keys: int = 25, facts: int = 400, style: float = 0.2) -> Problem:
+    """Questions, then texts, about the same keys. A question pays for the right fact in the second style, which the
+    policy takes with probability `style`; a text tells the fact in the first. Nobody guesses one of 400 facts.
+
+    What is known of a key is known in both styles, of questions and of texts; the style of each is a habit apart.
+    """
+    right = _facts(keys, facts).repeat(2)
+    tree = _styled(
+        2 * keys, facts, lambda prompt, style, fact: float(prompt < keys and style == 1 and fact == right[prompt])
+    )
+    prompt, _ = _rows(tree, facts)
+    tied = torch.zeros(len(tree.choices), dtype=torch.long)
+    tied[tree.nodes[:, tree.start]] = (prompt >= keys).long()
+    tied[tree.nodes[:, tree.start + 1]] = 2 + prompt % keys
+    policy = TabularPolicy(tree, tied=tied)
+    with torch.no_grad():
+        policy.logits[0, facts + 1] = math.log(style / (1 - style))
+    texts = torch.zeros(2 * keys, 2 * facts, dtype=torch.double)
+    texts[torch.arange(keys, 2 * keys), right[:keys]] = 1.0
+    return tree, policy, texts
+
+
+def overrated(seed: int, prompts: int = 20, arms: int = 64) -> tuple[TokenTree, TabularPolicy, TabularPolicy, Tensor]:
+    """A tree that pays a proxy of the truth: a little noise, and 10 too much on 5 % of the arms. The policy starts a
+    little better than chance. Gives tree, policy, a copy of it for a reference, and the truth [prompts, arms]."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(prompts, arms, generator=generator, dtype=torch.double)
+    proxy = truth + 0.1 * torch.randn(prompts, arms, generator=generator, dtype=torch.double)
+    chosen = torch.rand(prompts, arms, generator=generator).argsort(1)[:, : arms // 20]
+    tree = TokenTree.bandit(proxy.scatter_add(1, chosen, torch.full(chosen.shape, 10.0, dtype=torch.double)).tolist())
+    policies = [TabularPolicy(tree, critic=True) for _ in range(2)]
+    with torch.no_grad():
+        for policy in policies:
+            policy.logits.copy_(truth)
+    return tree, policies[0], policies[1], truth
+
+
+def _facts(keys: int, facts: int) -> Tensor:
+    return torch.randint(facts, (keys,), generator=torch.Generator().manual_seed(0))
+
+
+def _styled(prompts: int, facts: int, worth: Callable[[int, int, int], float]) -> TokenTree:
+    """Answers of a style token and a fact token: `worth(prompt, style, fact)`."""
+    answers = [(facts + style, fact) for style in (0, 1) for fact in range(facts)]
+    return TokenTree(facts + 2, answers, lambda prompt, a: worth(prompt, a[0] - facts, a[1]), prompts)
+
+
+def _rows(tree: TokenTree, facts: int) -> tuple[Tensor, Tensor]:
+    """The prompt and the style of each of the tree's rows."""
+    row = torch.arange(tree.prompts * len(tree.answers))
+    return row // len(tree.answers), row % len(tree.answers) // facts

@@ -1,0 +1,75 @@
+"""One token as a whole episode: what the policy would say here is paid by whether the demonstration says it too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience
+from polopt.objectives.parts import Trust
+
+
+class OneToken(Trust):
+    """A policy gradient over single tokens, drawn where somebody else said x: hits are paid 1, misses `miss`.
+
+        L_t = -A_t sum_a q(a) R(a) logp_t(a),    R(x) = 1, R(a) = miss otherwise
+
+    draws None: q is softmax(logits / temperature), without gradient: what is expected. draws K: the frequencies of K
+    tokens drawn from that. Their random numbers are a function of the row's tokens, `seed` and the number of batches
+    learned from: the same in any micro-batch, at any padding, and in every epoch on a batch.
+    floor: a missed token's log-probability counts as at least this, so that a negative `miss` cannot push it down
+    without end.
+
+    With temperature 1 and miss 0 the expectation is -sg(p) logp, the likelihood weighed with p: see `Likely`.
+    Source: one-token rollout, arXiv:2509.26313.
+    """
+
+    draws: int | None = None
+    temperature: float = 1.0
+    miss: float = 0.0
+    floor: float = -20.0
+    seed: int = 0
+
+    needs = frozenset({"extras.tokens"})
+    evaluates = frozenset({"logits"})
+    silent_at_zero = True
+
+    def setup(self) -> None:
+        if self.draws is not None and self.draws < 1:
+            raise ValueError(f"objectives.OneToken: draws must be >= 1 or None for the expectation, found {self.draws}")
+        if self.temperature <= 0:
+            raise ValueError(f"objectives.OneToken: temperature must be > 0, found {self.temperature}")
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def learned(self) -> None:
+        self.get_buffer("batches").add_(1)
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        tokens = experience.extras["tokens"]
+        said = torch.where(experience.mask, tokens, 0)[..., None]
+        odds = (evaluation.logits.detach() / self.temperature).softmax(-1)
+        if self.draws is not None:
+            odds = self._frequencies(odds, tokens)
+        hits, missed = odds.gather(-1, said).squeeze(-1), odds.scatter(-1, said, 0.0)
+        bounded = evaluation.logits.log_softmax(-1).clamp(min=self.floor)
+        worth = hits * evaluation.logp + self.miss * (missed * bounded).sum(-1)
+        return -experience.advantage * worth, torch.zeros_like(experience.advantage)
+
+    def _frequencies(self, odds: Tensor, tokens: Tensor) -> Tensor:
+        """[B, T, V] how often each token was drawn, as a share."""
+        assert self.draws is not None
+        seed = ops.scrambled(self.get_buffer("batches") + ops.scrambled(torch.tensor(self.seed, device=tokens.device)))
+        keys = _keys(tokens)[..., None] + ops.scrambled(seed + torch.arange(self.draws, device=tokens.device))
+        below = odds.double().cumsum(-1)
+        drawn = torch.searchsorted(below, ops.uniform(keys) * below[..., -1:]).clamp(max=odds.shape[-1] - 1)
+        return torch.zeros_like(odds).scatter_add(-1, drawn, torch.full_like(drawn, 1 / self.draws, dtype=odds.dtype))
+
+
+def _keys(tokens: Tensor) -> Tensor:
+    """[B, T] int64, a number for each token that depends on its row's tokens and its place among them, not on padding
+    (tokens below 0)."""
+    real = tokens >= 0
+    place = ops.scrambled(torch.where(real, real.cumsum(1), 0))
+    row = torch.where(real, ops.scrambled(tokens + place), 0).sum(1, keepdim=True)
+    return ops.scrambled(row + place)

@@ -1,0 +1,125 @@
+"""What joins the rollouts of a batch: what others decided, to be imitated.
+
+Each part marks the rows that it adds (`Experience.demonstrated`). They are judged over the rollouts' support, so at
+another temperature than 1 their likelihood is that of the sampler's distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.part import Part
+from polopt.sampling.parts import Select, Source
+
+
+class Mix(Part):
+    """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below.
+
+    asks: what the source must have besides tasks, any of "demonstrations" and "texts".
+    """
+
+    asks: ClassVar[frozenset[str]] = frozenset()
+
+    def forward(self, experience: Experience, source: Source) -> Experience:
+        raise NotImplementedError
+
+
+class WithDemonstrations(Mix):
+    """The demonstrated solutions of the tasks that come next: `each` of them for every row of the batch, at least one.
+
+    They solve other tasks than the rollouts. Source: the expert rows of CHORD, arXiv:2508.11408.
+    """
+
+    each: float = 0.25
+
+    asks = frozenset({"demonstrations"})
+
+    def setup(self) -> None:
+        if self.each <= 0:
+            raise ValueError(f"sampling.WithDemonstrations: each must be > 0, found {self.each}")
+
+    def forward(self, experience: Experience, source: Source) -> Experience:
+        return _beside(experience, source.demonstrate(max(1, round(self.each * source.rows))), Experience.cat)
+
+
+class WithSolutions(Mix):
+    """A demonstrated solution of every prompt whose rollouts have a mean outcome of at most `gate`, in their group.
+
+    gate 0 helps where nothing was paid, 1 everywhere (outcomes in [0, 1]), -1 nowhere. Source: HPT, arXiv:2509.04419.
+    """
+
+    gate: float = 0.0
+
+    needs = frozenset({"outcome", "group"})
+    asks = frozenset({"demonstrations"})
+
+    def forward(self, experience: Experience, source: Source) -> Experience:
+        own = experience[~experience.demonstrated]
+        hard = ops.group_mean(own.outcome, own.group) <= self.gate
+        return _beside(experience, source.solve(own[hard]), Experience.join) if hard.any() else experience
+
+
+class WithTexts(Mix):
+    """With `probability`, the next `rows` raw texts, in pieces of at most `length` tokens; else nothing.
+
+    One draw a batch, from the source's generator, and none at probability 0 or 1. Source: the stochastic auxiliary
+    loss of InK-GRPO, arXiv:2601.18129.
+    """
+
+    rows: int = 64
+    length: int = 512
+    probability: float = 1.0
+
+    asks = frozenset({"texts"})
+
+    def setup(self) -> None:
+        if self.rows < 1 or self.length < 1:
+            raise ValueError(f"sampling.WithTexts: rows and length must be >= 1, found {self.rows} and {self.length}")
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"sampling.WithTexts: probability must be in [0, 1], found {self.probability}")
+
+    def forward(self, experience: Experience, source: Source) -> Experience:
+        if not self._drawn(source):
+            return experience
+        return _beside(experience, source.texts(self.rows, self.length), Experience.cat)
+
+    def _drawn(self, source: Source) -> bool:
+        if self.probability in (0, 1):
+            return self.probability == 1
+        return bool(torch.rand((), generator=source.generator) < self.probability)
+
+
+class Replaced(Select):
+    """Drop the rollouts of every prompt that comes with its solution (see `WithSolutions`), now that they are judged.
+
+    Source: the switch of HPT, arXiv:2509.04419.
+    """
+
+    needs = frozenset({"group"})
+    judges_demonstrations = True
+
+    def forward(self, experience: Experience) -> Experience:
+        index, count = ops.group_index(experience.group)
+        helped = torch.zeros_like(count, dtype=torch.bool)
+        helped[index[experience.demonstrated]] = True
+        return experience[experience.demonstrated | ~helped[index]]
+
+
+def _beside(
+    experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
+) -> Experience:
+    """The batch with demonstrated rows below its own, marked. What is known of a rollout alone is blank in them."""
+    own = experience.replace(extras={"demonstrated": experience.demonstrated})
+    shown = shown.replace(
+        logp=None,  # nobody sampled them
+        entropy=None,
+        support=experience.support,
+        horizon=experience.horizon,
+        extras={"demonstrated": torch.ones_like(shown.mask[:, 0])},
+    )
+    return stack([own, shown.matched(own)])

@@ -1,0 +1,33 @@
+"""Raw texts to read: what the tasks are about, without questions and answers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from polopt.config import ConfigError
+from polopt.worlds.jsonl import lacking, read_rows
+
+# One empty line or more.
+GAP = re.compile(r"\n[^\S\n]*\n")
+
+
+def read_texts(path: str | Path) -> list[str]:
+    """The texts of a file: of a `.jsonl` the field `text` of each row; of any other the parts between empty lines.
+
+    Raises:
+        ConfigError: no such file, nothing in it, not UTF-8, or malformed rows: the first ten with their line numbers.
+    """
+    path = Path(path)
+    if path.suffix == ".jsonl":
+        return [row["text"] for _, row in read_rows(path, lambda row: lacking(row, ["text"]))]
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist; give a .jsonl file, or a text file with empty lines between texts")
+    try:
+        whole = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    texts = [part.strip() for part in GAP.split(whole) if part.strip()]
+    if not texts:
+        raise ConfigError(f"{path} holds no text")
+    return texts
