@@ -12,7 +12,7 @@ from polopt.checks.broken import Failure
 from polopt.checks.calls import Call
 from polopt.checks.plain import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
-from polopt.experience import PLAIN, SHAPES, Evaluation, Experience
+from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
 from polopt.objectives import Objective
 from polopt.part import Part, name_of, to_plain
 from polopt.sampling import Select
@@ -155,7 +155,9 @@ class PartVoice:
         return self.kept(call) + (".extras['row']" if isinstance(self.part, Select) else "")
 
     def grad(self, call: str, name: str) -> str:
-        return f"grad({self.value(call)}, {call}[1].{name})"
+        extra = name.removeprefix("extras.")
+        leaf = f".{name}" if extra == name else f".extras[{extra!r}]"
+        return f"grad({self.value(call)}, {call}[1]{leaf})"
 
     def metric(self, call: str, name: str) -> str:
         return f"{self.name}(*{call}).metrics[{name!r}]"
@@ -174,10 +176,16 @@ def _fields(experience: Experience) -> dict[str, str]:
     if experience.horizon is not None:
         found["horizon"] = repr(experience.horizon)
     if experience.extras:
-        found["extras"] = "{" + ", ".join(f"{k!r}: {literal(v)}" for k, v in experience.extras.items()) + "}"
+        found["extras"] = _dictionary(experience.extras)
     return found
 
 
 def _said(evaluation: Evaluation) -> dict[str, str]:
-    said = {n: getattr(evaluation, n) for n in ("logp", "entropy", "logits", "value")}
-    return {n: literal(v) for n, v in said.items() if v is not None}
+    found = {n: literal(v) for n in SAID if (v := getattr(evaluation, n)) is not None}
+    if evaluation.extras:
+        found["extras"] = _dictionary(evaluation.extras)
+    return found
+
+
+def _dictionary(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{k!r}: {literal(v)}" for k, v in values.items()) + "}"

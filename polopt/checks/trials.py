@@ -333,9 +333,10 @@ def chosen(row: Row, batch: Batch) -> Iterator[Trial]:
 
 
 def chosen_padding(row: Row, batch: Batch) -> Iterator[Trial]:
+    ways = paddings(batch.mask.shape[1])
     for trial in padding(row, batch):
-        (same, _) = trial.laws
-        yield dataclasses.replace(trial, laws=[Same("wide", "narrow"), Deciding("wide", "narrow", same.columns)])
+        columns = torch.tensor(ways[trial.way][0])
+        yield dataclasses.replace(trial, laws=[Same("wide", "narrow"), Deciding("wide", "narrow", columns)])
 
 
 def chosen_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
