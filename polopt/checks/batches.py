@@ -19,18 +19,19 @@ LEAVES = ("logp", "entropy", "value", "logits")
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """A batch and what the current policy says of it; the leaves collect gradients. A leaf "extras.x" is said as x in
-    the evaluation's extras.
-
-    clean: nothing stands off the mask that could do harm, nor will in columns that are added.
-    """
+    the evaluation's extras."""
 
     experience: Experience
     leaves: dict[str, Tensor]
-    clean: bool = False
 
     @property
     def mask(self) -> Tensor:
         return self.experience.mask
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing stands off the mask that could do harm."""
+        return all(bool(leaf.isfinite().all()) for leaf in self.leaves.values())
 
     def evaluation(self) -> Evaluation:
         plain: dict[str, Any] = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
@@ -138,7 +139,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         },
         **fields,
     )
-    return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()}, clean)
+    return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
 
 
 def outcome_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -162,7 +163,7 @@ def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
         extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
         mean = poisoned(mean, batch.mask)
     leaves = {**batch.leaves, "extras.mean": mean.requires_grad_()}
-    return Batch(batch.experience.replace(extras=extras), leaves, clean)
+    return Batch(batch.experience.replace(extras=extras), leaves)
 
 
 def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
@@ -183,6 +184,10 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     }
     leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
     return Batch(batch.experience.replace(extras=extras), batch.leaves | leaves)
+
+
+# What a part may need, from the plainest on.
+MAKERS = (random_batch, outcome_batch, gaussian_batch, taught_batch)
 
 
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:

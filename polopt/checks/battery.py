@@ -17,6 +17,7 @@ from polopt.checks.calls import Outcome
 from polopt.checks.shrink import smallest
 from polopt.checks.state import Rule
 from polopt.checks.trials import Row
+from polopt.experience import ExperienceError
 from polopt.part import Part
 
 SEEDS = range(4)
@@ -106,6 +107,8 @@ def verdict(part: Part, trial: Trial) -> Broken | None:
     except Broken as broken:
         return broken.under(trial.way)
     except Exception as error:
+        if trial.refusable and isinstance(error, ExperienceError):
+            return None
         what = f"raises {type(error).__name__}"
         sentence = f"{what}: {' '.join(str(error).split())}"
         return Broken(sentence, what, Code(Said(calling))).under(trial.way)

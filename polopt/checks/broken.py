@@ -82,13 +82,17 @@ class Law(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
-    """Calls, and what must hold of them. way: which one of a check's trials this is, in words. part_of: the way of a
-    coarser trial of the same check, to which this one is the closer look."""
+    """Calls, and what must hold of them.
+
+    way: which one of a check's trials this is, in words. part_of: the way of a coarser trial of the same check, to
+    which this one is the closer look. refusable: its batch is one that a part may refuse.
+    """
 
     way: str
     calls: dict[str, Call]
     laws: Sequence[Law]
     part_of: str = ""
+    refusable: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

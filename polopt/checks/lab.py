@@ -81,7 +81,7 @@ def measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
     try:
         return _measured(algorithm, off_policy)
     except Exception as error:
-        return f"on the lab's problems it raises {type(error).__name__}: {' '.join(str(error).split())}"
+        return f"on the lab's problems it raises {type(error).__name__}: {' '.join(str(error).split()):.150}"
 
 
 def _measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:

@@ -379,8 +379,10 @@ class Deciding:
                 raise Broken("decisions come out of nothing", "mask", Code(now, ".mask"), check="not found.any()")
             return
         assert self.columns is not None, "decisions are compared column by column"
-        there = kept_by(told(self.expected)).mask
-        if not torch.equal(mask[:, self.columns], there) or mask.sum() != there.sum():
-            code = Code(now, f".mask[:, {self.columns.tolist()}]")
-            expected = Code(Said(self.expected, "kept"), ".mask")
-            raise Broken("keeps other decisions", "mask", code, expected, "torch.equal(found, expected)")
+        there, then = kept_by(told(self.expected)).mask, Said(self.expected, "kept")
+        if not torch.equal(mask[:, self.columns], there):
+            codes = Code(now, f".mask[:, {self.columns.tolist()}]"), Code(then, ".mask")
+            raise Broken("keeps other decisions", "mask", codes[0], codes[1], "torch.equal(found, expected)")
+        if mask.sum() != there.sum():
+            codes = Code(now, ".mask.sum()"), Code(then, ".mask.sum()")
+            raise Broken("decides in the padding", "padding", codes[0], codes[1], "found == expected")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from polopt.checks.batches import Batch, random_batch
+from polopt.checks.batches import Batch
 from polopt.checks.calls import judge
 from polopt.checks.finding import Finding
 from polopt.checks.plain import PlainLoss
@@ -19,6 +19,8 @@ from polopt.checks.stops import Stops, Unlike
 from polopt.checks.trials import STEP, Row, lines, occupied, on_policy
 from polopt.experience import Evaluation, Experience
 from polopt.part import Part
+
+Maker = Callable[..., Batch]
 
 SEEDS = range(4)
 CLOSE = 1e-6
@@ -41,10 +43,10 @@ AVERAGED = {
 # What it divides by ---------------------------------------------------------------------------------------------
 
 
-def normaliser(part: Part) -> tuple[str, dict[str, float]] | None:
+def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
     """What a loss divides by that knows only its micro-batch, and how much the weight of a decision then varies
     under plain averaging over micro-batches of one row. None if none of `SIZES` explains it."""
-    batches = [random_batch(seed, clean=True) for seed in SEEDS]
+    batches = [make(seed, clean=True) for seed in SEEDS]
     for name, size in SIZES.items():
         full = all(_scaled(part, occupied(b), size, rows) for b in batches for rows in (1, 3))
         if full and all(_scaled(part, b, size, 3) for b in batches):
@@ -107,12 +109,12 @@ def _loss(part: Part, batch: Batch, said: Evaluation) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Push:
-    """-d loss / d logp on policy against A: cosine, and the factor that fits best. within: the cosine once each row
-    may weigh what it likes, but not less than nothing. unit: whose advantage a decision answers for."""
+    """-d loss / d logp on policy against A: cosine, and the factor that fits best. fitted: the cosine once each row's
+    advantages may be divided by its length. unit: whose advantage a decision answers for, its own or its row's."""
 
     cosine: float
     scale: float
-    within: float
+    fitted: float
     unit: str
 
 
@@ -120,66 +122,81 @@ def push(part: Part, batch: Batch) -> Push:
     """How a loss pushes log-probabilities before the first update, each decision with an advantage of its own; and
     with one for each row, if that explains more."""
     found = _push(part, batch, "decision")
-    if found.within > 1 - CLOSE or not math.isfinite(found.within):
+    if found.fitted > 1 - CLOSE or not math.isfinite(found.fitted):
         return found
     first = batch.experience.advantage.gather(1, batch.mask.int().argmax(1, keepdim=True))
     rows = _push(part, batch.replace(advantage=first.expand_as(batch.mask).contiguous()), "row")
-    return rows if rows.within > 1 - CLOSE else found
+    return rows if rows.fitted > 1 - CLOSE else found
 
 
 def _push(part: Part, batch: Batch, unit: str) -> Push:
     grad = judge(part, batch).grads["logp"]
     wanted = torch.where(batch.mask, -batch.experience.advantage, 0)
-    weights = (grad * wanted).sum(1) / wanted.square().sum(1)
     cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
     scale = (grad * wanted).sum() / wanted.square().sum()
-    return Push(cosine(grad, wanted), scale.item(), cosine(grad, wanted * weights.clamp(min=0)[:, None]), unit)
+    straight, by_length = cosine(grad, wanted), cosine(grad, wanted / batch.experience.lengths[:, None])
+    return Push(straight, scale.item(), max(straight, by_length), unit)
 
 
-def direction(part: Part, title: str, why: str) -> Finding:
+def reads_advantage(part: Part, make: Maker) -> bool:
+    """Whether other advantages give another gradient."""
+    for seed in SEEDS:
+        batch = make(seed, clean=True)
+        turned = batch.replace(advantage=1 - 2 * batch.experience.advantage)
+        first, second = (judge(part, b).grads for b in (batch, turned))
+        if any(not torch.equal(first[leaf], second[leaf]) for leaf in first):
+            return True
+    return False
+
+
+def direction(part: Part, make: Maker, title: str, why: str) -> Finding:
     """How far the gradient at ratio 1 goes along A grad log p, for a loss that does go that way."""
-    found = push(part, on_policy(occupied(random_batch(0, clean=True))))
+    found = push(part, on_policy(occupied(make(0, clean=True))))
     measured = {"cosine": found.cosine, "scale": found.scale}
     told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
-    if found.within < 1 - CLOSE:
-        return Finding(title, "choice", f"{told}: not one factor for the decisions of a row", why, measured)
+    if found.fitted < 1 - CLOSE:
+        told += ": the factors are neither all one nor those of the rows' lengths"
+        return Finding(title, "choice", told, why, measured)
     told += ", with one advantage for all of a row" if found.unit == "row" else ""
-    return Finding(title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 within each row"), why, measured)
+    return Finding(
+        title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
+    )
 
 
-LENGTHS = (1, 2, 4, 8)
-
-
-def lengths(part: Part) -> Finding:
+def lengths(part: Part, make: Maker) -> Finding:
     """How a decision's weight depends on the length of its row, on policy, with advantage 1 everywhere."""
-    B, T = len(LENGTHS), max(LENGTHS)
-    mask = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
-    batch = random_batch(0, B=B, T=T, clean=True).replace(mask=mask, advantage=torch.ones(B, T, dtype=torch.float64))
+    batch = make(0, clean=True)
+    T = batch.mask.shape[1]
+    sizes = sorted({1, max(1, T // 4), max(1, T // 2), T})[: len(batch.mask)]
+    mask = torch.arange(T) < torch.tensor(sizes)[:, None]
+    batch = batch.rows(torch.arange(len(sizes)))
+    batch = batch.replace(mask=mask, advantage=torch.ones(mask.shape, dtype=torch.float64))
     weights = -judge(part, on_policy(batch)).grads["logp"]
-    each = [weights[i, :n].mean().item() for i, n in enumerate(LENGTHS)]
+    each = [weights[i, :n].mean().item() for i, n in enumerate(sizes)]
     title = "length"
     why = (
         "Where each row weighs the same, a decision in a long row counts for less: long wrong answers are punished "
         "less than short ones (arXiv:2503.20783)."
     )
     if not all(math.isfinite(w) and w > 0 for w in each):
-        told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of 1, 2, 4 and 8"
+        told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
         return Finding(title, "choice", told, why)
-    relative = [w / each[0] for w in each]
-    measured = {f"weight in a row of {n}": w for n, w in zip(LENGTHS, relative, strict=True)}
+    relative, n = [w / each[0] for w in each], sizes[-1]
+    measured = {f"weight in a row of {n}": w for n, w in zip(sizes, relative, strict=True)}
     if max(abs(w - 1) for w in relative) < CLOSE:
         return Finding(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
-    if max(abs(w * n - 1) for w, n in zip(relative, LENGTHS, strict=True)) < CLOSE:
-        return Finding(title, "choice", "each row weighs the same: in a row of 8 a decision weighs 1/8", why, measured)
-    told = f"in a row of 8 a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
+    if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
+        told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
+        return Finding(title, "choice", told, why, measured)
+    told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
     return Finding(title, "choice", told, why, measured)
 
 
-def repeats(part: Part) -> bool:
+def repeats(part: Part, make: Maker) -> bool:
     """Whether several calls on one batch say the same, random numbers and all."""
     part = part.but(seed=None) if isinstance(part, PlainLoss) else part
     for seed in SEEDS:
-        batch = random_batch(seed, clean=True)
+        batch = make(seed, clean=True)
         first, *others = (judge(part, batch) for _ in range(3))
         for other in others:
             if not torch.equal(first.grads["logp"], other.grads["logp"]) or not torch.equal(first.value, other.value):

@@ -9,7 +9,19 @@ from typing import Any
 from polopt.algorithm import Algorithm
 from polopt.checks import battery
 from polopt.checks.plain import PlainLoss
-from polopt.credit import Baseline, Credit, Grouping, GroupMean, LeaveOneOut, Measure, Relative, Scale, Strata
+from polopt.credit import (
+    Baseline,
+    Credit,
+    Grouping,
+    GroupMean,
+    LeaveOneOut,
+    Measure,
+    Modulated,
+    Relative,
+    Scale,
+    Signal,
+    Strata,
+)
 from polopt.objectives import (
     Aggregate,
     Objective,
@@ -49,6 +61,7 @@ IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (
     (Baseline, "baseline", lambda part: Relative(baseline=part, scale=None)),
     (Scale, "scale", lambda part: Relative(scale=part)),
     (Grouping, "grouping", lambda part: Relative(baseline=GroupMean(within=part), scale=None)),
+    (Signal, "signal", lambda part: Modulated(credit=COMPARED, times=part)),
     (Measure, "measure", lambda part: Relative(baseline=GroupMean(within=Strata(by=part)), scale=None)),
 )
 

@@ -243,8 +243,10 @@ def extremes(row: Row, batch: Batch) -> Iterator[Trial]:
 
 def on_policy(batch: Batch) -> Batch:
     """The batch as it is before the first update: sampler, learner and reference say the same."""
-    logp = batch.leaves["logp"].detach()
-    return batch.replace(logp=logp, old_logp=logp, ref_logp=logp)
+    e, logp = batch.experience, batch.leaves["logp"].detach()
+    said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
+    names = [(name, old) for name in said for old in (name, f"old_{name}") if old in e.extras]
+    return batch.replace(logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names})
 
 
 def idle(row: Row, batch: Batch) -> Iterator[Trial]:
@@ -300,7 +302,7 @@ def equal(row: Row, batch: Batch) -> Iterator[Trial]:
     for reward in EQUAL:
         for where, group in groups.items():
             call = Call(batch.replace(reward=torch.full((B,), reward, dtype=torch.float32), group=group))
-            yield Trial(f"reward {reward} everywhere, {where}", {"equal": call}, laws)
+            yield Trial(f"reward {reward} everywhere, {where}", {"equal": call}, laws, refusable=True)
 
 
 # Rewards ------------------------------------------------------------------------------------------------------

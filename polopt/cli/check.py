@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt import catalogue
-from polopt.checks import Batch, Report, check, peer, random_batch
+from polopt.checks import Batch, Report, check, peer
 from polopt.checks.lab import Measured
 from polopt.checks.peers import INSTALL
 from polopt.checks.plain import is_loss
@@ -63,7 +63,7 @@ def check_command(
     Ends with code 1 if something breaks.
     """
     with checked():
-        make = random_batch if batch is None else _loaded(batch)
+        make = None if batch is None else _loaded(batch)
     subjects = [_subject(name) for name in names]
     screen = text.screen(stderr=as_json or as_markdown)
     found: list[tuple[Subject, list[Report]]] = []
@@ -86,7 +86,7 @@ def _busy(screen: Console, what: str) -> Iterator[None]:
         yield
 
 
-def _reports(subject: Subject, make: Callable[..., Batch], lab: bool) -> list[Report]:
+def _reports(subject: Subject, make: Callable[..., Batch] | None, lab: bool) -> list[Report]:
     return check(subject.thing, subject.name, lab=lab, made_by=subject.made_by, batch=make)
 
 
@@ -176,6 +176,9 @@ def _print(screen: Console, subject: Subject, reports: list[Report]) -> None:
     for report in reports:
         fed = ", ".join(x for x in (subject.version, subject.fed) if x)
         screen.print(Text.assemble((report.name, "bold"), f"  {report.kind}", (f"  {fed}" if fed else "", "dim")))
+        if report.refused:
+            screen.print(f"Not checked: {report.refused}.\n")
+            continue
         screen.print(Padding(_findings(report), (1, 0)))
         for finding in report.breaks:
             screen.print(Text.assemble((finding.title, "bold red"), f"  {finding.said}"))

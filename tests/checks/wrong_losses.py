@@ -142,3 +142,23 @@ def numbers(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
 
 def pair(log_probs: Tensor, advantages: Tensor, response_mask: Tensor) -> tuple[Tensor, dict[str, float]]:
     return summed(log_probs, advantages, response_mask), {"metric": 1.0}
+
+
+def deaf(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """Takes the advantage and does not listen."""
+    return -torch.where(mask, logp, 0).sum()
+
+
+def stopping(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """Right, with a weight that is held still."""
+    with torch.no_grad():
+        weight = torch.where(mask, logp - old_logp, 0).clamp(-20, 20).exp().clamp(max=2)
+    return (weight * terms(logp, advantage, mask)).sum()
+
+
+def blind(logp: Tensor, mask: Tensor) -> Tensor:
+    return logp.detach()[mask].sum()
+
+
+def falls(logp: Tensor) -> Tensor:
+    return {}["nowhere"]
