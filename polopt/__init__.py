@@ -20,7 +20,12 @@ from polopt.support import ByEntropy
 __version__ = metadata.version("polopt")
 
 # Training needs `transformers` and friends, so it is imported when it is asked for.
-_LAZY = {"train": "polopt.training.language", "resume": "polopt.training.language", "lab": "polopt.lab"}
+_LAZY = {
+    "train": "polopt.training.language",
+    "resume": "polopt.training.language",
+    "lab": "polopt.lab",
+    "checks": "polopt.checks",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -41,6 +46,7 @@ __all__ = [
     "Support",
     "SupportError",
     "build",
+    "checks",
     "cite",
     "credit",
     "diff",

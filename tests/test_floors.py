@@ -21,6 +21,7 @@ FLOORS = [
     {"algorithm", "config"},
     {"policies", "worlds"},
     {"lab"},
+    {"checks"},
     {"method"},
     {"methods"},
     {"catalogue"},

@@ -209,6 +209,20 @@ class PerToken(Reward):
         return experience.mask.sum(1) / experience.mask.sum(1)
 
 
+class FilledShare(Reward):
+    """Takes the width of the batch for the most that a row may hold."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.lengths / experience.mask.shape[1]
+
+
+class Everywhere(Reward):
+    """Sums over the padding, too."""
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.logp.sum(1)
+
+
 class HalfReward(Reward):
     """Rounds differently in each precision."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,21 +28,30 @@ class Batch:
     def mask(self) -> Tensor:
         return self.experience.mask
 
+    @property
+    def clean(self) -> bool:
+        """Whether nothing stands off the mask that could do harm."""
+        return all(bool(leaf.isfinite().all()) for leaf in self.leaves.values())
+
     def evaluation(self) -> Evaluation:
-        plain = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
+        plain: dict[str, Any] = {k: v for k, v in self.leaves.items() if not k.startswith("extras.")}
         extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in plain}
         return Evaluation(support=self.experience.support, extras=extras, **plain)
 
     def to(self, dtype: torch.dtype) -> Batch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
-        return Batch(self.experience.to(dtype), leaves)
+        return dataclasses.replace(self, experience=self.experience.to(dtype), leaves=leaves)
 
     def rows(self, index: Tensor) -> Batch:
         leaves = {k: v.detach()[index].requires_grad_() for k, v in self.leaves.items()}
-        return Batch(self.experience[index], leaves)
+        return dataclasses.replace(self, experience=self.experience[index], leaves=leaves)
 
     def nudged(self, step: dict[str, Tensor]) -> Batch:
-        return Batch(self.experience, {k: v.detach() + step[k] for k, v in self.leaves.items()})
+        return dataclasses.replace(self, leaves={k: v.detach() + step.get(k, 0) for k, v in self.leaves.items()})
+
+    def replace(self, **changes: Any) -> Batch:
+        """Other fields of the experience."""
+        return dataclasses.replace(self, experience=self.experience.replace(**changes))
 
 
 def random_mask(generator: torch.Generator, B: int, T: int) -> Tensor:
@@ -82,7 +92,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     logp = -0.1 - 2 * normal(B, T).abs()
     many = seed % 4 >= 2
     ends = torch.rand((B, T) if many else (B,), generator=g)
-    fields = {
+    fields: dict[str, Any] = {
         "logp": logp,
         "old_logp": logp + 0.1 * normal(B, T),
         "ref_logp": logp + 0.5 * normal(B, T),
@@ -135,7 +145,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
 def outcome_batch(seed: int = 0, clean: bool = False) -> Batch:
     """With the outcome, 0 or 1, for a reward."""
     batch = random_batch(seed, clean=clean)
-    return Batch(batch.experience.replace(reward=batch.experience.outcome), batch.leaves)
+    return batch.replace(reward=batch.experience.outcome)
 
 
 def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
@@ -176,17 +186,22 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     return Batch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 
+# What a part may need, from the plainest on.
+MAKERS = (random_batch, outcome_batch, gaussian_batch, taught_batch)
+
+
 def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
-    """The same decisions at other columns of a wider batch; the new columns hold poison and no decisions, and -1
-    where an extra has an integer for each column."""
+    """The same decisions at other columns of a wider batch; the new columns hold no decisions, but poison, or -1 in a
+    clean batch and where an extra has an integer for each column."""
 
     def widen(x: Tensor, blank: bool) -> Tensor:
         shape = (x.shape[0], T, *x.shape[2:])
-        wide = poison_like(torch.empty(shape, dtype=x.dtype)) if blank else torch.zeros(shape, dtype=x.dtype)
+        wide = torch.full(shape, -1 if blank else 0, dtype=x.dtype)
+        wide = poison_like(wide) if blank and not batch.clean else wide
         return wide.index_copy(1, columns, x.detach())
 
     old = batch.experience
-    changes = {"mask": widen(old.mask, False)}
+    changes: dict[str, Any] = {"mask": widen(old.mask, False)}
     for name in SHAPES:
         value = getattr(old, name)
         if name != "mask" and value is not None and value.ndim == 2:
@@ -196,8 +211,8 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
     if "tokens" in wide:
         extras["tokens"] = widen(wide["tokens"] + 1, False) - 1
     leaves = {k: widen(v, True).requires_grad_() for k, v in batch.leaves.items()}
-    return Batch(dataclasses.replace(old, **changes, extras=extras), leaves)
+    return dataclasses.replace(batch, experience=dataclasses.replace(old, **changes, extras=extras), leaves=leaves)
 
 
 def without_decisions(batch: Batch) -> Batch:
-    return Batch(batch.experience.replace(mask=torch.zeros_like(batch.mask)), batch.leaves)
+    return batch.replace(mask=torch.zeros_like(batch.mask))

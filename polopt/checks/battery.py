@@ -1,0 +1,241 @@
+"""What every part of a kind must satisfy. A part joins by one row; nothing here knows its name.
+
+A check called on a row raises AssertionError where something does not hold; asked for its `failure` it gives the
+smallest batch that it found on which it does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+from polopt.checks import state, trials
+from polopt.checks.batches import Batch
+from polopt.checks.broken import Broken, Code, Failure, Said, Trial
+from polopt.checks.calls import Outcome
+from polopt.checks.shrink import smallest
+from polopt.checks.state import Rule
+from polopt.checks.trials import Row
+from polopt.experience import ExperienceError
+from polopt.part import Part
+
+SEEDS = range(4)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Check:
+    """Trials of any batch.
+
+    title: in a word or two. why: why it matters, in a sentence. clean: its batches hide nothing off the mask.
+    """
+
+    name: str
+    title: str
+    trials: Callable[[Row, Batch], Iterator[Trial]]
+    why: str
+    clean: bool = False
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, row: Row) -> None:
+        """Raises Broken if a trial of one of the row's random batches goes wrong."""
+        for seed in SEEDS:
+            batch = row.batch(seed, clean=True) if self.clean else row.batch(seed)
+            for trial in self.trials(row, batch):
+                attempt(row.part, trial)
+
+    def failure(self, row: Row) -> Failure | None:
+        """The first trial that goes wrong, on the smallest batch on which it still does; None if none does.
+
+        Nothing is hidden off the mask but by the check for that: what else breaks shall not be the fault of a NaN.
+        """
+        for seed in SEEDS:
+            batch = row.batch(seed, clean=True)
+            for trial in self.trials(row, batch):
+                if (broken := verdict(row.part, trial)) is not None:
+                    return self._smallest(row, batch, trial.way, broken)
+        return None
+
+    def _smallest(self, row: Row, batch: Batch, way: str, broken: Broken) -> Failure:
+        def fails(smaller: Batch) -> bool:
+            return self._broken(row, smaller, broken.about, lambda trial: trial.way == way) is not None
+
+        batch = smallest(batch, fails)
+        closer = self._broken(row, batch, broken.about, lambda trial: trial.part_of == way)
+        found = closer or self._broken(row, batch, broken.about, lambda trial: trial.way == way)
+        assert found is not None, "the smallest batch fails by its making"
+        return found
+
+    def _broken(self, row: Row, batch: Batch, about: str, which: Callable[[Trial], bool]) -> Failure | None:
+        """The first of the trials of another batch that goes wrong in the same way, if one does."""
+        try:
+            for trial in self.trials(row, batch):
+                found = verdict(row.part, trial) if which(trial) else None
+                if found is not None and found.about == about:
+                    return Failure(found.sentence, trial, found)
+        except Exception:
+            return None  # there is no such trial of a batch that lacks so much
+        return None
+
+
+def attempt(part: Part, trial: Trial) -> None:
+    """Raises Broken, with the trial's way in front, if one of its laws does not hold."""
+    told = {name: call.on(part) for name, call in trial.calls.items()}
+    for law in trial.laws:
+        try:
+            law.check(told.__getitem__)
+        except Broken as broken:
+            raise broken.under(trial.way) from None
+
+
+def verdict(part: Part, trial: Trial) -> Broken | None:
+    """The law that a trial breaks, None if there is none. A call that raises breaks a law, too."""
+    calling = ""
+
+    def told(name: str) -> Outcome:
+        nonlocal calling
+        calling = name
+        return trial.calls[name].on(part)
+
+    try:
+        outcomes = {name: told(name) for name in trial.calls}
+        for law in trial.laws:
+            law.check(outcomes.__getitem__)
+    except Broken as broken:
+        return broken.under(trial.way)
+    except Exception as error:
+        if trial.refusable and isinstance(error, ExperienceError):
+            return None
+        what = f"raises {type(error).__name__}"
+        sentence = f"{what}: {' '.join(str(error).split())}"
+        return Broken(sentence, what, Code(Said(calling))).under(trial.way)
+    return None
+
+
+PAD = (
+    "A batch is as wide as its longest row: were padding to count, a row's gradient would depend on whom it is "
+    "batched with."
+)
+ORDER = "The order of the rows is an accident of the loader."
+HIDE = (
+    "Off the mask stand prompts, padding and tool output, where a log-probability may be anything, NaN and -inf "
+    "included."
+)
+HALF = "Training computes in float32 or less; a loss that rounds more than its numbers do drowns small advantages."
+NOTHING = "A micro-batch may hold no decision at all, filtered or truncated; 0 / 0 there makes the whole gradient NaN."
+
+PART = (
+    Rule("state_resumes", "saved state", state.state_resumes, "A run that is resumed must go on as if never stopped."),
+    Rule("copies_are_apart", "copies", state.copies_are_apart, "Two runs in one process must not hear of each other."),
+    Rule("yaml_returns", "YAML", state.yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
+    Rule("repr_builds", "print", state.repr_builds, "What is printed in a report is read as what was run."),
+)
+SPLIT = "A split only saves memory: its gradients must add up to the whole batch's."
+
+_PADDING = Check("objective_padding", "padding", trials.padding, PAD)
+_PERMUTATION = Check("objective_permutation", "row order", trials.permutation, ORDER)
+_NUMBERS = (
+    Check("objective_poison", "off the mask", trials.objective_hidden, HIDE, clean=True),
+    Check("objective_precision", "float32", trials.single, HALF),
+    Check(
+        "objective_gradient",
+        "finite differences",
+        trials.slopes,
+        "The optimiser follows the gradient; where it is not the value's, something else is minimised than is logged.",
+        clean=True,
+    ),
+    Check(
+        "objective_extremes",
+        "extremes",
+        trials.extremes,
+        "Between an engine and a learner, or after a bold update, a token may be 90 nats off; one NaN ends a run.",
+        clean=True,
+    ),
+)
+OBJECTIVE = (
+    _PADDING,
+    _PERMUTATION,
+    Check("objective_split", "micro-batches", trials.split, SPLIT),
+    Check("objective_empty", "no decisions", trials.empty, NOTHING),
+    *_NUMBERS,
+    *PART,
+)
+# A plain function may know no more than its micro-batch, and cannot be saved.
+LOSS = (
+    _PADDING,
+    _PERMUTATION,
+    Check("loss_split", "micro-batches", trials.split_occupied, SPLIT),
+    Check("loss_empty", "no decisions", trials.nothing_here, NOTHING),
+    *_NUMBERS,
+)
+# For what reads advantages.
+IDLE = Check(
+    "objective_idle",
+    "no advantage",
+    trials.idle,
+    "A batch without advantages holds nothing to learn; what still moves the policy moves it in every batch.",
+    clean=True,
+)
+ALONG = Check(
+    "objective_along",
+    "at ratio 1",
+    trials.along,
+    "Before the first update every policy gradient is A grad log p; a loss that points elsewhere there is another "
+    "method, or a mistake.",
+    clean=True,
+)
+CREDIT = (
+    Check("credit_padding", "padding", trials.padding, PAD),
+    Check("credit_permutation", "row order", trials.regrouped, ORDER + " So are the numbers of the groups."),
+    Check("credit_poison", "off the mask", trials.credit_hidden, HIDE, clean=True),
+    Check(
+        "credit_no_gradient",
+        "no gradient",
+        trials.still,
+        "A gradient through the advantage trains whoever estimates it to flatter the policy.",
+    ),
+    Check("credit_precision", "float32", trials.precision, HALF),
+    Check("credit_empty", "no decisions", trials.empty, NOTHING),
+    Check(
+        "credit_equal",
+        "equal rewards",
+        trials.equal,
+        "A group that agrees teaches nothing; dividing its rounding errors by their own size makes noise of it.",
+    ),
+    *PART,
+)
+REWARD = (
+    Check(
+        "reward_rows",
+        "each row alone",
+        trials.alone,
+        "A reward is what one row was worth; comparing rows is credit's work, and it is done on the whole batch.",
+    ),
+    Check("reward_padding", "padding", functools.partial(trials.padding, silent=False), PAD),
+    Check("reward_poison", "off the mask", trials.reward_hidden, HIDE, clean=True),
+    Check("reward_precision", "float32", functools.partial(trials.precision, rtol=1e-5), HALF),
+    Check("reward_empty", "no decisions", trials.reward_nothing, NOTHING),
+    *PART,
+)
+SELECT = (
+    Check("select_permutation", "row order", trials.chosen, ORDER),
+    Check(
+        "select_rows",
+        "whole rows",
+        trials.whole_rows,
+        "What is learned from must be what was played, and in the order in which statistics expect it.",
+    ),
+    Check(
+        "select_again",
+        "choosing again",
+        trials.chosen_again,
+        "Selections stand in rows and in refills: what was chosen once must not be thinned out by a second look.",
+    ),
+    Check("select_padding", "padding", trials.chosen_padding, PAD),
+    Check("select_poison", "off the mask", trials.chosen_hidden, HIDE, clean=True),
+    Check("select_empty", "no decisions", trials.chosen_of_nothing, NOTHING),
+    *PART,
+)

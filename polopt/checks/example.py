@@ -1,0 +1,191 @@
+"""The smallest failing example as a few lines to paste and run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, float32
+
+from polopt.checks.broken import Failure
+from polopt.checks.calls import Call
+from polopt.checks.plain import PlainLoss
+from polopt.checks.state import ROOMS, SCOPE, as_code
+from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
+from polopt.objectives import Objective
+from polopt.part import Part, name_of, to_plain
+from polopt.sampling import Select
+
+WIDTH = 110
+
+
+def script(part: Part, failure: Failure, made_by: list[str]) -> str:
+    """Lines that end in an AssertionError, or in the part's own error, on the smallest failing batch.
+
+    made_by: the lines that make `part`, or `loss` if it is a plain function.
+    """
+    trial, broken = failure.trial, failure.broken
+    if trial is None or broken is None:
+        imports = [f"from polopt.checks.state import {failure.rule}", "from polopt.checks import Row"]
+        return "\n".join(_with_imports([*made_by, *imports], [f"{failure.rule}(Row(part))"]))
+    voice: PlainVoice | PartVoice = PlainVoice(part) if isinstance(part, PlainLoss) else PartVoice(part)
+    end, said = [f"found = {broken.found.write(voice)}"], "found"
+    if broken.expected is not None:
+        end.append(f"expected = {broken.expected.write(voice)}")
+        said = 'f"{found} against {expected}"'
+    if broken.check:
+        end.append(f"assert {broken.check}, {said}")
+    built = {name: voice.build(name, call) for name, call in trial.calls.items()}
+    used = [n for n, lines in built.items() if any(re.search(rf"\b{n}\b", line) for line in [*end, *_others(built, n)])]
+    lines = [line for name in used for line in built[name]] + end
+    return "\n".join(_with_imports(made_by, lines))
+
+
+def _others(built: dict[str, list[str]], name: str) -> list[str]:
+    """The lines that build the other calls."""
+    return [line for other, lines in built.items() if other != name for line in lines]
+
+
+def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
+    """The lines, after what they import and use."""
+    imports = [line for line in made_by if line.startswith(("from ", "import "))]
+    rest = [line for line in made_by if line not in imports]
+    text = "\n".join([*rest, *lines])
+    numbers = [name for name in ("inf", "nan") if re.search(rf"\b{name}\b", text)]
+    rooms = [room for room in ROOMS if f"{room}." in "\n".join(rest)]
+    asked = {
+        "import copy": "copy.deepcopy(" in text,
+        f"from math import {', '.join(numbers)}": bool(numbers),
+        "import torch": True,
+        "import polopt as po": "po." in text,
+        f"from polopt import {', '.join(rooms)}": bool(rooms),
+        "from polopt.part import locate": "locate(" in text,
+    }
+    found = [*(line for line, wanted in asked.items() if wanted), *imports, ""]
+    found.append("torch.set_default_dtype(torch.float64)")
+    if "grad(" in text:
+        found.append("grad = lambda loss, of: torch.autograd.grad(loss, of, materialize_grads=True)[0]")
+    return [*found, *rest, "", *lines]
+
+
+def made_from(part: Part) -> list[str]:
+    """The lines that build a part."""
+    code, strangers = as_code(part)
+    try:
+        faithful = to_plain(eval(code, {**SCOPE, **strangers})) == to_plain(part)
+    except Exception:
+        faithful = False
+    if not faithful:  # it prints as something else
+        return ["from polopt.part import build", f"part = build({part.to_dict()!r})"]
+    return [*(f"{name} = locate({name_of(cls)!r})" for name, cls in strangers.items()), f"part = {code}"]
+
+
+def literal(x: Any) -> str:
+    """A value as code. Numbers are float64 where nothing else is said."""
+    if not isinstance(x, Tensor):
+        return repr(x)
+    options = (", dtype=torch.float32" if x.dtype == float32 else "") + (", requires_grad=True" * x.requires_grad)
+    if not x.numel() or x.dtype.is_floating_point:
+        return f"torch.tensor({x.tolist()}{options})" if x.numel() else f"torch.zeros({list(x.shape)}{options})"
+    return f"torch.tensor({x.tolist()})"
+
+
+def called(function: str, arguments: Mapping[str, str], indent: str = "") -> str:
+    """A call with its arguments, on one line if it fits."""
+    flat = f"{function}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    if len(indent) + len(flat) <= WIDTH:
+        return flat
+    inner = "".join(f"{indent}    {k}={v},\n" for k, v in arguments.items())
+    return f"{function}(\n{inner}{indent})"
+
+
+class PlainVoice:
+    """A plain function's calls: `found = loss(**narrow)`."""
+
+    def __init__(self, part: PlainLoss) -> None:
+        self.part = part
+
+    def build(self, name: str, call: Call) -> list[str]:
+        experience = call.batch.experience if call.experience is None else call.experience
+        arguments = self.part.arguments(experience, call.batch.evaluation())
+        return [f"{name} = {called('dict', {k: literal(v) for k, v in arguments.items()})}"]
+
+    def value(self, call: str) -> str:
+        return f"loss(**{call})"
+
+    def grad(self, call: str, name: str) -> str:
+        meaning = "policy" if name == "logp" else name
+        argument = next(key for key, what in self.part.asked.items() if what == meaning)
+        return f"grad({self.value(call)}, {call}[{argument!r}])"
+
+    def metric(self, call: str, name: str) -> str:
+        raise AssertionError("a plain loss has no metrics")
+
+    def batch(self, call: str) -> str:
+        raise AssertionError("a plain loss selects no rows")
+
+    kept = batch
+
+
+class PartVoice:
+    """A part's calls: `found = part(*narrow).loss`, or `found = part(narrow)` where there is no evaluation."""
+
+    def __init__(self, part: Part) -> None:
+        self.part, self.judges = part, isinstance(part, Objective)
+        # A part with state must not know of its other calls.
+        self.name = "copy.deepcopy(part)" if part.state_dict() else "part"
+
+    def build(self, name: str, call: Call) -> list[str]:
+        batch = call.batch
+        if not self.judges:
+            return [f"{name} = {called('po.Experience', _fields(batch.experience))}"]
+        said = called("po.Evaluation", _said(batch.evaluation()), "    ")
+        if call.piece is not None:
+            rows, index = call.piece
+            whole = "whole[0].replace(survey=whole[1].detach())" if self.part.all_surveys else "whole[0]"
+            said = called("po.Evaluation", _said(batch.evaluation()))
+            return [f"{name} = list({whole}.split({rows}))[{index}], {said}"]
+        given = called("po.Experience", _fields(batch.experience), "    ")
+        return [f"{name} = (\n    {given},\n    {said},\n)"]
+
+    def value(self, call: str) -> str:
+        if self.judges:
+            return f"{self.name}(*{call}).loss"
+        return self.kept(call) + (".extras['row']" if isinstance(self.part, Select) else "")
+
+    def grad(self, call: str, name: str) -> str:
+        extra = name.removeprefix("extras.")
+        leaf = f".{name}" if extra == name else f".extras[{extra!r}]"
+        return f"grad({self.value(call)}, {call}[1]{leaf})"
+
+    def metric(self, call: str, name: str) -> str:
+        return f"{self.name}(*{call}).metrics[{name!r}]"
+
+    def batch(self, call: str) -> str:
+        return call
+
+    def kept(self, call: str) -> str:
+        return f"{self.name}({call})"
+
+
+def _fields(experience: Experience) -> dict[str, str]:
+    found = {n: literal(v) for n in SHAPES if (v := getattr(experience, n)) is not None}
+    if experience.support != PLAIN:
+        found["support"] = f"po.{experience.support!r}"
+    if experience.horizon is not None:
+        found["horizon"] = repr(experience.horizon)
+    if experience.extras:
+        found["extras"] = _dictionary(experience.extras)
+    return found
+
+
+def _said(evaluation: Evaluation) -> dict[str, str]:
+    found = {n: literal(v) for n in SAID if (v := getattr(evaluation, n)) is not None}
+    if evaluation.extras:
+        found["extras"] = _dictionary(evaluation.extras)
+    return found
+
+
+def _dictionary(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{k!r}: {literal(v)}" for k, v in values.items()) + "}"

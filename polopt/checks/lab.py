@@ -1,0 +1,116 @@
+"""Bias and variance of a sentence on problems whose gradient is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience
+from polopt.lab import BiasVariance, TabularPolicy, TokenTree, bias_variance, expectation
+from polopt.lab.claims import with_exact_critic
+from polopt.lab.problems import digits, lengths
+from polopt.sampling import Demonstrations
+
+LISTED = 3  # answers in a group of which every combination is listed
+BATCHES = 300
+PROMPTS = 4
+# What the lab's problems know of a batch.
+KNOWN = frozenset({"mask", "logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated"})
+KNOWN |= {"truncated", "group", "extras.greedy_reward", "extras.answer", "extras.tokens", "advantage"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The mean of -d loss against the exact gradient of the expected outcome.
+
+    cosine: between them. scale: the factor that fits best. left: |mean - scale exact| / |scale exact|, and left_se,
+    what that would be, root mean square, if only sampling error were left; 0 where every batch was listed.
+    variance, variance_se: of one batch's gradient in units of scale squared, and the standard error.
+    """
+
+    problem: str
+    batches: str
+    cosine: float
+    scale: float
+    left: float
+    left_se: float
+    variance: float
+    variance_se: float
+
+    @classmethod
+    def of(cls, problem: str, batches: str, found: BiasVariance) -> Measured:
+        size = found.exact.square().sum()
+        scale = ((found.mean @ found.exact) / size).item()
+        unit = abs(scale) * size.sqrt().item() or math.inf
+        left = (found.mean - scale * found.exact).norm().item()
+        square = scale**2 or math.inf
+        return cls(
+            problem=problem,
+            batches=batches,
+            cosine=found.cosine,
+            scale=scale,
+            left=left / unit,
+            left_se=found.bias_se / unit,
+            variance=found.variance / square,
+            variance_se=found.variance_se / square,
+        )
+
+
+class Actor:
+    """A policy without its critic's parameters: bias is about the policy's gradient alone."""
+
+    def __init__(self, policy: TabularPolicy) -> None:
+        self.policy = policy
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        return self.policy.evaluate(experience, needs)
+
+    def parameters(self) -> Iterable[Tensor]:
+        return [self.policy.logits]
+
+
+def measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
+    """Bias and variance on `digits`, every batch listed, and on `lengths`, sampled; off policy too if asked.
+
+    The reference is the policy, the critic exact. A sentence of why not where the lab cannot tell.
+    """
+    try:
+        return _measured(algorithm, off_policy)
+    except Exception as error:
+        return f"on the lab's problems it raises {type(error).__name__}: {' '.join(str(error).split()):.150}"
+
+
+def _measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
+    if isinstance(algorithm.sampling, Demonstrations):
+        return "it learns from demonstrations, whose gradient is not that of the expected outcome"
+    missing = (algorithm.all_needs - KNOWN) | (algorithm.all_evaluates - {"logp", "entropy", "logits", "value"})
+    if missing:
+        return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
+    group = int(getattr(algorithm.sampling, "group", 1))
+    few = min(group, LISTED)
+    listed = algorithm if few == group else algorithm.but(**{"sampling.group": few})
+    tree, policy = with_exact_critic(*digits())
+    actor = Actor(policy)
+    every = f"every group of {few}" if few > 1 else "every answer"
+    found = [Measured.of("digits", every, expectation(listed, tree, actor, reference=actor))]
+    found.append(_sampled("lengths", algorithm, *_lengths(), group))
+    if off_policy:
+        other = Actor(TabularPolicy(tree, spread=0.7, seed=2))
+        found.append(_sampled("digits, off policy", algorithm, tree, actor, group, other))
+    return found
+
+
+def _lengths() -> tuple[TokenTree, Actor]:
+    tree, _ = lengths()
+    return tree, Actor(with_exact_critic(tree, TabularPolicy(tree, spread=0.5, seed=1, critic=True))[1])
+
+
+def _sampled(
+    name: str, algorithm: Algorithm, tree: TokenTree, actor: Actor, group: int, behaviour: Actor | None = None
+) -> Measured:
+    found = bias_variance(algorithm, tree, actor, batches=BATCHES, rows=PROMPTS, behaviour=behaviour, reference=actor)
+    return Measured.of(name, f"{BATCHES} of {PROMPTS} x {group} answers", found)

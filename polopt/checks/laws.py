@@ -1,0 +1,388 @@
+"""What must hold between the outcomes of calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.checks.broken import Broken, Code, Said, Told
+from polopt.checks.calls import Outcome
+from polopt.experience import Experience
+
+Key = Callable[[Experience], list[Any]]
+
+
+def seen(outcome: Outcome, call: str) -> Iterator[tuple[str, Tensor, Said]]:
+    """What there is to see of an outcome: its name, the tensor, and how it is written."""
+    yield outcome.name, outcome.value, Said(call)
+    for leaf, grad in outcome.grads.items():
+        yield f"gradient of {leaf}", grad, Said(call, "grad", leaf)
+
+
+def number(x: Tensor | float) -> str:
+    return f"{float(x) + 0.0:.6g}"
+
+
+def about(name: str, found: Tensor, expected: Tensor) -> str:
+    """What is wrong, but for the numbers."""
+    kinds = ("" if x.isfinite().all() else "not finite" for x in (found, expected))
+    return f"{name}: {' against '.join(kinds)}"
+
+
+def worst(found: Tensor, expected: Tensor) -> str:
+    """Where two tensors differ most, in words."""
+    if found.shape != expected.shape:
+        return f"has shape {list(found.shape)}, expected {list(expected.shape)}"
+    if not expected.isfinite().all():
+        return "is not finite either way"
+    if not found.ndim:
+        return f"is {number(found)}, expected {number(expected)}"
+    gap = (found.double() - expected.double()).abs().nan_to_num(torch.inf, torch.inf)
+    at = torch.unravel_index(gap.argmax(), gap.shape)
+    place = ", ".join(f"{name} {int(i)}" for name, i in zip(("row", "column", "choice"), at, strict=False))
+    return f"is {number(found[at])} at {place}, expected {number(expected[at])}"
+
+
+def close(x: Tensor, y: Tensor, rtol: float, atol: float) -> bool:
+    return x.shape == y.shape and torch.allclose(x.to(y.dtype), y, rtol, atol)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Same:
+    """Two calls say the same: row i of `found` is row rows[i] of `expected`, whose column t is columns[t] of `found`.
+
+    slack: how much coarser gradients may be than values.
+    """
+
+    found: str
+    expected: str
+    rows: Tensor | None = None
+    columns: Tensor | None = None
+    rtol: float = 1e-9
+    atol: float = 1e-11
+    slack: float = 1.0
+
+    def check(self, told: Told) -> None:
+        there = {name: (y, said) for name, y, said in seen(told(self.expected), self.expected)}
+        for name, x, said in seen(told(self.found), self.found):
+            y, said_there = there[name]
+            columns = self.columns if x.ndim > 1 else None
+            rows = self.rows if x.ndim else None
+            x = x if columns is None else x[:, columns]
+            y = y if rows is None else y[rows]
+            slack = self.slack if name.startswith("gradient") else 1.0
+            rtol, atol = self.rtol * slack, self.atol * slack
+            if close(x, y, rtol, atol):
+                continue
+            within = f"torch.allclose(found.double(), expected.double(), rtol={rtol:g}, atol={atol:g})"
+            raise Broken(
+                f"{name} {worst(x, y)}",
+                about(name, x, y),
+                Code(said, "" if columns is None else f"[:, {columns.tolist()}]"),
+                Code(said_there, "" if rows is None else f"[{rows.tolist()}]"),
+                within if x.shape == y.shape else "found.shape == expected.shape",
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adds:
+    """The pieces' losses and metrics add up to the whole's; their gradients, put together, are the whole's."""
+
+    pieces: Sequence[str]
+    whole: str
+    rtol: float = 1e-9
+    atol: float = 1e-11
+
+    def check(self, told: Told) -> None:
+        whole, pieces = told(self.whole), [told(p) for p in self.pieces]
+        self._sums(whole.name, [p.value for p in pieces], whole.value, "value")
+        for leaf, grad in whole.grads.items():
+            joined, said = torch.cat([p.grads[leaf] for p in pieces]), [Said(p, "grad", leaf) for p in self.pieces]
+            if not close(joined, grad, self.rtol, self.atol):
+                code = Code.joined(", ", said, "torch.cat([", "])")
+                self._broken(f"gradient of {leaf}", joined, grad, code, Said(self.whole, "grad", leaf))
+        for name, value in whole.metrics.items():
+            self._sums(f"metric {name}", [p.metrics[name] for p in pieces], value, "metric", name)
+
+    def _sums(self, title: str, values: list[Tensor], whole: Tensor, what: Any, name: str = "") -> None:
+        total = torch.stack([torch.as_tensor(v) for v in values]).sum()
+        if not close(total, whole, self.rtol, self.atol):
+            code = Code.joined(" + ", [Said(p, what, name) for p in self.pieces])
+            self._broken(title, total, whole, code, Said(self.whole, what, name))
+
+    def _broken(self, title: str, found: Tensor, expected: Tensor, code: Code, said: Said) -> None:
+        raise Broken(
+            f"{title} of the pieces, put together, {worst(found, expected)}",
+            about(title, found, expected),
+            code,
+            Code(said),
+            f"torch.allclose(found, expected, rtol={self.rtol:g}, atol={self.atol:g})",
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finite:
+    """No NaN and no infinity in what a call says; metrics: nor in its metrics."""
+
+    call: str
+    metrics: bool = False
+
+    def check(self, told: Told) -> None:
+        outcome = told(self.call)
+        everything = list(seen(outcome, self.call))
+        for name, value in outcome.metrics.items() if self.metrics else ():
+            everything.append((f"metric {name}", torch.as_tensor(value), Said(self.call, "metric", name)))
+        for name, x, said in everything:
+            if not x.isfinite().all():
+                bad = x[~x.isfinite()][0] if x.ndim else x
+                raise Broken(f"{name} is {number(bad)}", name, Code(said), check="found.isfinite().all()")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Zero:
+    """What a call says is exactly 0: all of it, or only a leaf's gradient, or only where `where` [B, T] is True."""
+
+    call: str
+    where: Tensor | None = None
+    leaf: str | None = None
+
+    def check(self, told: Told) -> None:
+        for name, x, said in seen(told(self.call), self.call):
+            if (self.where is not None and x.ndim < 2) or self.leaf not in (None, name.removeprefix("gradient of ")):
+                continue
+            there = x if self.where is None else x[self.where]
+            if there.count_nonzero():
+                raise Broken(
+                    f"{name}{'' if self.where is None else ' off the mask'} is "
+                    f"{number(there[there != 0][0] if there.ndim else there)}, expected 0",
+                    name,
+                    Code(said, "" if self.where is None else f"[torch.tensor({self.where.tolist()})]"),
+                    check="found.count_nonzero() == 0",
+                )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Along:
+    """A step against the gradient raises the log-probabilities of what earned more: -sum grad A > 0, or 0 if `still`
+    is allowed."""
+
+    call: str
+    advantage: Tensor
+    still: bool = False
+
+    def check(self, told: Told) -> None:
+        found = -(told(self.call).grads["logp"] * self.advantage).sum()
+        if found > 0 or (self.still and found == 0):
+            return
+        raise Broken(
+            f"-(gradient x advantage) sums to {number(found)}, expected more than 0",
+            about("along", found, torch.ones(())),
+            Code("-(", Said(self.call, "grad", "logp"), f" * {written(self.advantage)}).sum()"),
+            check="found >= 0" if self.still else "found > 0",
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slope:
+    """The gradient at `here` along `way` is the central difference between `up` and `down`, `step` each way."""
+
+    here: str
+    up: str
+    down: str
+    way: dict[str, Tensor]
+    step: float
+    rtol: float = 1e-5
+    atol: float = 1e-7
+
+    def check(self, told: Told) -> None:
+        expected = (told(self.up).value - told(self.down).value) / (2 * self.step)
+        grads = told(self.here).grads
+        found = torch.stack([(grads[k] * v).sum() for k, v in self.way.items()]).sum()
+        if torch.allclose(found, expected.to(found), self.rtol, self.atol):
+            return
+        slopes: list[str | Said] = []
+        for leaf, line in self.way.items():
+            slopes += [" + (" if slopes else "(", Said(self.here, "grad", leaf), f" * {written(line)}).sum()"]
+        raise Broken(
+            f"gradient along a line is {number(found)}, the value's slope there {number(expected)}",
+            "slope",
+            Code(*slopes),
+            Code("(", Said(self.up), " - ", Said(self.down), f") / {2 * self.step:g}"),
+            f"torch.allclose(found, expected, rtol={self.rtol:g}, atol={self.atol:g})",
+        )
+
+
+def written(x: Tensor) -> str:
+    """A tensor as code; a number if it is the same everywhere."""
+    alike = x.numel() and x.is_floating_point() and bool((x == x.flatten()[0]).all())
+    return number(x.flatten()[0]) if alike else f"torch.tensor({x.tolist()})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Typed:
+    """What a call says has this type of number."""
+
+    call: str
+    dtype: torch.dtype
+
+    def check(self, told: Told) -> None:
+        found = told(self.call).value.dtype
+        if found != self.dtype:
+            words = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, found)]
+            sentence = f"{words[0]} in, {words[1]} out"
+            raise Broken(sentence, "dtype", Code(Said(self.call), ".dtype"), check=f"found == {self.dtype}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shaped:
+    """What a call says has one of these shapes."""
+
+    call: str
+    shapes: Sequence[torch.Size]
+
+    def check(self, told: Told) -> None:
+        found, allowed = told(self.call).value.shape, [list(s) for s in self.shapes]
+        if found not in self.shapes:
+            sentence = f"has shape {list(found)}, expected {' or '.join(map(str, allowed))}"
+            code = Code("list(", Said(self.call), ".shape)")
+            raise Broken(sentence, "shape", code, check=f"found in {allowed}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Still:
+    """What a call says carries no gradient."""
+
+    call: str
+
+    def check(self, told: Told) -> None:
+        if told(self.call).value.requires_grad:
+            raise Broken("carries a gradient", "gradient", Code(Said(self.call), ".requires_grad"), check="not found")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """Rows told apart by some of their fields: those of equal fields may stand for each other."""
+
+    names: tuple[str, ...] = ("extras.row", "mask")
+
+    def __call__(self, experience: Experience) -> list[Any]:
+        columns = []
+        for name in self.names:
+            column = _read(experience, name)
+            columns.append(column.tolist() if isinstance(column, Tensor) else list(column))
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def code(self, call: str, experience: Experience) -> Code:
+        """The sorted keys of the rows that a call keeps, as code."""
+        columns: list[str | Said] = []
+        for name in self.names:
+            extra = name.removeprefix("extras.")
+            entry = f".{name}" if extra == name else f".extras[{extra!r}]"
+            listed = ".tolist()" if isinstance(_read(experience, name), Tensor) else ""
+            columns += [", " if columns else "", Said(call, "kept"), f"{entry}{listed}"]
+        return Code("sorted(", *columns, ")") if len(self.names) == 1 else Code("sorted(zip(", *columns, "))")
+
+
+def _read(experience: Experience, name: str) -> Any:
+    extra = name.removeprefix("extras.")
+    return experience.extras[extra] if extra != name else getattr(experience, name)
+
+
+def kept_by(outcome: Outcome) -> Experience:
+    assert outcome.kept is not None, "only a selection keeps rows"
+    return outcome.kept
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """A selection keeps the rows of these keys, in any order."""
+
+    found: str
+    expected: str
+    key: Key
+
+    def check(self, told: Told) -> None:
+        found, expected = (sorted(self.key(kept_by(told(name)))) for name in (self.found, self.expected))
+        if found != expected:
+            key = self.key if isinstance(self.key, Fields) else Fields()
+            codes = [key.code(name, kept_by(told(name))) for name in (self.found, self.expected)]
+            raise Broken(f"keeps {found}, expected {expected}", "kept", codes[0], codes[1], "found == expected")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Intact:
+    """A selection's rows come out in their order and as they were. keeps: what may be missing, as in `Row`."""
+
+    call: str
+    given: Experience
+    keeps: str = "rows"
+    fields: tuple[str, ...] = ("logp", "advantage", "outcome", "group", "turn", "terminated")
+
+    def check(self, told: Told) -> None:
+        index, kept = told(self.call).value, kept_by(told(self.call))
+        rows, expected = index.tolist(), self.given[index]
+        there, now = Said(self.call, "batch"), Said(self.call, "kept")
+        step = 0 if self.keeps == "repeats" else 1
+        if not (index.diff() >= step).all():
+            sentence = f"keeps rows {rows}, in another order or twice"
+            raise Broken(sentence, "order", Code(Said(self.call)), check=f"(found.diff() >= {step}).all()")
+        if (kept.mask & ~expected.mask).any():
+            code = Code(now, ".mask & ~", there, f"[{rows}].mask")
+            raise Broken("makes decisions of what was none", "mask", code, check="not found.any()")
+        if self.keeps == "decisions" and len(index) < len(self.given):
+            code = Code("len(", now, ")")
+            raise Broken(f"drops all but rows {rows}", "rows", code, check=f"found == {len(self.given)}")
+        for name in (*self.fields, *(["mask"] if self.keeps != "decisions" else [])):
+            x, y = getattr(kept, name), getattr(expected, name)
+            if y is not None and not torch.allclose(x.double(), y.double(), rtol=0, atol=0, equal_nan=True):
+                codes = Code(now, f".{name}"), Code(there, f"[{rows}].{name}")
+                raise Broken(f"changes {name}", name, codes[0], codes[1], "torch.equal(found, expected)")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fewer:
+    """A share of a share: some of the decisions are left, not all, and no more than before."""
+
+    found: str
+    before: str
+    given: Experience
+
+    def check(self, told: Told) -> None:
+        counts = [int(kept_by(told(name)).mask.sum()) for name in (self.found, self.before)]
+        if not 0 < counts[0] <= counts[1] < int(self.given.mask.sum()):
+            raise Broken(
+                f"keeps {counts[1]} of {int(self.given.mask.sum())} decisions, then {counts[0]}",
+                "share",
+                Code(Said(self.found, "kept"), ".mask.sum()"),
+                Code(Said(self.before, "kept"), ".mask.sum()"),
+                f"0 < found <= expected < {int(self.given.mask.sum())}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Deciding:
+    """A selection keeps the decisions that another call keeps, whose column t is columns[t] of `found`; none at all if
+    there is no other."""
+
+    found: str
+    expected: str = ""
+    columns: Tensor | None = None
+
+    def check(self, told: Told) -> None:
+        mask, now = kept_by(told(self.found)).mask, Said(self.found, "kept")
+        if not self.expected:
+            if mask.any():
+                raise Broken("decisions come out of nothing", "mask", Code(now, ".mask"), check="not found.any()")
+            return
+        assert self.columns is not None, "decisions are compared column by column"
+        there, then = kept_by(told(self.expected)).mask, Said(self.expected, "kept")
+        if not torch.equal(mask[:, self.columns], there):
+            codes = Code(now, f".mask[:, {self.columns.tolist()}]"), Code(then, ".mask")
+            raise Broken("keeps other decisions", "mask", codes[0], codes[1], "torch.equal(found, expected)")
+        if mask.sum() != there.sum():
+            codes = Code(now, ".mask.sum()"), Code(then, ".mask.sum()")
+            raise Broken("decides in the padding", "padding", codes[0], codes[1], "found == expected")

@@ -1,0 +1,204 @@
+"""What a loss turns out to be: what it divides by, which way it moves the policy, how lengths enter."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from polopt.checks.batches import Batch
+from polopt.checks.calls import judge
+from polopt.checks.finding import Finding
+from polopt.checks.plain import PlainLoss
+from polopt.checks.stops import Stops, Unlike
+from polopt.checks.trials import STEP, Row, lines, occupied, on_policy
+from polopt.experience import Evaluation, Experience
+from polopt.part import Part
+
+Maker = Callable[..., Batch]
+
+SEEDS = range(4)
+CLOSE = 1e-6
+
+# What a micro-batch may have been divided by, simplest first.
+SIZES: dict[str, Callable[[Experience], float]] = {
+    "decisions": lambda e: float(e.mask.sum()),
+    "rows that hold decisions": lambda e: float(e.mask.any(1).sum()),
+    "rows": lambda e: float(len(e)),
+    "rows times columns": lambda e: float(e.mask.numel()),
+}
+AVERAGED = {
+    "decisions": "sum the micro-batches' sums and divide by the decisions of all of them",
+    "rows that hold decisions": "micro-batches with equally many of them may be averaged, others may not",
+    "rows": "micro-batches of equal size may be averaged, a smaller last one must count for less",
+    "rows times columns": "padding counts, too: sum, and divide by the decisions of all",
+}
+
+
+# What it divides by ---------------------------------------------------------------------------------------------
+
+
+def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
+    """What a loss divides by that knows only its micro-batch, and how much the weight of a decision then varies
+    under plain averaging over micro-batches of one row. None if none of `SIZES` explains it."""
+    batches = [make(seed, clean=True) for seed in SEEDS]
+    for name, size in SIZES.items():
+        full = all(_scaled(part, occupied(b), size, rows) for b in batches for rows in (1, 3))
+        if full and all(_scaled(part, b, size, 3) for b in batches):
+            whole = occupied(batches[0]).experience
+            each = [size(micro) for micro in whole.split(1)]
+            factors = [size(whole) / (len(each) * s) for s in each]
+            return name, {"least weight": min(factors), "most weight": max(factors)}
+    return None
+
+
+def _scaled(part: Part, batch: Batch, size: Callable[[Experience], float], rows: int) -> bool:
+    """Whether size x loss, and size x gradient, of the micro-batches add up to the whole's."""
+    whole, start = judge(part, batch), 0
+    total, grads = torch.zeros_like(whole.value), []
+    for micro in batch.experience.split(rows):
+        piece = judge(part, batch.rows(torch.arange(start, start + len(micro))), micro)
+        total = total + size(micro) * piece.value
+        grads.append(size(micro) * piece.grads["logp"])
+        start += len(micro)
+    n = size(batch.experience)
+    same = lambda x, y: torch.allclose(x, y, rtol=CLOSE, atol=1e-9)  # noqa: E731
+    return same(total, n * whole.value) and same(torch.cat(grads), n * whole.grads["logp"])
+
+
+# What it stops ----------------------------------------------------------------------------------------------------
+
+
+def stopped(row: Row) -> bool:
+    """Whether the gradient is the value's slope once all that the part detaches is held still."""
+    for seed in SEEDS:
+        batch = row.batch(seed, clean=True)
+        here, stops = batch.evaluation(), Stops()
+        loss = stops.watched(functools.partial(_loss, row.part, batch, here))
+        grads = torch.autograd.grad(loss, list(batch.leaves.values()), materialize_grads=True)
+        for line in lines(batch).values():
+            along = [(g * line[k]).sum() for k, g in zip(batch.leaves, grads, strict=True) if k in line]
+            found = torch.stack(along).sum()
+            try:
+                up, down = (_held(row.part, stops, batch, line, sign) for sign in (1, -1))
+            except Unlike:
+                return False
+            if not torch.allclose(found, (up - down) / (2 * STEP), rtol=1e-5, atol=1e-7):
+                return False
+    return True
+
+
+def _held(part: Part, stops: Stops, batch: Batch, line: dict[str, Tensor], sign: int) -> Tensor:
+    moved = batch.nudged({k: sign * STEP * v for k, v in line.items()})
+    leaves = {k: v.detach().requires_grad_() for k, v in moved.leaves.items()}
+    said = dataclasses.replace(moved, leaves=leaves).evaluation()
+    return stops.held(functools.partial(_loss, part, batch, said)).detach()
+
+
+def _loss(part: Part, batch: Batch, said: Evaluation) -> Tensor:
+    return part(batch.experience, said).loss
+
+
+# Which way it moves -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """-d loss / d logp on policy against A: cosine, and the factor that fits best. fitted: the cosine once each row's
+    advantages may be divided by its length. unit: whose advantage a decision answers for, its own or its row's."""
+
+    cosine: float
+    scale: float
+    fitted: float
+    unit: str
+
+
+def push(part: Part, batch: Batch) -> Push:
+    """How a loss pushes log-probabilities before the first update, each decision with an advantage of its own; and
+    with one for each row, if that explains more."""
+    found = _push(part, batch, "decision")
+    if found.fitted > 1 - CLOSE or not math.isfinite(found.fitted):
+        return found
+    first = batch.experience.advantage.gather(1, batch.mask.int().argmax(1, keepdim=True))
+    rows = _push(part, batch.replace(advantage=first.expand_as(batch.mask).contiguous()), "row")
+    return rows if rows.fitted > 1 - CLOSE else found
+
+
+def _push(part: Part, batch: Batch, unit: str) -> Push:
+    grad = judge(part, batch).grads["logp"]
+    wanted = torch.where(batch.mask, -batch.experience.advantage, 0)
+    cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
+    scale = (grad * wanted).sum() / wanted.square().sum()
+    straight, by_length = cosine(grad, wanted), cosine(grad, wanted / batch.experience.lengths[:, None])
+    return Push(straight, scale.item(), max(straight, by_length), unit)
+
+
+def reads_advantage(part: Part, make: Maker) -> bool:
+    """Whether other advantages give another gradient."""
+    for seed in SEEDS:
+        batch = make(seed, clean=True)
+        turned = batch.replace(advantage=1 - 2 * batch.experience.advantage)
+        first, second = (judge(part, b).grads for b in (batch, turned))
+        if any(not torch.equal(first[leaf], second[leaf]) for leaf in first):
+            return True
+    return False
+
+
+def direction(part: Part, make: Maker, title: str, why: str) -> Finding:
+    """How far the gradient at ratio 1 goes along A grad log p, for a loss that does go that way."""
+    found = push(part, on_policy(occupied(make(0, clean=True))))
+    measured = {"cosine": found.cosine, "scale": found.scale}
+    told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
+    if found.fitted < 1 - CLOSE:
+        told += ": the factors are neither all one nor those of the rows' lengths"
+        return Finding(title, "choice", told, why, measured)
+    told += ", with one advantage for all of a row" if found.unit == "row" else ""
+    return Finding(
+        title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
+    )
+
+
+def lengths(part: Part, make: Maker) -> Finding:
+    """How a decision's weight depends on the length of its row, on policy, with advantage 1 everywhere."""
+    batch = make(0, clean=True)
+    T = batch.mask.shape[1]
+    sizes = sorted({1, max(1, T // 4), max(1, T // 2), T})[: len(batch.mask)]
+    mask = torch.arange(T) < torch.tensor(sizes)[:, None]
+    batch = batch.rows(torch.arange(len(sizes)))
+    batch = batch.replace(mask=mask, advantage=torch.ones(mask.shape, dtype=torch.float64))
+    weights = -judge(part, on_policy(batch)).grads["logp"]
+    each = [weights[i, :n].mean().item() for i, n in enumerate(sizes)]
+    title = "length"
+    why = (
+        "Where each row weighs the same, a decision in a long row counts for less: long wrong answers are punished "
+        "less than short ones (arXiv:2503.20783)."
+    )
+    if not all(math.isfinite(w) and w > 0 for w in each):
+        told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
+        return Finding(title, "choice", told, why)
+    relative, n = [w / each[0] for w in each], sizes[-1]
+    measured = {f"weight in a row of {n}": w for n, w in zip(sizes, relative, strict=True)}
+    if max(abs(w - 1) for w in relative) < CLOSE:
+        return Finding(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
+    if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
+        told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
+        return Finding(title, "choice", told, why, measured)
+    told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
+    return Finding(title, "choice", told, why, measured)
+
+
+def repeats(part: Part, make: Maker) -> bool:
+    """Whether several calls on one batch say the same, random numbers and all."""
+    part = part.but(seed=None) if isinstance(part, PlainLoss) else part
+    for seed in SEEDS:
+        batch = make(seed, clean=True)
+        first, *others = (judge(part, batch) for _ in range(3))
+        for other in others:
+            if not torch.equal(first.grads["logp"], other.grads["logp"]) or not torch.equal(first.value, other.value):
+                return False
+    return True

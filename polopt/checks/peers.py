@@ -1,0 +1,217 @@
+"""The losses inside TRL and verl as plain functions, called without a trainer, with what their trainers would give."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import types
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+from torch import Tensor
+
+from polopt.part import nearest
+
+INSTALL = {"trl": "pip install 'trl>=1.16'", "verl": "pip install verl"}
+
+TRL: dict[str, dict[str, Any]] = {
+    "grpo": {"loss_type": "grpo"},
+    "bnpo": {"loss_type": "bnpo"},
+    "dr_grpo": {"loss_type": "dr_grpo"},
+    "dapo": {"loss_type": "dapo"},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+    "sapo": {"loss_type": "sapo"},
+    "vespo": {"loss_type": "vespo"},
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+}
+
+
+EQUAL_ROWS = "its trainer's micro-batches have equally many rows, and it divides by their number: then this is exact"
+NOTES = {
+    "trl:grpo": f"{EQUAL_ROWS}; documented as biased by length and not recommended for it",
+    "trl:bnpo": "documented: it normalises over the local batch, so that results vary with its size",
+    "trl:dr_grpo": EQUAL_ROWS,
+    "trl:sapo": EQUAL_ROWS,
+    "trl:gspo": EQUAL_ROWS,
+    "trl:luspo": EQUAL_ROWS,
+    "verl:sapo": "seq-mean-token-mean whatever is asked for, as its paper has it",
+    "verl:clip_cov": "it leaves out tokens drawn at random, by covariances within the micro-batch",
+    "verl:kl_cov": "its covariances are those within the micro-batch",
+    "verl:geo_mean": "documented: loss_agg_mode is not used; nor are the whole batch's totals, by which others divide",
+    "verl:vanilla/seq-mean-token-sum-norm": "documented: it divides by the width of the mask unless loss_scale_factor "
+    "is set",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A loss of another library. fed: what it was given beyond logp, old_logp and mask, in words. note: what its own
+    documentation, or its code, says of what a check finds."""
+
+    name: str
+    version: str
+    loss: Callable[..., Tensor]
+    fed: str
+    note: str = ""
+
+
+def peer(name: str) -> Peer:
+    """`trl:dapo`, `verl:vanilla`, `verl:vanilla/seq-mean-token-mean`: the loss of that name.
+
+    Raises:
+        ValueError: the library is not installed, with how to install it, or has no such loss.
+    """
+    library, _, loss = name.partition(":")
+    if library not in INSTALL:
+        raise ValueError(f"{name!r}: no library {library!r}{nearest(library, INSTALL)}")
+    try:
+        made = trl_loss(loss) if library == "trl" else verl_loss(loss)
+        version = metadata.version(library)
+        return dataclasses.replace(made, name=name, version=version, note=NOTES.get(name, ""))
+    except ModuleNotFoundError as error:
+        if error.name == library:
+            raise ValueError(f"{name} needs {library}, which is not installed: {INSTALL[library]}") from None
+        raise ValueError(f"{name}: {library} is installed and does not import: {error}") from None
+
+
+# TRL ------------------------------------------------------------------------------------------------------------
+
+
+def trl_loss(name: str) -> Peer:
+    """GRPOTrainer's loss for one of `TRL`, with the defaults of its config.
+
+    Raises:
+        ValueError: no such loss.
+    """
+    if name not in TRL:
+        raise ValueError(f"TRL has no loss {name!r} here{nearest(name, TRL)}")
+    settings = TRL[name]
+    by_row = settings.get("importance_sampling_level") == "sequence" or name == "vespo"
+
+    def loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, decisions: Tensor) -> Tensor:
+        advantage = row_advantage(advantage, mask) if by_row else advantage
+        return trl_compute_loss(logp, old_logp, advantage, mask, decisions, **settings)
+
+    fed = ["one advantage a row"] if by_row else []
+    fed += ["num_items_in_batch of the whole batch"] if name in ("dapo", "cispo", "vespo") else []
+    fed += ["epsilon_high 5, as its documentation recommends"] if name == "cispo" else []
+    return Peer(name, "", loss, "; ".join(fed))
+
+
+def row_advantage(advantage: Tensor, mask: Tensor) -> Tensor:
+    """[B] mean of a row's advantages over its decisions."""
+    own = (advantage * mask).where(mask, advantage.new_zeros(()))
+    return own.sum(1) / mask.sum(1).clamp(min=1)
+
+
+@functools.cache
+def trl_defaults() -> dict[str, Any]:
+    """The defaults of GRPOConfig."""
+    import trl
+
+    found = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
+    return {k: v for k, v in found.items() if v is not dataclasses.MISSING}
+
+
+def trl_compute_loss(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    decisions: Tensor,
+    *,
+    ref_logp: Tensor | None = None,
+    entropy: Tensor | None = None,
+    importance: Tensor | None = None,
+    **settings: Any,
+) -> Tensor:
+    """GRPOTrainer._compute_loss, unbound, on a stand-in that answers with the given log-probabilities.
+
+    One process, one micro-batch an optimiser step. settings: those of GRPOConfig, loss_type above all; epsilon_high
+    None is epsilon, as in the trainer. importance: [B, T] the correction for vLLM, if there is one.
+    """
+    import trl
+
+    config = {**trl_defaults(), **settings}
+    low, high = config["epsilon"], config["epsilon_high"]
+    entropy = logp.detach() * 0 if entropy is None else entropy
+    trainer = types.SimpleNamespace(
+        **{k: config[k] for k in ("loss_type", "beta", "importance_sampling_level", "max_completion_length")},
+        epsilon_low=low,
+        epsilon_high=low if high is None else high,
+        args=types.SimpleNamespace(**{**config, "steps_per_generation": 1}),
+        model=types.SimpleNamespace(training=True),
+        accelerator=types.SimpleNamespace(num_processes=1, reduce=lambda x, reduction: x, gather=lambda x: x),
+        current_gradient_accumulation_steps=1,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        aux_loss_enabled=False,
+        use_vllm=importance is not None,
+        vllm_importance_sampling_correction=importance is not None,
+        get_gamma_weights=trl.GRPOTrainer.get_gamma_weights,
+        _entropy_bonus_enabled=False,
+        _metrics={"train": collections.defaultdict(list)},
+        _get_per_token_logps_and_entropies=lambda *a, **k: (logp, entropy, None),
+    )
+    numbers = mask.long()
+    inputs = {
+        "prompt_ids": numbers[:, :1],
+        "prompt_mask": numbers[:, :1],
+        "completion_ids": numbers,
+        "completion_mask": numbers.new_ones(numbers.shape),
+        "tool_mask": numbers,
+        "advantages": advantage,
+        "old_per_token_logps": old_logp,
+        "ref_per_token_logps": ref_logp,
+        "num_items_in_batch": decisions,
+        "importance_sampling_ratio": importance,
+    }
+    return trl.GRPOTrainer._compute_loss(trainer, None, inputs)
+
+
+# verl -----------------------------------------------------------------------------------------------------------
+
+MODES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+
+
+def verl_loss(name: str) -> Peer:
+    """A registered policy loss of verl, `vanilla` or `vanilla/MODE`, with the defaults of ActorConfig.
+
+    Raises:
+        ValueError: no such loss or mode.
+    """
+    from verl.trainer.ppo import core_algos
+    from verl.workers.config import ActorConfig
+
+    name, _, mode = name.partition("/")
+    mode = mode or "token-mean"
+    if name not in core_algos.POLICY_LOSS_REGISTRY:
+        raise ValueError(f"verl has no policy loss {name!r}{nearest(name, core_algos.POLICY_LOSS_REGISTRY)}")
+    if mode not in MODES:
+        raise ValueError(f"verl has no loss_agg_mode {mode!r}{nearest(mode, MODES)}")
+    function = core_algos.get_policy_loss_fn(name)
+    config = ActorConfig(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, loss_agg_mode=mode)
+    if name == "dro":
+        object.__setattr__(config.policy_loss, "dro_beta", DRO_BETA)
+
+    def loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, decisions: Tensor, rows: int) -> Tensor:
+        whole = {"dp_size": 1, "batch_num_tokens": decisions, "global_batch_size": rows}
+        config.global_batch_info.update(whole)
+        return function(
+            old_log_prob=old_logp,
+            log_prob=logp,
+            advantages=advantage,
+            response_mask=mask,
+            loss_agg_mode=mode,
+            config=config,
+        )[0]
+
+    fed = [mode, "batch_num_tokens and global_batch_size of the whole batch"]
+    fed += [f"dro_beta {DRO_BETA}, which has no default"] if name == "dro" else []
+    return Peer(name, "", loss, "; ".join(fed))
+
+
+DRO_BETA = 0.5

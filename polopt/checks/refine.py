@@ -1,0 +1,85 @@
+"""What a check that goes wrong may turn out to be: a rule that can be named, which somebody may have wanted."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+from polopt.checks import measure
+from polopt.checks.calls import judge
+from polopt.checks.finding import Finding
+from polopt.checks.trials import Row
+from polopt.objectives import Regulariser
+
+
+def _hidden(found: Finding, row: Row) -> Finding:
+    """NaN and infinity are one thing, numbers another."""
+    if found.said.startswith("other numbers"):
+        return found
+    return dataclasses.replace(found, said=f"{found.said}; other numbers there do not matter")
+
+
+def _sloped(found: Finding, row: Row) -> Finding:
+    if not measure.stopped(row):
+        return found
+    said = "the gradient is the value's slope once what is detached is held still: a gradient is stopped on purpose"
+    return dataclasses.replace(found, verdict="choice", said=said)
+
+
+def _ordered(found: Finding, row: Row) -> Finding:
+    if measure.repeats(row.part, row.batch):
+        return found
+    return dataclasses.replace(found, verdict="choice", said=f"{found.said}; it draws random numbers, row by row")
+
+
+def _divided(found: Finding, row: Row) -> Finding:
+    """A plain loss whose micro-batches do not add up: does it only divide by its own size?"""
+    if "raises" in found.said:
+        return found
+    named = measure.normaliser(row.part, row.batch)
+    if named is None:
+        said = f"{found.said}; nothing that it could divide by explains it, so it compares rows within a micro-batch"
+        return dataclasses.replace(found, said=said)
+    size, weights = named
+    low, high = weights.values()
+    said = f"it divides by the {size} of its own micro-batch"
+    if high - low > measure.CLOSE:
+        said += f": averaged over micro-batches of one row, a decision weighs {low:.2g} to {high:.2g} times its due"
+    return dataclasses.replace(found, verdict="choice", said=f"{said}; {measure.AVERAGED[size]}", measured=weights)
+
+
+def _idling(found: Finding, row: Row) -> Finding:
+    """A distance to a reference moves without advantages, and so does a penalty on the ratio; nothing else may."""
+    on_policy = found.said.startswith("advantage 0, ratio 1")
+    referred = "ref_logp" in row.part.all_needs or any(isinstance(p, Regulariser) for p in row.part.parts())
+    if "finite" in found.said or "nan" in found.said or (on_policy and not referred):
+        return found
+    by = "a regulariser" if referred else "off policy, a penalty on the ratio"
+    return dataclasses.replace(found, verdict="choice", said=f"something else pulls: {by} ({found.said})")
+
+
+def _thinned(found: Finding, row: Row) -> Finding:
+    """A share of a share is smaller by its nature."""
+    batch = row.batch(0, clean=True)
+    once = judge(copy.deepcopy(row.part), batch).kept
+    assert once is not None, "a selection gives an Experience"
+    twice = judge(copy.deepcopy(row.part), dataclasses.replace(batch, experience=once, leaves={})).kept
+    assert twice is not None, "a selection gives an Experience"
+    if not 0 < len(twice) < len(once) or not set(twice.extras["row"].tolist()) <= set(once.extras["row"].tolist()):
+        return found
+    return dataclasses.replace(
+        found, verdict="choice", said=f"it keeps a share of what there is, so fewer again: {found.said}"
+    )
+
+
+# By the check's name.
+REFINED: dict[str, Callable[[Finding, Row], Finding]] = {
+    "objective_permutation": _ordered,
+    "loss_split": _divided,
+    "objective_poison": _hidden,
+    "credit_poison": _hidden,
+    "objective_gradient": _sloped,
+    "objective_idle": _idling,
+    "select_again": _thinned,
+}

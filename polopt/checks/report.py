@@ -1,0 +1,203 @@
+"""Everything that is checked of a part, a plain loss or an algorithm, as one report."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.checks import measure
+from polopt.checks.batches import MAKERS, random_batch
+from polopt.checks.battery import ALONG, IDLE, Check
+from polopt.checks.calls import judge
+from polopt.checks.example import made_from, script
+from polopt.checks.finding import Finding
+from polopt.checks.lab import Measured, measured
+from polopt.checks.laws import Fields
+from polopt.checks.measure import Maker
+from polopt.checks.plain import PlainLoss, as_loss, name_of_function
+from polopt.checks.refine import REFINED
+from polopt.checks.stand import Place, places
+from polopt.checks.state import Rule
+from polopt.checks.trials import Row
+from polopt.credit import Credit
+from polopt.experience import SHAPES, ExperienceError
+from polopt.objectives import Objective
+from polopt.part import Part
+from polopt.sampling import Select
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """name: the subject, as it was named. kind: what kind of part it is. lab: bias and variance, or why there are
+    none. refused: why nothing could be checked."""
+
+    name: str
+    kind: str
+    findings: list[Finding]
+    lab: list[Measured] | str
+    refused: str = ""
+
+    @property
+    def breaks(self) -> list[Finding]:
+        return [f for f in self.findings if f.verdict == "breaks"]
+
+
+def check(
+    subject: Part | Callable[..., Any],
+    name: str | None = None,
+    *,
+    lab: bool = True,
+    made_by: list[str] | None = None,
+    batch: Maker | None = None,
+) -> list[Report]:
+    """What holds of a part or of a plain function `loss(logp, old_logp, advantage, mask, ...)`, and what breaks.
+
+    An algorithm gives one report for each of its parts, the objective first. name: what to call it. lab: measure bias
+    and variance, too. made_by: lines of code that make the subject, for the examples: the part under the name `part`,
+    a function under the name `loss`. batch: makes a batch from a seed; `clean=True` must hide nothing off the mask.
+    None takes the first of `batches.MAKERS` that suits the part.
+
+    Raises:
+        ValueError: a function with arguments that a check cannot give or that returns no scalar, a kind of part without
+            a battery, a part that needs what the batches have not.
+    """
+    if isinstance(subject, Part):
+        part, called = subject, name or repr(subject)
+    else:
+        tried = (batch or random_batch)(0, clean=True)
+        part = as_loss(subject, tried.experience, tried.evaluation())
+        called = name or name_of_function(subject)
+    reports: list[Report] = []
+    for place in places(part):
+        whole = isinstance(part, Algorithm)
+        told = measured(place.sentence, place.word not in ("credit", "reward")) if lab and not reports else ""
+        titled = f"{called}: {place.whole!r}" if whole else called
+        try:
+            make = suitable(place.whole, batch)
+        except ValueError as error:
+            if not whole:
+                raise
+            reports.append(Report(titled, place.word, [], told, str(error)))
+            continue
+        lines = made_by if made_by is not None and place.whole is part else made_from(place.whole)
+        reports.append(Report(titled, place.word, findings(place, lines, make), told))
+    return reports
+
+
+def suitable(part: Part, batch: Maker | None) -> Maker:
+    """What makes batches that the part can read.
+
+    Raises:
+        ValueError: nothing does.
+    """
+    refusals = []
+    for make in MAKERS if batch is None else (batch,):
+        refusals.append(refusal(part, make))
+        if not refusals[-1]:
+            return make
+    raise ValueError(refusals[0])
+
+
+def refusal(part: Part, make: Maker) -> str:
+    """Why a part cannot be checked on these batches; empty if it can."""
+    made, e = make(0), make(0).experience
+    filled = {n for n in SHAPES if getattr(e, n) is not None} | {f"extras.{k}" for k in e.extras}
+    missing = sorted(part.all_needs - filled)
+    if missing:
+        return (
+            f"{part!r} needs {missing[0]}, which the batches of the check do not have; give a function that makes one "
+            "from a seed, with --batch file.py:function"
+        )
+    unsaid = sorted(part.all_evaluates - set(made.leaves))
+    if unsaid:
+        return f"{part!r} needs {unsaid[0]} of what the policy says, which the batches of the check do not have"
+    try:
+        for seed in (0, 1):
+            judge(copy.deepcopy(part), make(seed, clean=True))
+    except ExperienceError as error:
+        return f"{part!r} refuses the batches of the check: {error}"
+    except Exception:
+        return ""  # the checks say what it raises
+    return ""
+
+
+def findings(place: Place, made_by: list[str], make: Maker) -> list[Finding]:
+    """What was found of one part in its place."""
+    row, drawn = _row(place.whole, make), None
+    if isinstance(place.whole, PlainLoss):
+        drawn = None if measure.repeats(place.whole, make) else DRAWN
+        made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if drawn else [])]
+    found = [_finding(check, row, made_by) for check in place.battery]
+    if isinstance(place.whole, Objective) and "advantage" in place.whole.all_needs:
+        found += _moving(row, made_by)
+    return [*found, *([drawn] if drawn else [])]
+
+
+DRAWN = Finding(
+    "random numbers",
+    "choice",
+    "two calls on one batch differ; all else was checked with one seed for every call",
+    "A loss that draws numbers of its own adds noise to the gradient, and needs a saved generator to resume.",
+)
+FIRST = ["several = loss", "loss = lambda **given: several(**given)[0]"]
+SEEDED = ["drawn = loss", "loss = lambda **given: (torch.manual_seed(0), drawn(**given))[1]"]
+
+
+def _row(part: Part, make: Maker) -> Row:
+    """What a checked row would have to say of itself, found out."""
+    needs = sorted(part.all_needs)
+    of_rows = all(n.startswith("extras.") or "BT" not in SHAPES[n] for n in needs)
+    key = Fields(tuple(needs)) if needs and of_rows else Fields()
+    relative = isinstance(part, Credit) and _relative(part, make)
+    return Row(part, relative=relative, key=key, keeps=_keeps(part, make), batch=make)
+
+
+def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
+    """What a selection seems to do: see `Row`."""
+    if not isinstance(part, Select):
+        return "rows"
+    batch = make(0, clean=True)
+    try:
+        kept = judge(copy.deepcopy(part), batch).kept
+    except Exception:
+        return "rows"  # the checks say what it raises
+    assert kept is not None, "a selection gives an Experience"
+    rows = kept.extras["row"]
+    if len(rows.unique()) < len(rows):
+        return "repeats"
+    return "decisions" if len(rows) == len(batch.mask) and not torch.equal(kept.mask, batch.mask) else "rows"
+
+
+def _relative(part: Credit, make: Maker) -> bool:
+    """Whether groups that agree get no credit at all, where no sum rounds: so then they must everywhere."""
+    e = make(0, clean=True).experience
+    try:
+        return all(not part.but()(e.replace(reward=e.outcome * 0 + r)).count_nonzero() for r in (1.0, 2.0))
+    except Exception:
+        return False  # the checks say what it raises
+
+
+def _finding(check: Check | Rule, row: Row, made_by: list[str]) -> Finding:
+    failure = check.failure(row)
+    if failure is None:
+        return Finding(check.title, "holds", why=check.why)
+    found = Finding(check.title, "breaks", failure.sentence, check.why, example=script(row.part, failure, made_by))
+    refine = REFINED.get(check.name)
+    return found if refine is None else refine(found, row)
+
+
+def _moving(row: Row, made_by: list[str]) -> list[Finding]:
+    """Which way a loss moves the policy; if that is the right one, also how far, and how lengths enter."""
+    if not measure.reads_advantage(row.part, row.batch):
+        return [
+            Finding(ALONG.title, "choice", "it does not read the advantage: it learns from something else", ALONG.why)
+        ]
+    idle, along = (_finding(check, row, made_by) for check in (IDLE, ALONG))
+    if along.verdict == "breaks":
+        return [idle, along]
+    return [idle, measure.direction(row.part, row.batch, along.title, along.why), measure.lengths(row.part, row.batch)]

@@ -1,0 +1,192 @@
+"""The smallest batch on which something still goes wrong: fewest rows and columns, simplest numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.checks.batches import Batch
+from polopt.experience import SHAPES
+
+Fails = Callable[[Batch], bool]
+
+# Numbers from simple to less simple; for log-probabilities none that is positive, for advantages not 0.
+SIMPLE = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+LOGS = (-1.0, -2.0, -0.5, 0.0)
+SIGNED = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+FIRST = {"logp": LOGS, "old_logp": LOGS, "ref_logp": LOGS, "advantage": SIGNED}
+ROUNDS = 4
+
+
+def smallest(batch: Batch, fails: Fails) -> Batch:
+    """A batch that fails, and of which nothing can be left out or made simpler. `batch` itself must fail."""
+    for _ in range(ROUNDS):
+        before = batch
+        for step in (_fewer_rows, _fewer_columns, _fewer_fields, _simpler_mask, _simpler_numbers):
+            batch = step(batch, fails)
+        if batch is before:
+            break
+    return batch
+
+
+def _keep(batch: Batch, smaller: Batch, fails: Fails) -> Batch:
+    """The smaller one if it still fails and something is decided in it."""
+    return smaller if smaller.mask.any() and fails(smaller) else batch
+
+
+def _fewer(
+    batch: Batch, size: Callable[[Batch], int], without: Callable[[Batch, Tensor], Batch], fails: Fails
+) -> Batch:
+    """Leave out halves, quarters, ... and single ones."""
+    step = size(batch) // 2
+    while step:
+        start = 0
+        while start < size(batch) > 1:
+            keep = torch.tensor([i for i in range(size(batch)) if not start <= i < start + step], dtype=torch.long)
+            shorter = _keep(batch, without(batch, keep), fails) if len(keep) else batch
+            start += step if shorter is batch else 0
+            batch = shorter
+        step //= 2
+    return batch
+
+
+def _fewer_rows(batch: Batch, fails: Fails) -> Batch:
+    return _fewer(batch, lambda b: len(b.mask), _numbered, fails)
+
+
+def _numbered(batch: Batch, keep: Tensor) -> Batch:
+    """Some of the rows; where rows say which they are, they are numbered anew."""
+    batch = batch.rows(keep)
+    return batch.replace(extras={"row": torch.arange(len(keep))}) if "row" in batch.experience.extras else batch
+
+
+def _fewer_columns(batch: Batch, fails: Fails) -> Batch:
+    return _fewer(batch, lambda b: b.mask.shape[1], columns, fails)
+
+
+def columns(batch: Batch, keep: Tensor) -> Batch:
+    """The batch with some of its columns."""
+    T, old = batch.mask.shape[1], batch.experience
+
+    def cut(x: Any) -> Any:
+        return x[:, keep] if isinstance(x, Tensor) and x.ndim > 1 and x.shape[1] == T else x
+
+    fields = {n: cut(v) for n in SHAPES if (v := getattr(old, n)) is not None}
+    extras = {k: cut(v) for k, v in old.extras.items()}
+    leaves = {k: v.detach()[:, keep].requires_grad_() for k, v in batch.leaves.items()}
+    return dataclasses.replace(batch, experience=dataclasses.replace(old, extras=extras, **fields), leaves=leaves)
+
+
+def _fewer_fields(batch: Batch, fails: Fails) -> Batch:
+    """Fields, extras and leaves that nothing depends on."""
+    old = batch.experience
+    for name in [n for n in (*SHAPES, "horizon") if n != "mask" and getattr(old, n) is not None]:
+        batch = _keep(batch, batch.replace(**{name: None}), fails)
+    for name in old.extras:
+        extras = {k: v for k, v in batch.experience.extras.items() if k != name}
+        bare = dataclasses.replace(batch.experience, extras=extras)
+        batch = _keep(batch, dataclasses.replace(batch, experience=bare), fails)
+    for name in [n for n in batch.leaves if n != "logp"]:
+        leaves = {k: v for k, v in batch.leaves.items() if k != name}
+        batch = _keep(batch, dataclasses.replace(batch, leaves=leaves), fails)
+    return batch
+
+
+def _simpler_mask(batch: Batch, fails: Fails) -> Batch:
+    everywhere = torch.ones_like(batch.mask)
+    if not batch.mask.all():
+        batch = _keep(batch, batch.replace(mask=everywhere), fails)
+    for row, column in (~batch.mask).nonzero().tolist():
+        mask = batch.mask.clone()
+        mask[row, column] = True
+        batch = _keep(batch, batch.replace(mask=mask), fails)
+    return batch
+
+
+def _simpler_numbers(batch: Batch, fails: Fails) -> Batch:
+    """Each tensor the same everywhere if that will do, else each of its numbers as simple as it can be."""
+    for slot in _slots(batch):
+        for simpler in _candidates(slot.read(batch), slot.name):
+            found = _keep(batch, slot.write(batch, simpler), fails)
+            if found is not batch:
+                batch = found
+                break
+        else:
+            batch = _each(batch, slot, fails)
+    return batch
+
+
+@dataclasses.dataclass(frozen=True)
+class _Slot:
+    """A tensor of a batch: a field of the experience, one of its extras, or a leaf."""
+
+    kind: str
+    name: str
+
+    def read(self, batch: Batch) -> Tensor:
+        if self.kind == "leaf":
+            return batch.leaves[self.name].detach()
+        return batch.experience.extras[self.name] if self.kind == "extra" else getattr(batch.experience, self.name)
+
+    def write(self, batch: Batch, value: Tensor) -> Batch:
+        if self.kind == "leaf":
+            return dataclasses.replace(batch, leaves={**batch.leaves, self.name: value.clone().requires_grad_()})
+        return batch.replace(**({"extras": {self.name: value}} if self.kind == "extra" else {self.name: value}))
+
+
+def _slots(batch: Batch) -> list[_Slot]:
+    old = batch.experience
+    fields = [_Slot("field", n) for n in SHAPES if n != "mask" and getattr(old, n) is not None]
+    extras = [_Slot("extra", k) for k, v in old.extras.items() if isinstance(v, Tensor) and k != "row"]
+    return [*fields, *extras, *(_Slot("leaf", name) for name in batch.leaves)]
+
+
+def _each(batch: Batch, slot: _Slot, fails: Fails) -> Batch:
+    """The numbers of one tensor one by one."""
+    if not slot.read(batch).is_floating_point():
+        return batch
+    for place in torch.ones_like(slot.read(batch)).nonzero().tolist():
+        for number in _simpler(float(slot.read(batch)[tuple(place)]), slot.name):
+            changed = slot.read(batch).clone()
+            changed[tuple(place)] = number
+            found = _keep(batch, slot.write(batch, changed), fails)
+            if found is not batch:
+                batch = found
+                break
+    return batch
+
+
+def _candidates(x: Tensor, name: str) -> Iterator[Tensor]:
+    """A tensor with one number everywhere, simplest first, as long as it is simpler than what it was."""
+    if x.is_floating_point():
+        hardest = max((_effort(float(v), name) for v in x.flatten()), default=0)
+        alike = bool(x.numel()) and bool((x == x.flatten()[0]).all())
+        for number in FIRST.get(name, SIMPLE):
+            if _effort(number, name) < hardest or (_effort(number, name) == hardest and not alike):
+                yield torch.full_like(x, number)
+    elif x.dtype == torch.bool:
+        if not x.all():
+            yield torch.ones_like(x)
+    else:
+        _, index = torch.unique(x, return_inverse=True)
+        for simpler in (torch.zeros_like(x), index.to(x.dtype)):
+            if not torch.equal(simpler, x):
+                yield simpler
+
+
+def _simpler(number: float, name: str) -> Iterator[float]:
+    rounded = [round(number, digits) for digits in (0, 1, 2)] if math.isfinite(number) else []
+    for candidate in (*FIRST.get(name, SIMPLE), *rounded):
+        if _effort(candidate, name) < _effort(number, name):
+            yield candidate
+
+
+def _effort(number: float, name: str) -> int:
+    """How many marks a reader has to take in."""
+    simple = FIRST.get(name, SIMPLE)
+    return simple.index(number) if number in simple else len(SIMPLE) + len(f"{number:.17g}")

@@ -1,0 +1,118 @@
+"""Where a part stands to be checked: alone, or inside the plainest sentence that has a place for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from polopt.algorithm import Algorithm
+from polopt.checks import battery
+from polopt.checks.plain import PlainLoss
+from polopt.credit import (
+    Baseline,
+    Credit,
+    Grouping,
+    GroupMean,
+    LeaveOneOut,
+    Measure,
+    Modulated,
+    Relative,
+    Scale,
+    Signal,
+    Strata,
+)
+from polopt.objectives import (
+    Aggregate,
+    Objective,
+    Ratio,
+    Regulariser,
+    Route,
+    Routed,
+    Rows,
+    SequenceSum,
+    Surrogate,
+    Trust,
+    Unlimited,
+    Weight,
+)
+from polopt.part import Part, name_of
+from polopt.rewards import Reward
+from polopt.sampling import Rollouts, Select
+
+Battery = Sequence[battery.Check | battery.Rule]
+
+# Unbiased and of scale 1: decisions are summed, a row is compared with the others of its group.
+SUMMED = Surrogate(trust=Unlimited(), aggregate=SequenceSum(length=1))
+COMPARED = Relative(baseline=LeaveOneOut(), scale=None)
+
+# Kind of part, what it is called, and how it takes its place in an objective.
+IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective]], ...] = (
+    (Objective, "objective", lambda part, host: part),
+    (Trust, "trust region", lambda part, host: host.but(trust=part)),
+    (Ratio, "ratio", lambda part, host: host.but(ratio=part)),
+    (Weight, "weight", lambda part, host: host.but(weights=[part])),
+    (Aggregate, "aggregate", lambda part, host: host.but(aggregate=part)),
+    (Regulariser, "regulariser", lambda part, host: host.but(regularise=[part])),
+    (Rows, "choice of rows", lambda part, host: Routed(routes=[Route(objective=host, rows=part)])),
+)
+IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (
+    (Credit, "credit", lambda part: part),
+    (Baseline, "baseline", lambda part: Relative(baseline=part, scale=None)),
+    (Scale, "scale", lambda part: Relative(scale=part)),
+    (Grouping, "grouping", lambda part: Relative(baseline=GroupMean(within=part), scale=None)),
+    (Signal, "signal", lambda part: Modulated(credit=COMPARED, times=part)),
+    (Measure, "measure", lambda part: Relative(baseline=GroupMean(within=Strata(by=part)), scale=None)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """word: the kind of part. whole: what the checks call. battery: the checks. sentence: what the lab measures."""
+
+    word: str
+    whole: Part
+    battery: Battery
+    sentence: Algorithm
+
+
+def places(subject: Part) -> list[Place]:
+    """Where a part stands; for an algorithm, where each of its parts does.
+
+    Raises:
+        ValueError: a kind of part that no battery is for.
+    """
+    if isinstance(subject, Algorithm):
+        parts = [subject.objective, subject.credit, subject.reward, *subject.select, *_selects(subject.sampling)]
+        return [dataclasses.replace(place(part), sentence=subject) for part in parts]
+    return [place(subject)]
+
+
+def _selects(sampling: Part) -> list[Part]:
+    return list(getattr(sampling, "select", ()))
+
+
+def place(part: Part) -> Place:
+    """Raises ValueError for a kind of part that no battery is for."""
+    if isinstance(part, PlainLoss):
+        return Place("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
+    for kind, word, stand in IN_OBJECTIVES:
+        if isinstance(part, kind):
+            return Place(word, stand(part, Surrogate()), battery.OBJECTIVE, sentence(objective=stand(part, SUMMED)))
+    for kind, word, put in IN_CREDIT:
+        if isinstance(part, kind):
+            return Place(word, put(part), battery.CREDIT, sentence(credit=put(part)))
+    if isinstance(part, Reward):
+        return Place("reward", part, battery.REWARD, sentence(reward=part))
+    if isinstance(part, Select):
+        return Place("selection", part, battery.SELECT, sentence(select=[part]))
+    known = [word for _, word, *_ in (*IN_OBJECTIVES, *IN_CREDIT)]
+    raise ValueError(
+        f"{name_of(type(part))} is no kind of part that can be checked: expected an algorithm, a reward, a selection, "
+        f"or a {', '.join(known)}"
+    )
+
+
+def sentence(**parts: Any) -> Algorithm:
+    """The plainest unbiased algorithm but for these parts."""
+    return Algorithm(**{"sampling": Rollouts(group=4), "credit": COMPARED, "objective": SUMMED, **parts})

@@ -1,0 +1,115 @@
+"""What is asked of a part's settings and state, whatever it computes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polopt import algorithm, credit, objectives, rewards, sampling, schedules
+from polopt.checks.broken import Failure
+from polopt.checks.calls import judge
+from polopt.checks.trials import Row
+from polopt.experience import Support
+from polopt.part import Part, diff, from_yaml, name_of, to_plain
+
+ROOMS = {
+    "credit": credit,
+    "objectives": objectives,
+    "rewards": rewards,
+    "sampling": sampling,
+    "schedules": schedules,
+}
+SCOPE = {**ROOMS, "inf": float("inf"), "Support": Support, "Algorithm": algorithm.Algorithm}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rule:
+    """Something that must hold of a part whatever the batch. test: raises AssertionError."""
+
+    name: str
+    title: str
+    test: Callable[[Row], None]
+    why: str
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, row: Row) -> None:
+        self.test(row)
+
+    def failure(self, row: Row) -> Failure | None:
+        """What is wrong; there is no batch to show it on."""
+        try:
+            self.test(row)
+        except AssertionError as error:
+            return Failure(" ".join(str(error).split()), rule=self.name)
+        except Exception as error:
+            return Failure(f"raises {type(error).__name__}: {' '.join(str(error).split())}", rule=self.name)
+        return None
+
+
+def output(part: Part, row: Row, seed: int) -> Tensor:
+    found = judge(part, row.batch(seed))
+    return found.value if found.kept is None else torch.cat([found.value, found.kept.mask.flatten()])
+
+
+def exactly(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def state_resumes(row: Row) -> None:
+    """k + m calls equal k calls, save, load into a part built from YAML, m calls: bit for bit."""
+    through, stopped = copy.deepcopy(row.part), copy.deepcopy(row.part)
+    for seed in (0, 1):
+        output(through, row, seed)
+        output(stopped, row, seed)
+    resumed = from_yaml(row.part.to_yaml())
+    resumed.load_state_dict(stopped.state_dict())
+    for seed in (2, 3):
+        exactly(output(resumed, row, seed), output(through, row, seed))
+
+
+def copies_are_apart(row: Row) -> None:
+    """Using a copy changes neither the state of the original nor that of a part built afresh."""
+    original = copy.deepcopy(row.part)
+    before = copy.deepcopy(original.state_dict())
+    expected = output(copy.deepcopy(row.part), row, 0)
+    used = copy.deepcopy(original)
+    output(used, row, 2)
+    for name, value in original.state_dict().items():
+        exactly(value, before[name])
+    again = from_yaml(row.part.to_yaml())
+    exactly(output(again, row, 0), expected)
+
+
+def yaml_returns(row: Row) -> None:
+    again = from_yaml(row.part.to_yaml())
+    assert type(again) is type(row.part), f"{type(again)} came back"
+    assert again.to_dict() == row.part.to_dict(), f"{again.to_dict()} came back of {row.part.to_dict()}"
+    assert diff(again, row.part) == []
+
+
+def repr_builds(row: Row) -> None:
+    code, strangers = as_code(row.part)
+    again = eval(code, {**SCOPE, **strangers})
+    assert to_plain(again) == to_plain(row.part), f"it prints as {row.part!r} and is {row.part.to_dict()}"
+    assert repr(again) == repr(row.part), f"it prints as {row.part!r}, and what that builds as {again!r}"
+
+
+def as_code(part: Part) -> tuple[str, dict[str, type[Part]]]:
+    """The call that builds a part, and the classes it names that are not polopt's own.
+
+    A class of somebody else prints with the file or module where it is found, which is no Python.
+    """
+    code, strangers = repr(part), {}
+    for inner in part.parts():
+        name = name_of(type(inner))
+        if ":" in name:
+            strangers[type(inner).__name__] = type(inner)
+            code = code.replace(f"{name}(", f"{type(inner).__name__}(")
+    return code, strangers

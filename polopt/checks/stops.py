@@ -1,0 +1,62 @@
+"""Stopped gradients: finite differences of a loss in which what was detached is held still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+T = TypeVar("T")
+DETACH = (Tensor.detach, Tensor.detach_, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
+
+
+class Unlike(RuntimeError):
+    """The second run stopped other gradients than the first, so nothing can be held still."""
+
+
+class Stops(TorchFunctionMode):
+    """Notes what a computation detaches, or computes without gradient, in the order in which it does.
+
+    `held` runs a computation again with those same tensors in those same places: what is left to move is what the
+    gradient sees.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped: list[Tensor] = []
+        self._replay: int | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if not isinstance(found, Tensor) or not (func in DETACH or not torch.is_grad_enabled()):
+            return found
+        if self._replay is None:
+            self.stopped.append(found.clone())
+            return found
+        if self._replay >= len(self.stopped) or self.stopped[self._replay].shape != found.shape:
+            raise Unlike
+        held = self.stopped[self._replay].clone()
+        self._replay += 1
+        return held
+
+    def watched(self, run: Callable[[], T]) -> T:
+        """Run, and note what is stopped."""
+        self.stopped, self._replay = [], None
+        with self:
+            return run()
+
+    def held(self, run: Callable[[], T]) -> T:
+        """Run with what was stopped in the watched run.
+
+        Raises:
+            Unlike: this run stops something else.
+        """
+        self._replay = 0
+        with self:
+            found = run()
+        if self._replay != len(self.stopped):
+            raise Unlike
+        return found

@@ -1,0 +1,369 @@
+"""What is tried on a batch: each function here gives calls of a row's part, and what must hold of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt.checks.batches import Batch, random_batch, with_columns, without_decisions
+from polopt.checks.broken import Law, Trial
+from polopt.checks.calls import Call
+from polopt.checks.laws import (
+    Adds,
+    Along,
+    Deciding,
+    Fewer,
+    Fields,
+    Finite,
+    Intact,
+    Kept,
+    Key,
+    Same,
+    Shaped,
+    Slope,
+    Still,
+    Typed,
+    Zero,
+)
+from polopt.experience import PER_DECISION, SHAPES
+from polopt.objectives import Objective
+from polopt.part import Part
+
+HIDDEN = {"other numbers": 7.0, "NaN": float("nan"), "1e30": 1e30, "-inf": -float("inf")}
+EQUAL = (0.1, 0.7, 1000.1, -3.3)
+NEAR, FAR = -2.0, -91.0
+STEP = 1e-6
+DECIDED = Fields()
+FEW = 8  # numbers that are nudged one by one
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A part to check.
+
+    honest: a part whose value, differentiated, must give this part's gradient; None where there is none
+        because the formula itself stops a gradient. "self" is the usual case.
+    relative: the credit of an all-equal group is exactly 0.
+    key: what a selection keeps, whatever the order of the rows.
+    keeps: what a selection does. "rows": some rows, and the same again if it chooses among those it chose. "share":
+        some of the rows there are, so fewer again. "decisions": all rows, and a share of their decisions.
+        "repeats": some rows, and some of them several times.
+    batch: makes the batch from a seed.
+    """
+
+    part: Part
+    honest: Any = "self"
+    relative: bool = False
+    key: Key = DECIDED
+    keeps: Literal["rows", "share", "decisions", "repeats"] = "rows"
+    batch: Callable[..., Batch] = random_batch
+
+
+# What is asked of more than one kind ------------------------------------------------------------------------------
+
+
+def paddings(T: int) -> dict[str, tuple[list[int], int]]:
+    """Where T columns stand in a wider batch, and how wide it is."""
+    ways = {
+        "padding on the right": (list(range(T)), 2 * T),
+        "padding on the left": (list(range(1, T + 1)), T + 1),
+    }
+    if T > 1:
+        ways["padding in between"] = ([*range(T - 1), T], T + 1)
+    return ways
+
+
+def padding(row: Row, batch: Batch, silent: bool = True) -> Iterator[Trial]:
+    narrow = Call(batch)
+    for way, (places, T) in paddings(batch.mask.shape[1]).items():
+        columns = torch.tensor(places)
+        wide = with_columns(batch, columns, T)
+        laws: list[Law] = [Same("wide", "narrow", columns=columns)]
+        if silent:
+            laws.append(Zero("wide", where=~wide.mask))
+        yield Trial(way, {"narrow": narrow, "wide": Call(wide)}, laws)
+
+
+def permutation(row: Row, batch: Batch) -> Iterator[Trial]:
+    first, B = Call(batch), len(batch.mask)
+    for way, order in (("rows reversed", range(B - 1, -1, -1)), ("rows moved up by one", [*range(1, B), 0])):
+        rows = torch.tensor(list(order), dtype=torch.long)
+        calls = {"first": first, "second": Call(batch.rows(rows))}
+        yield Trial(way, calls, [Same("second", "first", rows=rows)])
+
+
+def precision(row: Row, batch: Batch, rtol: float = 1e-4, atol: float = 1e-5) -> Iterator[Trial]:
+    calls = {"double": Call(batch), "single": Call(batch.to(torch.float32))}
+    yield Trial("float32 against float64", calls, [Same("single", "double", rtol=rtol, atol=atol)])
+
+
+def empty(row: Row, batch: Batch) -> Iterator[Trial]:
+    laws: list[Law] = [Finite("nothing", metrics=True), Zero("nothing")]
+    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, laws)
+
+
+def nothing_here(row: Row, batch: Batch) -> Iterator[Trial]:
+    """A micro-batch without decisions, of a batch that has some; then a whole batch without."""
+    B = len(batch.mask)
+    twice = batch.rows(torch.arange(2 * B) % B)
+    whole = twice.replace(mask=twice.mask & (torch.arange(2 * B) >= B)[:, None])
+    micro = next(whole.experience.split(B))
+    calls = {"whole": Call(whole), "nothing": Call(whole.rows(torch.arange(B)), micro, piece=(B, 0))}
+    laws: list[Law] = [Finite("nothing"), Zero("nothing")]
+    yield Trial("no decisions in a micro-batch", calls, laws)
+    yield Trial("no decisions in the whole batch", {"nothing": Call(without_decisions(batch))}, laws)
+
+
+def hide(batch: Batch, value: float, names: frozenset[str]) -> Batch:
+    """The batch with this value off the mask, in the fields, extras and leaves of these names."""
+
+    def put(x: Tensor) -> Tensor:
+        mask = batch.mask.reshape(*batch.mask.shape, *[1] * (x.ndim - 2))
+        return torch.where(mask, x.detach(), value)
+
+    old = batch.experience
+    changes: dict[str, Any] = {n: put(getattr(old, n)) for n in names if n in SHAPES}
+    changes["extras"] = {k: put(v) for k, v in old.extras.items() if f"extras.{k}" in names}
+    leaves = {k: put(v).requires_grad_() if f"said.{k}" in names else v for k, v in batch.leaves.items()}
+    return dataclasses.replace(batch, experience=old.replace(**changes), leaves=leaves)
+
+
+def hideable(row: Row, batch: Batch) -> frozenset[str]:
+    """What may hold anything off the mask: fields that are meaningful only at decisions, all that the policy says, and
+    the extras that the row's own batches fill with NaN there."""
+    e = batch.experience
+    fields = {n for n in (*PER_DECISION, "reward") if (v := getattr(e, n)) is not None and v.ndim == 2}
+    extras = {f"extras.{k}" for k, v in row.batch(0).experience.extras.items() if k in e.extras and _spoilt(v)}
+    said = {f"said.{k}" for k in batch.leaves} if isinstance(row.part, Objective) else set()
+    return frozenset(fields | extras | said)
+
+
+def _spoilt(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point() and not x.isfinite().all()
+
+
+def poison(row: Row, batch: Batch, laws: Callable[[Batch], list[Law]]) -> Iterator[Trial]:
+    clean, names = Call(batch), hideable(row, batch)
+    for word, value in HIDDEN.items():
+        way = f"{word} off the mask"
+        yield Trial(way, {"clean": clean, "hidden": Call(hide(batch, value, names))}, laws(batch))
+        for name in sorted(names, key=lambda n: not n.startswith("said.")) if batch.mask.numel() <= FEW else ():
+            calls = {"clean": clean, "hidden": Call(hide(batch, value, frozenset({name})))}
+            changed = [law for law in laws(batch) if not isinstance(law, Zero)]
+            yield Trial(f"{way}, in {spoken(name)}", calls, changed, part_of=way)
+
+
+def spoken(name: str) -> str:
+    """A field as a person says it: there are several log-probabilities."""
+    words = {"logp": "the sampler's logp", "ref_logp": "the reference's logp"}
+    return f"the policy's {name.removeprefix('said.')}" if name.startswith("said.") else words.get(name, name)
+
+
+# Objectives ---------------------------------------------------------------------------------------------------
+
+
+def split(row: Row, batch: Batch) -> Iterator[Trial]:
+    whole, surveyed = Call(batch), batch.experience
+    if row.part.all_surveys:
+        surveyed = surveyed.replace(survey=batch.evaluation().detach())
+    for size in (1, 4):
+        calls, start = {"whole": whole}, 0
+        for index, micro in enumerate(surveyed.split(size)):
+            rows = torch.arange(start, start + len(micro))
+            calls[f"piece{index + 1}"] = Call(batch.rows(rows), micro, piece=(size, index))
+            start += len(micro)
+        if len(calls) > 2 or size == 1:
+            way = "in micro-batches of 1 row" if size == 1 else f"in micro-batches of {size} rows"
+            yield Trial(way, calls, [Adds([name for name in calls if name != "whole"], "whole")])
+
+
+def occupied(batch: Batch) -> Batch:
+    """The rows that hold decisions."""
+    return batch.rows(batch.mask.any(1).nonzero().flatten())
+
+
+def split_occupied(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield from split(row, occupied(batch))
+
+
+def objective_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
+    return poison(row, batch, lambda b: [Finite("hidden"), Same("hidden", "clean"), Zero("hidden", where=~b.mask)])
+
+
+def single(row: Row, batch: Batch) -> Iterator[Trial]:
+    for trial in precision(row, batch):
+        # A gradient is coarser: rtol 9e-4, atol 9e-5.
+        laws: list[Law] = [Typed("single", torch.float32), Same("single", "double", rtol=3e-5, atol=3e-6, slack=30)]
+        yield dataclasses.replace(trial, laws=laws)
+
+
+def lines(batch: Batch) -> dict[str, dict[str, Tensor]]:
+    """Directions in which to move what the policy says: all of it alike, each number if there are few, and any."""
+    shapes = {k: v.shape for k, v in batch.leaves.items()}
+    found = {"along ones": {k: torch.ones(s, dtype=torch.float64) for k, s in shapes.items()}}
+    if sum(s.numel() for s in shapes.values()) <= FEW:
+        for name, shape in shapes.items():
+            for i in range(shape.numel()):
+                unit = torch.zeros(shape.numel(), dtype=torch.float64)
+                unit[i] = 1
+                found[f"along {name} alone, number {i}"] = {name: unit.view(shape)}
+    for seed in range(2):
+        g = torch.Generator().manual_seed(seed)
+        found[f"along line {seed}"] = {k: torch.randn(s, generator=g, dtype=torch.float64) for k, s in shapes.items()}
+    return found
+
+
+def slopes(row: Row, batch: Batch) -> Iterator[Trial]:
+    """Central differences along lines, with the batch clean so that a line may point anywhere."""
+    if row.honest is None:
+        return
+    here, honest = Call(batch), None if row.honest == "self" else row.honest
+    for way, line in lines(batch).items():
+        ahead, back = ({k: sign * STEP * v for k, v in line.items()} for sign in (1, -1))
+        up, down = (Call(batch.nudged(step), part=honest) for step in (ahead, back))
+        yield Trial(way, {"here": here, "up": up, "down": down}, [Slope("here", "up", "down", line, STEP)])
+
+
+def extremes(row: Row, batch: Batch) -> Iterator[Trial]:
+    """-2 against -91 in float32, in both directions, for each pair of log-probabilities and both signs of A."""
+    batch = batch.to(torch.float32)
+    for here, there in ((NEAR, FAR), (FAR, NEAR)):
+        policy, other = (torch.full(batch.mask.shape, x, dtype=torch.float32) for x in (here, there))
+        for changed in ("logp", "old_logp", "ref_logp"):
+            names = {"logp": policy, "old_logp": policy, "ref_logp": policy, changed: other}
+            leaves = {**batch.leaves, "logp": policy.clone().requires_grad_()}
+            call = Call(dataclasses.replace(batch.replace(**names), leaves=leaves))
+            way = f"{spoken(changed)} at {there:g}, the policy's at {here:g}"
+            yield Trial(way, {"far": call}, [Finite("far")])
+
+
+def on_policy(batch: Batch) -> Batch:
+    """The batch as it is before the first update: sampler, learner and reference say the same."""
+    e, logp = batch.experience, batch.leaves["logp"].detach()
+    said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
+    names = [(name, old) for name in said for old in (name, f"old_{name}") if old in e.extras]
+    return batch.replace(logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names})
+
+
+def idle(row: Row, batch: Batch) -> Iterator[Trial]:
+    """Without any advantage, before the first update and after."""
+    laws: list[Law] = [Finite("idle"), Zero("idle", leaf="logp")]
+    nothing = batch.replace(advantage=torch.zeros(batch.mask.shape, dtype=torch.float64))
+    for way, idling in (("advantage 0, ratio 1", on_policy(nothing)), ("advantage 0", nothing)):
+        yield Trial(way, {"idle": Call(idling)}, laws)
+
+
+def along(row: Row, batch: Batch) -> Iterator[Trial]:
+    """Before the first update, which way the policy moves; and that it moves at all."""
+    batch = on_policy(batch)
+    mask, advantage = batch.mask, batch.experience.advantage
+    law = Along("first", torch.where(mask, advantage, 0), still=not (mask & (advantage != 0)).any())
+    yield Trial("ratio 1", {"first": Call(batch)}, [law])
+    ones = torch.ones(mask.shape, dtype=torch.float64)
+    law = Along("first", mask.double(), still=True)
+    yield Trial("ratio 1, advantage 1 everywhere", {"first": Call(batch.replace(advantage=ones))}, [law])
+
+
+# Credit -------------------------------------------------------------------------------------------------------
+
+
+def regrouped(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield from permutation(row, batch)
+    calls = {"first": Call(batch), "second": Call(batch.replace(group=1000 - 2 * batch.experience.group))}
+    yield Trial("other group numbers", calls, [Same("second", "first")])
+
+
+def credit_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
+    def laws(batch: Batch) -> list[Law]:
+        return [Shaped("hidden", [batch.mask.shape]), Zero("hidden", where=~batch.mask), Same("hidden", "clean")]
+
+    yield from poison(row, batch, laws)
+
+
+def still(row: Row, batch: Batch) -> Iterator[Trial]:
+    fields = {name: getattr(batch.experience, name) for name in ("value", "reward")}
+    grown = {k: v.clone().requires_grad_() for k, v in fields.items() if v is not None}
+    yield Trial("of values and rewards with gradient", {"grown": Call(batch.replace(**grown))}, [Still("grown")])
+
+
+def equal(row: Row, batch: Batch) -> Iterator[Trial]:
+    """All-equal groups, groups of one, in float32, with rewards that sums round: finite; exactly 0 if relative."""
+    batch, B = batch.to(torch.float32), len(batch.mask)
+    groups = {
+        "in each group": batch.experience.group,
+        "in groups of one": torch.arange(B),
+        "in one group": torch.zeros(B, dtype=torch.long),
+    }
+    laws: list[Law] = [Finite("equal"), Zero("equal")] if row.relative else [Finite("equal")]
+    for reward in EQUAL:
+        for where, group in groups.items():
+            call = Call(batch.replace(reward=torch.full((B,), reward, dtype=torch.float32), group=group))
+            yield Trial(f"reward {reward} everywhere, {where}", {"equal": call}, laws, refusable=True)
+
+
+# Rewards ------------------------------------------------------------------------------------------------------
+
+
+def alone(row: Row, batch: Batch) -> Iterator[Trial]:
+    """A row's reward depends on that row alone."""
+    B = len(batch.mask)
+    whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
+    yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])
+    for way, order in (("the first row alone", [0]), ("every other row, reversed", range(B - 1, -1, -2))):
+        rows = torch.tensor(list(order), dtype=torch.long)
+        yield Trial(way, {"whole": whole, "some": Call(batch.rows(rows))}, [Same("some", "whole", rows=rows)])
+
+
+def reward_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield from poison(row, batch, lambda b: [Finite("hidden")])
+
+
+def reward_nothing(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, [Finite("nothing")])
+
+
+# Selection ----------------------------------------------------------------------------------------------------
+
+
+def chosen(row: Row, batch: Batch) -> Iterator[Trial]:
+    for trial in permutation(row, batch):
+        yield dataclasses.replace(trial, laws=[Kept("second", "first", row.key)])
+
+
+def chosen_padding(row: Row, batch: Batch) -> Iterator[Trial]:
+    ways = paddings(batch.mask.shape[1])
+    for trial in padding(row, batch):
+        columns = torch.tensor(ways[trial.way][0])
+        yield dataclasses.replace(trial, laws=[Same("wide", "narrow"), Deciding("wide", "narrow", columns)])
+
+
+def chosen_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield from poison(row, batch, lambda b: [Kept("hidden", "clean", DECIDED)])
+
+
+def chosen_of_nothing(row: Row, batch: Batch) -> Iterator[Trial]:
+    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, [Deciding("nothing")])
+
+
+def whole_rows(row: Row, batch: Batch) -> Iterator[Trial]:
+    """Rows come out whole and in their order, nothing is decided that was not; nothing in, nothing out."""
+    yield Trial("", {"once": Call(batch)}, [Intact("once", batch.experience, row.keeps)])
+    none = Call(batch.rows(torch.arange(0)))
+    yield Trial("no rows", {"none": none}, [Shaped("none", [torch.Size([0])])])
+
+
+def chosen_again(row: Row, batch: Batch) -> Iterator[Trial]:
+    """Choosing among what was chosen changes nothing; a share of it is a part of it."""
+    if row.keeps == "repeats":
+        return
+    once = Call(batch)
+    yield Trial("", {"once": once}, [])
+    kept = once.on(row.part).kept
+    assert kept is not None, "a selection gives an Experience"
+    twice = Call(dataclasses.replace(batch, experience=kept, leaves={}))
+    law: Law = Kept("twice", "once", DECIDED) if row.keeps == "rows" else Fewer("twice", "once", batch.experience)
+    yield Trial("choosing again", {"once": once, "twice": twice}, [law])

@@ -1,0 +1,3 @@
+"""The random batches of the checks, by the name that the tests know them by."""
+
+from polopt.checks.batches import *  # noqa: F403
