@@ -13,11 +13,19 @@ from polopt.policies.vocabulary import REDUCTIONS
 SAID = frozenset({"entropy", "logits", "value"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
-def batch_of(tree: TokenTree, policy: Any, group: int = 4, prompts: int = 6, behaviour: Any = None) -> po.Experience:
+def batch_of(
+    tree: TokenTree,
+    policy: Any,
+    group: int = 4,
+    prompts: int = 6,
+    behaviour: Any = None,
+    sampling: po.sampling.Sampling | None = None,
+) -> po.Experience:
+    """Groups of rollouts, or what a sampling part makes of the tree, with all that a tree can say."""
     needs = frozenset({"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"})
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
-    return source.rollout(prompts, group, po.Support())
+    return source.rollout(prompts, group, po.Support()) if sampling is None else sampling(source)
 
 
 def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
