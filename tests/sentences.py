@@ -20,11 +20,13 @@ def batch_of(
     prompts: int = 6,
     behaviour: Any = None,
     needs: frozenset[str] = frozenset(),
+    sampling: po.sampling.Sampling | None = None,
 ) -> po.Experience:
+    """Groups of rollouts, or what a sampling part makes of the tree, with all that a tree can say."""
     needs = needs | {"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"}
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
-    return source.rollout(prompts, group, po.Support())
+    return source.rollout(prompts, group, po.Support()) if sampling is None else sampling(source)
 
 
 def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:

@@ -40,8 +40,9 @@ def spo(
     than rows. Continuations start from the same tokens over the same support, in the middle of an answer; in worlds of
     many turns the episode is first played again up to there, so the world must be deterministic.
 
-    As in the authors' code, save that it whitens advantages over the tokens in doubt in some configurations and adds a
-    small KL term in some; the other sampling temperatures there are 0.6 and 1.
+    The authors' code, which was read for this, also whitens the advantages over the tokens in doubt and has a KL term
+    to a reference among its PPO defaults; the configuration that was read samples at temperature 0.6. None of that is
+    here: `.but` sampling.support and objective.regularise for the last two.
     """
     return Algorithm(
         sampling=Cuts(group=group, threshold=threshold, interval=interval, rollouts=rollouts),
