@@ -5,14 +5,13 @@ Where a peer means something else, the docstring of its test says what, and the 
 
 from __future__ import annotations
 
-import collections
-import types
-
 import pytest
 import torch
 from batches import Batch, random_batch
 
 import polopt as po
+from polopt import checks
+from polopt.checks.peers import trl_compute_loss, trl_defaults
 from polopt.credit import GAE, GreedyReturn, GroupStd, LeaveOneOut, Relative, Whitened
 from polopt.objectives import (
     Clip,
@@ -66,52 +65,27 @@ def agree(objective: po.objectives.Objective, batch: Batch, peer) -> None:
 class TestTRL:
     """The loss of GRPOTrainer, unbound, on a stand-in that answers with given log-probabilities."""
 
-    def peer(self, batch: Batch, loss_type: str, **settings):
-        trl = pytest.importorskip("trl", minversion="1.16")
+    def peer(
+        self, batch: Batch, loss_type: str, low: float = 0.1, high: float = 0.15, mismatch: bool = False, **settings
+    ):
+        pytest.importorskip("trl", minversion="1.16")
         e = batch.experience
-        mask = e.mask.long()
-        args = {"delta": None, "use_bias_correction_kl": False, "steps_per_generation": 1}
-        args |= {k: settings.pop(k) for k in list(settings) if k in args}
-
-        def loss(logp):
-            trainer = types.SimpleNamespace(
-                **{
-                    "loss_type": loss_type,
-                    "beta": 0.0,
-                    "epsilon_low": 0.1,
-                    "epsilon_high": 0.15,
-                    "importance_sampling_level": "token",
-                    "max_completion_length": e.horizon,
-                    **settings,
-                },
-                args=types.SimpleNamespace(**args),
-                model=types.SimpleNamespace(training=True),
-                accelerator=types.SimpleNamespace(num_processes=1, reduce=lambda x, reduction: x, gather=lambda x: x),
-                current_gradient_accumulation_steps=1,
-                top_entropy_quantile=1.0,
-                off_policy_mask_threshold=None,
-                aux_loss_enabled=False,
-                _entropy_bonus_enabled=False,
-                _metrics={"train": collections.defaultdict(list)},
-                _get_per_token_logps_and_entropies=lambda *a, **k: (logp, batch.leaves["entropy"].detach(), None),
-            )
-            trainer.__dict__.setdefault("use_vllm", False)
-            trainer.__dict__.setdefault("vllm_importance_sampling_correction", False)
-            inputs = {
-                "prompt_ids": mask[:, :1],
-                "prompt_mask": mask[:, :1],
-                "completion_ids": mask,
-                "completion_mask": torch.ones_like(mask),
-                "tool_mask": mask,
-                "advantages": e.advantage,
-                "old_per_token_logps": e.old_logp if settings.get("use_vllm") else e.logp,
-                "ref_per_token_logps": e.ref_logp,
-                "num_items_in_batch": mask.sum(),
-                "importance_sampling_ratio": (e.old_logp - e.logp).exp().clamp(max=2.0),
-            }
-            return trl.GRPOTrainer._compute_loss(trainer, None, inputs)
-
-        return loss
+        settings = {"beta": 0.0, "use_bias_correction_kl": False, "max_completion_length": e.horizon, **settings}
+        importance = (e.old_logp - e.logp).exp().clamp(max=2.0) if mismatch else None
+        return lambda logp: trl_compute_loss(
+            logp,
+            e.old_logp if mismatch else e.logp,
+            e.advantage,
+            e.mask,
+            e.mask.sum(),
+            ref_logp=e.ref_logp,
+            entropy=batch.leaves["entropy"].detach(),
+            importance=importance,
+            loss_type=loss_type,
+            epsilon=low,
+            epsilon_high=high,
+            **settings,
+        )
 
     clip = Clip(low=0.1, high=0.15)
 
@@ -149,14 +123,14 @@ class TestTRL:
     def test_cispo(self, seed):
         """TRL's epsilon_high is the bound itself, the ratio's largest value; polopt's high is the bound minus 1."""
         batch = ragged(seed, empty=True)
-        agree(Surrogate(trust=ClipWeight(high=0.2)), batch, self.peer(batch, "cispo", epsilon_high=1.2))
+        agree(Surrogate(trust=ClipWeight(high=0.2)), batch, self.peer(batch, "cispo", high=1.2))
 
     @SEEDS
     def test_gspo(self, seed):
         """A sequence's term and a mean over rows; equal to polopt's, whose term stands on each of its decisions."""
         batch = ragged(seed)
         objective = Surrogate(ratio=Sequence(), trust=Clip(low=0.02, high=0.03), aggregate=SequenceMean())
-        settings = {"importance_sampling_level": "sequence", "epsilon_low": 0.02, "epsilon_high": 0.03}
+        settings = {"importance_sampling_level": "sequence", "low": 0.02, "high": 0.03}
         batch = Batch(row_advantage(batch.experience), batch.leaves)
         agree(objective, batch, self.peer(batch, "grpo", **settings))
 
@@ -165,7 +139,7 @@ class TestTRL:
         """A sequence's term times its length, and a mean over rows; rows without decisions count in both."""
         batch = ragged(seed, empty=True)
         batch = Batch(row_advantage(batch.experience), batch.leaves)
-        settings = {"importance_sampling_level": "sequence", "epsilon_low": 0.02, "epsilon_high": 0.03}
+        settings = {"importance_sampling_level": "sequence", "low": 0.02, "high": 0.03}
         objective = po.method("luspo", low=0.02, high=0.03).objective
         agree(objective, batch, self.peer(batch, "luspo", **settings))
 
@@ -185,7 +159,32 @@ class TestTRL:
             weights=[TruncatedImportance(cap=2.0)],
             aggregate=TokenMean(),
         )
-        agree(objective, batch, self.peer(batch, "dapo", use_vllm=True, vllm_importance_sampling_correction=True))
+        agree(objective, batch, self.peer(batch, "dapo", mismatch=True))
+
+    @SEEDS
+    def test_the_losses_that_polopt_check_takes(self, seed):
+        """By name and with TRL's defaults, epsilon 0.2 and no KL; cispo's bound at 5."""
+        pytest.importorskip("trl", minversion="1.16")
+        longest = trl_defaults()["max_completion_length"]
+        batch = ragged(seed)
+        by_row = Batch(row_advantage(batch.experience), batch.leaves)
+        gspo = Surrogate(ratio=Sequence(), aggregate=SequenceMean())
+        for name, objective, given in (
+            ("grpo", Surrogate(aggregate=SequenceMean()), batch),
+            ("bnpo", Surrogate(), batch),
+            ("dapo", Surrogate(), batch),
+            ("dr_grpo", Surrogate(aggregate=SequenceSum(length=longest)), batch),
+            ("cispo", Surrogate(trust=ClipWeight(high=4.0)), batch),
+            ("gspo", gspo, by_row),
+        ):
+            agree(objective, given, by_name(f"trl:{name}", given))
+
+
+def by_name(name: str, batch: Batch):
+    """The plain loss that `polopt check` takes by that name, of the policy's log-probabilities alone."""
+    loss, e = checks.peer(name).loss, batch.experience
+    given = {"decisions": e.mask.sum(), "rows": len(e)} if name.startswith("verl") else {"decisions": e.mask.sum()}
+    return lambda logp: loss(logp=logp, old_logp=e.logp, advantage=e.advantage, mask=e.mask, **given)
 
 
 def row_advantage(experience: po.Experience) -> po.Experience:
@@ -330,6 +329,21 @@ class TestVerl:
             batch,
             lambda x: verl.compute_policy_loss_cispo(e.logp, x, e.advantage, e.mask.double(), config=self.config())[0],
         )
+
+    @SEEDS
+    def test_the_losses_that_polopt_check_takes(self, verl, seed):
+        """By name and with verl's defaults: clip 0.2, dual clip at 3, token mean."""
+        batch = ragged(seed)
+        by_row = Batch(row_advantage(batch.experience), batch.leaves)
+        for name, objective, given in (
+            ("vanilla", Surrogate(trust=Clip(dual=3.0)), batch),
+            ("vanilla/seq-mean-token-mean", Surrogate(trust=Clip(dual=3.0), aggregate=SequenceMean()), batch),
+            ("vanilla/seq-mean-token-sum", Surrogate(trust=Clip(dual=3.0), aggregate=SequenceSum(length=1)), batch),
+            ("gspo", Surrogate(ratio=Sequence()), by_row),
+            ("gpg", Surrogate(trust=Score()), batch),
+            ("cispo", Surrogate(trust=ClipWeight(low=0.2, high=0.2)), batch),
+        ):
+            agree(objective, given, by_name(f"verl:{name}", given))
 
     @SEEDS
     @pytest.mark.parametrize("kind", ["k1", "k2", "k3"])

@@ -174,6 +174,7 @@ def trl_compute_loss(
 
 # verl -----------------------------------------------------------------------------------------------------------
 
+DRO_BETA = 0.5
 MODES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 
 
@@ -184,7 +185,7 @@ def verl_loss(name: str) -> Peer:
         ValueError: no such loss or mode.
     """
     from verl.trainer.ppo import core_algos
-    from verl.workers.config import ActorConfig
+    from verl.workers.config import ActorConfig, PolicyLossConfig
 
     name, _, mode = name.partition("/")
     mode = mode or "token-mean"
@@ -193,9 +194,13 @@ def verl_loss(name: str) -> Peer:
     if mode not in MODES:
         raise ValueError(f"verl has no loss_agg_mode {mode!r}{nearest(mode, MODES)}")
     function = core_algos.get_policy_loss_fn(name)
-    config = ActorConfig(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, loss_agg_mode=mode)
-    if name == "dro":
-        object.__setattr__(config.policy_loss, "dro_beta", DRO_BETA)
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=1,
+        use_dynamic_bsz=True,
+        loss_agg_mode=mode,
+        policy_loss=PolicyLossConfig(loss_mode=name, dro_beta=DRO_BETA if name == "dro" else None),
+    )
 
     def loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, decisions: Tensor, rows: int) -> Tensor:
         whole = {"dp_size": 1, "batch_num_tokens": decisions, "global_batch_size": rows}
@@ -212,6 +217,3 @@ def verl_loss(name: str) -> Peer:
     fed = [mode, "batch_num_tokens and global_batch_size of the whole batch"]
     fed += [f"dro_beta {DRO_BETA}, which has no default"] if name == "dro" else []
     return Peer(name, "", loss, "; ".join(fed))
-
-
-DRO_BETA = 0.5
