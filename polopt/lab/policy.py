@@ -85,6 +85,7 @@ class TabularPolicy(nn.Module):
         logits = shaped(logits, experience.support, temperature)
         table = logits.log_softmax(-1)
         at = node * table.shape[1] + experience.extras["tokens"]
+        besides = top > 0 or any(name.startswith("extras.") for name in needs)
         return Evaluation(
             # A forced index elsewhere could be a token without mass.
             logp=torch.where(experience.mask, table.flatten()[at], 0),
@@ -92,7 +93,8 @@ class TabularPolicy(nn.Module):
             entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
-            extras=said_besides(table[node], experience, needs, top),
+            # A law for each visit is large where the tree is.
+            extras=said_besides(table[node], experience, needs, top) if besides else {},
         )
 
 
