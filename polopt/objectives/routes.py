@@ -136,16 +136,23 @@ class Routed(Objective):
         """What each route sees."""
         whole = experience.whole
         chosen = [self._rows(route, whole) for route in self.routes]
-        counted = whole.only(torch.stack(chosen).any(0)) if self.count == "all" else None
+        counted = whole.only(_union(chosen)) if self.count == "all" else None
         return [experience.only(rows, counted) for rows in chosen]
 
     def _rows(self, route: Route, whole: Experience) -> Tensor:
         if route.rows is None:
-            return torch.ones_like(whole.mask)
+            return whole.mask.new_ones(len(whole))
         rows = route.rows(whole)
         if rows.dtype != torch.bool or rows.shape not in (whole.mask.shape, whole.mask.shape[:1]):
             raise ExperienceError(
                 f"{route.rows!r} must return bool of shape [{len(whole)}] or {list(whole.mask.shape)}, found "
                 f"{rows.dtype} {list(rows.shape)}"
             )
-        return rows if rows.ndim == 2 else rows[:, None].expand_as(whole.mask)
+        return rows
+
+
+def _union(chosen: Sequence[Tensor]) -> Tensor:
+    """Rows [B] that any of them names; decisions [B, T], if one of them names decisions."""
+    if any(rows.ndim == 2 for rows in chosen):
+        chosen = torch.broadcast_tensors(*(rows if rows.ndim == 2 else rows[:, None] for rows in chosen))
+    return torch.stack(list(chosen)).any(0)
