@@ -152,7 +152,7 @@ class LanguageTraining:
         algorithm.advance()
         if beside.teacher is not None:
             beside.teacher.follow()
-            record["teacher/too_long"] = beside.teacher.too_long
+            record |= beside.teacher.record
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()

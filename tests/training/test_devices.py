@@ -36,6 +36,23 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         DIGITS,
         {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
     ),
+    "taught": (
+        QWEN2,
+        DIGITS,
+        {
+            "method": {"name": "srpo-routing", "top": 5},
+            "group": 4,
+            "but": {
+                "sampling.support": {"top_k": 6},
+                "teacher.hint.threshold": 0.02,
+                "teacher.chosen_by": "policy",
+                "objective.routes.0.rows.below": 0.02,
+                "objective.routes.1.rows.below": 0.02,
+            },
+        },
+    ),
+    "layers": (QWEN2, DIGITS, {"method": {"name": "bupo", "layer": 1, "batches": 9}, "group": 4}),
+    "values": (GPT2, DIGITS, {"method": "rover", "group": 4, "epochs": 2}),
 }
 
 

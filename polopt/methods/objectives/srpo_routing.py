@@ -1,6 +1,7 @@
 """SRPO: right answers learn from their reward, wrong ones from a right sibling."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -114,7 +115,13 @@ def _mixed() -> Algorithm:
     return _added().but(**{"objective.routes.0.weight": 0.5, "objective.routes.1.weight": 0.5})
 
 
-SENTENCES = {"SRPO": srpo_routing, "GRPO": _grpo, "SDPO": sdpo, "half of each": _mixed, "added": _added}
+SENTENCES: dict[str, Callable[[], Algorithm]] = {
+    "SRPO": srpo_routing,
+    "GRPO": _grpo,
+    "SDPO": sdpo,
+    "half of each": _mixed,
+    "added": _added,
+}
 
 
 @functools.cache
