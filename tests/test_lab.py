@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -26,6 +27,7 @@ from polopt.lab import (
 )
 from polopt.lab.kl import kl_table, three_actions
 from polopt.lab.problems import digits, lengths
+from polopt.layers import Layer
 from polopt.objectives import SequenceMean
 from polopt.support import ByEntropy
 
@@ -248,6 +250,7 @@ def test_kl_table_by_hand() -> None:
             assert rows[kind, False, on].to_reverse == pytest.approx(expected, abs=1e-12)
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("make", [lambda t: TabularPolicy(t, spread=1.5, seed=1), TinyTransformer])
 def test_temperatures_that_follow_the_entropy(make: Any) -> None:
     """Each answer is dealt as often as a walk over the tempered nodes says, and evaluated to the same numbers."""
@@ -300,3 +303,50 @@ def test_a_methods_temperature_follows_what_it_learns() -> None:
             policy.logits.mul_(1.5)
     assert supports[0] == Support()
     assert supports[1].by_entropy.pivot > supports[2].by_entropy.pivot
+=======
+def test_a_transformer_is_a_function_of_its_seed() -> None:
+    """And neither listens to the global random numbers nor uses them up."""
+    tree, found = stop_tree(), []
+    for noise in (1, 2):
+        torch.manual_seed(noise)
+        state = torch.get_rng_state()
+        found.append(TinyTransformer(tree, seed=3))
+        assert torch.equal(torch.get_rng_state(), state)
+    for one, two in zip(found[0].parameters(), found[1].parameters(), strict=True):
+        assert torch.equal(one, two)
+    other = TinyTransformer(tree, seed=4)
+    assert not torch.equal(found[0].head.bias, other.head.bias)
+
+
+def test_a_transformers_layers_are_what_it_says_without_those_above() -> None:
+    tree = stop_tree()
+    policy = TinyTransformer(tree, layers=3, seed=1)
+    leaves = tree.leaves(Support(temperature=0.7))
+    layers = [Layer(1), Layer(2), Layer(3, normed=True)]
+    needs = frozenset(f"extras.{layer.name(said)}" for layer in layers for said in ("logp", "entropy"))
+    said = policy.evaluate(leaves, needs)
+    for layer in layers:
+        shorter = copy.deepcopy(policy)
+        shorter.layers = shorter.layers[: layer.number]
+        expected = shorter.evaluate(leaves, frozenset({"entropy"}))
+        torch.testing.assert_close(said.extras[layer.name("logp")], expected.logp, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(said.extras[layer.name("entropy")], expected.entropy, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="layer 4 was asked for, and the policy has layers 1 to 3"):
+        policy.evaluate(leaves, frozenset({"extras." + Layer(4).name("logp")}))
+
+
+@pytest.mark.parametrize("slug", ["bupo", "rover"])
+def test_what_is_said_besides_has_its_gradient_too(slug: str) -> None:
+    """Through one evaluation of all leaves, as by differentiating the batch itself."""
+    algorithm = po.method(slug, **({"layer": 1} if slug == "bupo" else {}))
+    tree = stop_tree()
+    policy, old = TinyTransformer(tree, seed=1), TinyTransformer(tree, seed=2)
+    source = TreeSource(tree, old, rows=32, seed=1, needs=algorithm.wanted("needs"))
+    batch = algorithm.judge(algorithm.sampling(source))
+    probe = LeafGradient(algorithm, tree, policy, po.Support())
+    found = probe.pull_back(probe(batch)[None])[0]
+    said = policy.evaluate(batch, algorithm.objective.wanted("evaluates"))
+    expected = flat_gradient(algorithm.objective(batch, said).loss, policy)
+    assert expected.abs().max() > 1e-4
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+>>>>>>> wt-G

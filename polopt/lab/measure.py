@@ -187,7 +187,7 @@ class LeafGradient:
     """
 
     def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: Policy, support: Support) -> None:
-        said = policy.evaluate(problem.leaves(support), algorithm.objective.all_evaluates)
+        said = policy.evaluate(problem.leaves(support), algorithm.objective.wanted("evaluates"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
         self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}

@@ -90,6 +90,7 @@ class TreeSource:
         own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
+        own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
         extras |= {f"old_{name}": own.extras[name] for name in self._old}
         deck = leaves.replace(
             logp=said.logp,

@@ -157,8 +157,13 @@ class LanguageTraining:
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
         if beside.teacher is not None:
+<<<<<<< HEAD
             record["teacher/too_long"] = beside.teacher.too_long
         beside.end_update()
+=======
+            beside.teacher.follow()
+            record |= beside.teacher.record
+>>>>>>> wt-G
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()

@@ -18,15 +18,15 @@ from polopt.teachers import SelfTeacher, filled, moved, untaught
 class Teacher:
     """What `spec` says, for a language policy.
 
-    rows: rows per forward pass, None for all. policy: that learns. too_long: of the latest batch, the share of rows
-    that were not taught since the model has too few positions for what the teacher would read.
+    rows: rows per forward pass, None for all. policy: that learns. record: of the latest batch, the share of rows that
+    were taught, and of those that were not since the model has too few positions for what the teacher would read.
     """
 
     def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None) -> None:
         self.policy, self.spec, self.rows = policy, spec, rows
         self.average = Average(policy, spec.rate)
         self.dialogue = Dialogue(policy.tokenizer)
-        self.too_long = 0.0
+        self.record: dict[str, float] = {}
 
     @torch.no_grad()
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
@@ -34,7 +34,8 @@ class Teacher:
         hints = self.spec(experience)
         chosen, told = self._retold(experience, hints)
         asked = sum(hint is not None for hint in hints)
-        self.too_long = (asked - len(chosen)) / len(experience)
+        found = {"taught": len(chosen), "too_long": asked - len(chosen)}
+        self.record = {f"teacher/{name}": count / len(experience) for name, count in found.items()}
         if told is None:
             like = torch.zeros((), dtype=self.policy.precision, device=experience.device)
             return experience.replace(extras=untaught(experience, names, like))
