@@ -250,7 +250,6 @@ def test_kl_table_by_hand() -> None:
             assert rows[kind, False, on].to_reverse == pytest.approx(expected, abs=1e-12)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("make", [lambda t: TabularPolicy(t, spread=1.5, seed=1), TinyTransformer])
 def test_temperatures_that_follow_the_entropy(make: Any) -> None:
     """Each answer is dealt as often as a walk over the tempered nodes says, and evaluated to the same numbers."""
@@ -303,7 +302,8 @@ def test_a_methods_temperature_follows_what_it_learns() -> None:
             policy.logits.mul_(1.5)
     assert supports[0] == Support()
     assert supports[1].by_entropy.pivot > supports[2].by_entropy.pivot
-=======
+
+
 def test_a_transformer_is_a_function_of_its_seed() -> None:
     """And neither listens to the global random numbers nor uses them up."""
     tree, found = stop_tree(), []
@@ -349,4 +349,3 @@ def test_what_is_said_besides_has_its_gradient_too(slug: str) -> None:
     expected = flat_gradient(algorithm.objective(batch, said).loss, policy)
     assert expected.abs().max() > 1e-4
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
->>>>>>> wt-G

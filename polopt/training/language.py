@@ -157,13 +157,8 @@ class LanguageTraining:
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
         if beside.teacher is not None:
-<<<<<<< HEAD
-            record["teacher/too_long"] = beside.teacher.too_long
-        beside.end_update()
-=======
-            beside.teacher.follow()
             record |= beside.teacher.record
->>>>>>> wt-G
+        beside.end_update()
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()

@@ -44,7 +44,6 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         DIGITS,
         {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
     ),
-<<<<<<< HEAD
     "rows and decisions": (GPT2, DIGITS, {"method": {"name": "d3s", "tokens": [0.5, 1.0], "steps": 2}, "group": 4}),
     "best and another": (GPT2, DIGITS, {"method": {"name": "pf-ppo", "worst": 0, "others": 1}, "group": 4}),
     "resampled": (
@@ -55,7 +54,6 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "turns": (GPT2, GUESS, {"method": "empg", "group": 4}),
     "answers": (GPT2, DIGITS, {"method": {"name": "seed-grpo", "alpha": 0.5}, "group": 4}),
     "prompts": (GPT2, DIGITS, {"method": "progrpo", "group": 4}),
-=======
     "taught": (
         QWEN2,
         DIGITS,
@@ -71,9 +69,8 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             },
         },
     ),
-    "layers": (QWEN2, DIGITS, {"method": {"name": "bupo", "layer": 1, "batches": 9}, "group": 4}),
+    "layers": (QWEN2, DIGITS, {"method": {"name": "bupo", "batches": 9}, "group": 4}),
     "values": (GPT2, DIGITS, {"method": "rover", "group": 4, "epochs": 2}),
->>>>>>> wt-G
 }
 
 
