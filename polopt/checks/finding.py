@@ -11,8 +11,8 @@ Verdict = Literal["holds", "choice", "breaks"]
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """title: what was checked. said: what was found, in a sentence. why: why it matters. measured: named numbers.
-    example: lines that show it, to paste and run."""
+    """title: what was checked. said: what was found, in a sentence; short, in a word or two where the verdict alone
+    says too much. why: why it matters. measured: named numbers. example: lines that show it, to paste and run."""
 
     title: str
     verdict: Verdict
@@ -20,3 +20,4 @@ class Finding:
     why: str = ""
     measured: dict[str, float] = dataclasses.field(default_factory=dict)
     example: str = ""
+    short: str = ""

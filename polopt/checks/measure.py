@@ -187,7 +187,7 @@ def lengths(part: Part, make: Maker) -> Finding:
         return Finding(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
     if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
         told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
-        return Finding(title, "choice", told, why, measured)
+        return Finding(title, "choice", told, why, measured, short="1 / length")
     told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
     return Finding(title, "choice", told, why, measured)
 

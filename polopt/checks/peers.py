@@ -29,7 +29,16 @@ TRL: dict[str, dict[str, Any]] = {
 }
 
 
-EQUAL_ROWS = "its trainer's micro-batches have equally many rows, and it divides by their number: then this is exact"
+EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by their number, which makes it exact"
+# How the losses of a library were called, and what was read there and not run.
+LIBRARIES = {
+    "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
+    "defaults of `GRPOConfig`, one process, one micro-batch a step. The trainer was not run. As far as its code was "
+    "read, what stands off the mask there are a model's log-probabilities of padding tokens, so numbers, not NaN.",
+    "verl": "verl: the registered function with the defaults of `ActorConfig`, bool masks, and with every micro-batch "
+    "the whole batch's `batch_num_tokens` and `global_batch_size`, as its `ppo_loss` does. The trainer was not run. As "
+    "far as its code was read, it pads with zeros, not NaN.",
+}
 NOTES = {
     "trl:grpo": f"{EQUAL_ROWS}; documented as biased by length and not recommended for it",
     "trl:bnpo": "documented: it normalises over the local batch, so that results vary with its size",
@@ -214,6 +223,6 @@ def verl_loss(name: str) -> Peer:
             config=config,
         )[0]
 
-    fed = [mode, "batch_num_tokens and global_batch_size of the whole batch"]
+    fed = [f"loss_agg_mode {mode}"]
     fed += [f"dro_beta {DRO_BETA}, which has no default"] if name == "dro" else []
     return Peer(name, "", loss, "; ".join(fed))

@@ -17,14 +17,18 @@ def _hidden(found: Finding, row: Row) -> Finding:
     """NaN and infinity are one thing, numbers another."""
     if found.said.startswith("other numbers"):
         return found
-    return dataclasses.replace(found, said=f"{found.said}; other numbers there do not matter")
+    return dataclasses.replace(found, said=f"{found.said}; other numbers there do not matter", short="NaN, inf")
+
+
+def _whole(found: Finding, row: Row) -> Finding:
+    return dataclasses.replace(found, short="whole batch") if "in the whole batch" in found.said else found
 
 
 def _sloped(found: Finding, row: Row) -> Finding:
     if not measure.stopped(row):
         return found
     said = "the gradient is the value's slope once what is detached is held still: a gradient is stopped on purpose"
-    return dataclasses.replace(found, verdict="choice", said=said)
+    return dataclasses.replace(found, verdict="choice", said=said, short="stopped")
 
 
 def _ordered(found: Finding, row: Row) -> Finding:
@@ -46,7 +50,8 @@ def _divided(found: Finding, row: Row) -> Finding:
     said = f"it divides by the {size} of its own micro-batch"
     if high - low > measure.CLOSE:
         said += f": averaged over micro-batches of one row, a decision weighs {low:.2g} to {high:.2g} times its due"
-    return dataclasses.replace(found, verdict="choice", said=f"{said}; {measure.AVERAGED[size]}", measured=weights)
+    said = f"{said}; {measure.AVERAGED[size]}"
+    return dataclasses.replace(found, verdict="choice", said=said, measured=weights, short=f"by its {size}")
 
 
 def _idling(found: Finding, row: Row) -> Finding:
@@ -77,6 +82,7 @@ def _thinned(found: Finding, row: Row) -> Finding:
 REFINED: dict[str, Callable[[Finding, Row], Finding]] = {
     "objective_permutation": _ordered,
     "loss_split": _divided,
+    "loss_empty": _whole,
     "objective_poison": _hidden,
     "credit_poison": _hidden,
     "objective_gradient": _sloped,

@@ -189,4 +189,4 @@ def _simpler(number: float, name: str) -> Iterator[float]:
 def _effort(number: float, name: str) -> int:
     """How many marks a reader has to take in."""
     simple = FIRST.get(name, SIMPLE)
-    return simple.index(number) if number in simple else len(SIMPLE) + len(f"{number:.17g}")
+    return simple.index(number) if number in simple else len(SIMPLE) + len(repr(number))

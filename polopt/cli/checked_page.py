@@ -6,20 +6,27 @@ import torch
 
 import polopt
 from polopt.checks import Finding, Report
+from polopt.checks.peers import LIBRARIES
 
 # version, what was fed, note, report
 Row = tuple[str, str, str, Report]
+
+LEGEND = """\
+What `polopt check` found of each loss: **breaks** is an invariance that does not hold; a choice is one that does not \
+hold by a rule that can be named, and that somebody may have wanted; all else holds. [How to check a loss of your \
+own](check.md)."""
 
 
 def page(names: list[str], rows: list[Row]) -> str:
     """A table of verdicts, then each finding that is not "holds": who, what, why, and the smallest example."""
     titles = list(dict.fromkeys(f.title for *_, report in rows for f in report.findings))
-    versions = list(dict.fromkeys([v for v, *_ in rows if v]))
+    versions = list(dict.fromkeys(version for version, *_ in rows if version))
     versions += [f"polopt {polopt.__version__}", f"PyTorch {torch.__version__}"]
     parts = [
-        f"Versions: {', '.join(versions)}. Written by `polopt check --no-lab --markdown {' '.join(names)}`.",
+        "# Checked",
+        f"{LEGEND}\n\nVersions: {', '.join(versions)}. This page was written by",
+        f"    polopt check --no-lab --markdown {' '.join(names)}",
         _table(titles, rows),
-        "## What was fed, and what is documented",
         _fed(rows),
         *(_section(title, rows) for title in titles),
     ]
@@ -29,22 +36,29 @@ def page(names: list[str], rows: list[Row]) -> str:
 def _table(titles: list[str], rows: list[Row]) -> str:
     lines = ["| loss | " + " | ".join(titles) + " |", "|---|" + "---|" * len(titles)]
     for *_, report in rows:
-        verdicts = {f.title: f.verdict for f in report.findings}
-        cells = [_mark(verdicts.get(title, "")) for title in titles]
+        found = {f.title: f for f in report.findings}
+        cells = [_mark(found[title]) if title in found else "–" for title in titles]
         lines.append(f"| `{report.name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _mark(verdict: str) -> str:
-    return f"**{verdict}**" if verdict == "breaks" else verdict or "–"
+def _mark(finding: Finding) -> str:
+    verdict = f"**{finding.verdict}**" if finding.verdict == "breaks" else finding.verdict
+    return f"{verdict}: {finding.short}" if finding.short else verdict
 
 
 def _fed(rows: list[Row]) -> str:
-    lines = []
+    """How other libraries' losses were called, and what they say of themselves, each sentence once."""
+    told: dict[str, list[str]] = {}
     for _, fed, note, report in rows:
-        told = ". ".join(x[:1].upper() + x[1:] for x in (fed, note) if x)
-        lines += [f"- `{report.name}`: {told}."] if told else []
-    return "\n".join(lines)
+        for text in (fed, note):
+            if text:
+                told.setdefault(text, []).append(f"`{report.name}`")
+    if not told:
+        return ""
+    libraries = [LIBRARIES[name] for name in LIBRARIES if any(v.startswith(f"{name} ") for v, *_ in rows)]
+    lines = [f"- {', '.join(who)}: {text}." for text, who in told.items()]
+    return "\n\n".join(["## What was fed, and what is documented", *libraries, "\n".join(lines)])
 
 
 def _section(title: str, rows: list[Row]) -> str:
@@ -60,9 +74,10 @@ def _section(title: str, rows: list[Row]) -> str:
     if not found:
         return ""
     lines = [f"## {title[:1].upper()}{title[1:]}", "", next(iter(first.values())).why]
-    for (verdict, said), who in found.items():
-        lines += ["", f"{', '.join(who)}: {_mark(verdict)}. {said[:1].upper()}{said[1:]}."]
-        example = first[verdict, said].example
-        if verdict == "breaks" and example:
-            lines += ["", "```py", example, "```"]
+    for which, who in found.items():
+        finding = first[which]
+        verdict = f"**{finding.verdict}**" if finding.verdict == "breaks" else finding.verdict
+        lines += ["", f"{', '.join(who)}: {verdict}. {finding.said[:1].upper()}{finding.said[1:]}."]
+        if finding.verdict == "breaks" and finding.example:
+            lines += ["", "```py", finding.example, "```"]
     return "\n".join(lines)
