@@ -178,6 +178,9 @@ class TestTRL:
             ("gspo", gspo, by_row),
         ):
             agree(objective, given, by_name(f"trl:{name}", given))
+        agree(Surrogate(trust=Clip(dual=3.0)), batch, by_name("trl:dapo/delta=3", batch))
+        with pytest.raises(ValueError, match="GRPOConfig has no setting 'detla'; did you mean 'delta'"):
+            checks.peer("trl:dapo/detla=3")
 
 
 def by_name(name: str, batch: Batch):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy
 from torch import Tensor, float32
 
 from polopt.checks.broken import Failure
@@ -53,7 +54,7 @@ def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
     rest = [line for line in made_by if line not in imports]
     text = "\n".join([*rest, *lines])
     numbers = [name for name in ("inf", "nan") if re.search(rf"\b{name}\b", text)]
-    rooms = [room for room in ROOMS if f"{room}." in "\n".join(rest)]
+    rooms = [room for room in ROOMS if re.search(rf"\b{room}\.", "\n".join(rest))]
     asked = {
         "import copy": "copy.deepcopy(" in text,
         f"from math import {', '.join(numbers)}": bool(numbers),
@@ -86,9 +87,14 @@ def literal(x: Any) -> str:
     if not isinstance(x, Tensor):
         return repr(x)
     options = (", dtype=torch.float32" if x.dtype == float32 else "") + (", requires_grad=True" * x.requires_grad)
-    if not x.numel() or x.dtype.is_floating_point:
-        return f"torch.tensor({x.tolist()}{options})" if x.numel() else f"torch.zeros({list(x.shape)}{options})"
-    return f"torch.tensor({x.tolist()})"
+    if not x.numel():
+        return f"torch.zeros({list(x.shape)}, dtype={x.dtype})"
+    return f"torch.tensor({_shortest(x.tolist()) if x.dtype == float32 else x.tolist()}{options})"
+
+
+def _shortest(numbers: Any) -> Any:
+    """float32 numbers in as few digits as tell them apart."""
+    return [_shortest(n) for n in numbers] if isinstance(numbers, list) else float(str(numpy.float32(numbers)))
 
 
 def called(function: str, arguments: Mapping[str, str], indent: str = "") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+import yaml
 from torch import Tensor
 
 from polopt.part import nearest
@@ -33,8 +34,9 @@ EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by t
 # How the losses of a library were called, and what was read there and not run.
 LIBRARIES = {
     "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
-    "defaults of `GRPOConfig`, one process, one micro-batch a step. The trainer was not run. As far as its code was "
-    "read, what stands off the mask there are a model's log-probabilities of padding tokens, so numbers, not NaN.",
+    "defaults of `GRPOConfig`, one process, one micro-batch a step. `delta`, off by default, bounds the ratio where the "
+    "advantage is negative. The trainer was not run. As far as its code was read, what stands off the mask there are a "
+    "model's log-probabilities of padding tokens, so numbers, not NaN.",
     "verl": "verl: the registered function with the defaults of `ActorConfig`, bool masks, and with every micro-batch "
     "the whole batch's `batch_num_tokens` and `global_batch_size`, as its `ppo_loss` does. The trainer was not run. As "
     "far as its code was read, it pads with zeros, not NaN.",
@@ -68,7 +70,7 @@ class Peer:
 
 
 def peer(name: str) -> Peer:
-    """`trl:dapo`, `verl:vanilla`, `verl:vanilla/seq-mean-token-mean`: the loss of that name.
+    """`trl:dapo`, `trl:dapo/delta=4`, `verl:vanilla`, `verl:vanilla/seq-mean-token-mean`: the loss of that name.
 
     Raises:
         ValueError: the library is not installed, with how to install it, or has no such loss.
@@ -81,7 +83,7 @@ def peer(name: str) -> Peer:
         version = metadata.version(library)
         return dataclasses.replace(made, name=name, version=version, note=NOTES.get(name, ""))
     except ModuleNotFoundError as error:
-        if error.name == library:
+        if (error.name or "").partition(".")[0] == library:
             raise ValueError(f"{name} needs {library}, which is not installed: {INSTALL[library]}") from None
         raise ValueError(f"{name}: {library} is installed and does not import: {error}") from None
 
@@ -90,14 +92,19 @@ def peer(name: str) -> Peer:
 
 
 def trl_loss(name: str) -> Peer:
-    """GRPOTrainer's loss for one of `TRL`, with the defaults of its config.
+    """GRPOTrainer's loss for one of `TRL`, `dapo` or `dapo/delta=4`, with the defaults of its config for the rest.
 
     Raises:
-        ValueError: no such loss.
+        ValueError: no such loss or setting.
     """
+    name, _, changes = name.partition("/")
     if name not in TRL:
         raise ValueError(f"TRL has no loss {name!r} here{nearest(name, TRL)}")
-    settings = TRL[name]
+    changed = dict(change.partition("=")[::2] for change in changes.split(",") if change)
+    for key in changed:
+        if key not in trl_defaults():
+            raise ValueError(f"TRL's GRPOConfig has no setting {key!r}{nearest(key, trl_defaults())}")
+    settings = {**TRL[name], **{key: yaml.safe_load(value) for key, value in changed.items()}}
     by_row = settings.get("importance_sampling_level") == "sequence" or name == "vespo"
 
     def loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, decisions: Tensor) -> Tensor:
@@ -107,6 +114,7 @@ def trl_loss(name: str) -> Peer:
     fed = ["one advantage a row"] if by_row else []
     fed += ["num_items_in_batch of the whole batch"] if name in ("dapo", "cispo", "vespo") else []
     fed += ["epsilon_high 5, as its documentation recommends"] if name == "cispo" else []
+    fed += [f"{key} {value}" for key, value in changed.items()]
     return Peer(name, "", loss, "; ".join(fed))
 
 
