@@ -35,8 +35,8 @@ EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by t
 LIBRARIES = {
     "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
     "defaults of `GRPOConfig`, one process, one micro-batch a step. `delta`, off by default, bounds the ratio where "
-    "the advantage is negative. The trainer was not run. As far as its code was read, what stands off the mask there are a "
-    "model's log-probabilities of padding tokens, so numbers, not NaN.",
+    "the advantage is negative. The trainer was not run. As far as its code was read, what stands off the mask there "
+    "are a model's log-probabilities of padding tokens, so numbers, not NaN.",
     "verl": "verl: the registered function with the defaults of `ActorConfig`, bool masks, and with every micro-batch "
     "the whole batch's `batch_num_tokens` and `global_batch_size`, as its `ppo_loss` does. The trainer was not run. As "
     "far as its code was read, it pads with zeros, not NaN.",
