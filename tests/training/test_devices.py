@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from far_device import MixedDevices, far_device, plain_adam, waits
-from tiny_runs import DIGITS, GUESS, MODEL, lines
+from tiny_runs import DIGITS, GUESS, MODEL, Stop, StopAt, lines
 
 from polopt.config import ConfigError, parse
 from polopt.training.estimate import estimate
@@ -79,19 +79,6 @@ WARMUP = 2
 SENSITIVE = {"kl, turns", "critic", "greedy baseline", "two anchors", "best and another"}
 
 
-class Stop(Exception):
-    pass
-
-
-class StopAt:
-    def begin(self, recipe: Any, about: Any) -> None: ...
-    def evaluation(self, record: Any) -> None: ...
-
-    def step(self, record: Any) -> None:
-        if record["step"] == 3:
-            raise Stop
-
-
 def the_recipe(name: str, device: str) -> Recipe:
     model, tasks, stage = RUNS[name]
     data = {
@@ -115,7 +102,7 @@ def test_a_run_elsewhere_is_the_run_here(name: str, tmp_path: Path) -> None:
     """Warm-up, evaluations, checkpoints, a resumed optimiser; moved nowhere by accident."""
     with plain_adam(), far_device():
         with pytest.raises(Stop):
-            train(the_recipe(name, "meta"), tmp_path / "far", watchers=(StopAt(),))
+            train(the_recipe(name, "meta"), tmp_path / "far", watchers=(StopAt(3),))
         resume(tmp_path / "far")
         assert waits["item"] > 0
     with plain_adam():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tiny_runs import Digits, policy, recipe
+from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
 import polopt as po
 from polopt.config import ConfigError
@@ -166,21 +166,9 @@ def test_a_forgotten_hand_over_is_seen(stand_in: Any, monkeypatch: pytest.Monkey
 
 
 def test_a_resumed_run_samples_with_the_restored_weights(stand_in: Any, tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    class StopAt:
-        def begin(self, recipe: Recipe, about: Any) -> None: ...
-
-        def evaluation(self, record: Any) -> None: ...
-
-        def step(self, record: Any) -> None:
-            if record["step"] == 12:
-                raise Stop
-
     folder = tmp_path / "run"
     with pytest.raises(Stop):
-        train(recipe(rollout=VLLM, stages=stages(steps=4), checkpoint=1), folder, watchers=(StopAt(),))
+        train(recipe(rollout=VLLM, stages=stages(steps=4), checkpoint=1), folder, watchers=(StopAt(12),))
     assert Run.open(folder).checkpoint == 12
     records = resume(folder).read("metrics")[10:]
     assert [r["step"] for r in records] == [10, 11, 12, 13]

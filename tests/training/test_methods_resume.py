@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tiny_runs import outcome, recipe
+from tiny_runs import Stop, StopAt, outcome, recipe
 
 import polopt as po
 from polopt.training.language import resume, train
 from polopt.training.needs import unprovided
-from polopt.training.recipe import Recipe
 
 REMEMBERING = [slug for slug in po.slugs() if po.method(slug).state_dict()]
-
-
-class Stop(Exception):
-    pass
-
-
-class StopAt:
-    """A watcher that ends the run right after step `at` was logged."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def begin(self, recipe: Recipe, about: Any) -> None: ...
-    def evaluation(self, record: Any) -> None: ...
-
-    def step(self, record: Any) -> None:
-        if record["step"] == self.at:
-            raise Stop
 
 
 def trained_here(slug: str) -> bool:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import GUESS, digits, lines, outcome, policy, recipe
+from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe
 
 from polopt.experience import Support
 from polopt.training import run as run_module
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 from polopt.training.source import Player
 
@@ -70,24 +69,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     train(recipe(**FULL), folder)
     return outcome(folder)
-
-
-class Stop(Exception):
-    pass
-
-
-class StopAt:
-    """A watcher that ends the run right after step `at` was logged."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def begin(self, recipe: Recipe, about: Any) -> None: ...
-    def evaluation(self, record: Any) -> None: ...
-
-    def step(self, record: Any) -> None:
-        if record["step"] == self.at:
-            raise Stop
 
 
 def test_checkpointing_changes_memory_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,3 +99,21 @@ def outcome(folder: Path) -> dict[str, Any]:
         "position": {k: state[k] for k in ("step", "stage", "stage_step", "position")},
         **{name: lines(folder, name) for name in ("metrics", "evaluations", "samples")},
     }
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAt:
+    """A watcher that ends the run right after step `at` was logged."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def begin(self, recipe: Recipe, about: Any) -> None: ...
+    def evaluation(self, record: Any) -> None: ...
+
+    def step(self, record: Any) -> None:
+        if record["step"] == self.at:
+            raise Stop

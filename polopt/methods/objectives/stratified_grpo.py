@@ -48,7 +48,7 @@ def stratified_grpo(
                     credit=Relative(baseline=GroupMean(within=strata), scale=GroupStd(within=strata.but())),
                     weight=alpha,
                 ),
-                Share(credit=Relative(baseline=GroupMean(), scale=GroupStd()), weight=1 - alpha),
+                Share(credit=Relative(baseline=GroupMean(), scale=GroupStd()), weight=round(1 - alpha, 12)),
             ]
         ),
         objective=Surrogate(
