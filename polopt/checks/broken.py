@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from polopt.checks.calls import Call, Outcome
 
 Told = Callable[[str], Outcome]
+
+
+def quoted(text: str) -> str:
+    """A string as code, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 class Voice(Protocol):

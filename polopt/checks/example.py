@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from torch import Tensor, float32
 
-from polopt.checks.broken import Failure
+from polopt.checks.broken import Failure, quoted
 from polopt.checks.calls import Call
 from polopt.checks.plain import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
@@ -79,13 +79,15 @@ def made_from(part: Part) -> list[str]:
         faithful = False
     if not faithful:  # it prints as something else
         return ["from polopt.part import build", f"part = build({part.to_dict()!r})"]
-    return [*(f"{name} = locate({name_of(cls)!r})" for name, cls in strangers.items()), f"part = {code}"]
+    return [*(f"{name} = locate({quoted(name_of(cls))})" for name, cls in strangers.items()), f"part = {code}"]
 
 
 def literal(x: Any) -> str:
     """A value as code. Numbers are float64 where nothing else is said."""
+    if isinstance(x, list):
+        return f"[{', '.join(map(literal, x))}]"
     if not isinstance(x, Tensor):
-        return repr(x)
+        return quoted(x) if isinstance(x, str) else repr(x)
     options = (", dtype=torch.float32" if x.dtype == float32 else "") + (", requires_grad=True" * x.requires_grad)
     if not x.numel():
         return f"torch.zeros({list(x.shape)}, dtype={x.dtype})"
@@ -123,7 +125,7 @@ class PlainVoice:
     def grad(self, call: str, name: str) -> str:
         meaning = "policy" if name == "logp" else name
         argument = next(key for key, what in self.part.asked.items() if what == meaning)
-        return f"grad({self.value(call)}, {call}[{argument!r}])"
+        return f"grad({self.value(call)}, {call}[{quoted(argument)}])"
 
     def metric(self, call: str, name: str) -> str:
         raise AssertionError("a plain loss has no metrics")
@@ -158,15 +160,15 @@ class PartVoice:
     def value(self, call: str) -> str:
         if self.judges:
             return f"{self.name}(*{call}).loss"
-        return self.kept(call) + (".extras['row']" if isinstance(self.part, Select) else "")
+        return self.kept(call) + ('.extras["row"]' if isinstance(self.part, Select) else "")
 
     def grad(self, call: str, name: str) -> str:
         extra = name.removeprefix("extras.")
-        leaf = f".{name}" if extra == name else f".extras[{extra!r}]"
+        leaf = f".{name}" if extra == name else f".extras[{quoted(extra)}]"
         return f"grad({self.value(call)}, {call}[1]{leaf})"
 
     def metric(self, call: str, name: str) -> str:
-        return f"{self.name}(*{call}).metrics[{name!r}]"
+        return f"{self.name}(*{call}).metrics[{quoted(name)}]"
 
     def batch(self, call: str) -> str:
         return call
@@ -194,4 +196,4 @@ def _said(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _dictionary(values: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{k!r}: {literal(v)}" for k, v in values.items()) + "}"
+    return "{" + ", ".join(f"{quoted(k)}: {literal(v)}" for k, v in values.items()) + "}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.broken import Broken, Code, Said, Told
+from polopt.checks.broken import Broken, Code, Said, Told, quoted
 from polopt.checks.calls import Outcome
 from polopt.experience import Experience
 
@@ -281,7 +281,7 @@ class Fields:
         columns: list[str | Said] = []
         for name in self.names:
             extra = name.removeprefix("extras.")
-            entry = f".{name}" if extra == name else f".extras[{extra!r}]"
+            entry = f".{name}" if extra == name else f".extras[{quoted(extra)}]"
             listed = ".tolist()" if isinstance(_read(experience, name), Tensor) else ""
             columns += [", " if columns else "", Said(call, "kept"), f"{entry}{listed}"]
         return Code("sorted(", *columns, ")") if len(self.names) == 1 else Code("sorted(zip(", *columns, "))")

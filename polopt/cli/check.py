@@ -18,6 +18,7 @@ from rich.text import Text
 
 from polopt import catalogue
 from polopt.checks import Batch, Report, check, peer
+from polopt.checks.broken import quoted
 from polopt.checks.lab import Measured
 from polopt.checks.peers import INSTALL
 from polopt.checks.plain import is_loss
@@ -97,7 +98,7 @@ def _subject(name: str) -> Subject:
     with checked():
         if name.partition(":")[0] in INSTALL:
             found = peer(name)
-            made_by = ["from polopt.checks import peer", f"loss = peer({name!r}).loss"]
+            made_by = ["from polopt.checks import peer", f"loss = peer({quoted(name)}).loss"]
             version = f"{name.partition(':')[0]} {found.version}"
             return Subject(name, found.loss, made_by, version, found.fed, found.note)
         if name.lstrip().startswith("{"):
@@ -132,7 +133,7 @@ def _own(name: str) -> Subject:
     if not callable(thing):
         raise Refused(f"{name} is {thing!r:.60}, expected a part or a function")
     if is_loss(thing):
-        return Subject(name, thing, [f"loss = locate({name!r})" + "()" * a_class])
+        return Subject(name, thing, [f"loss = locate({quoted(name)})" + "()" * a_class])
     made = thing()
     if not isinstance(made, Part):
         raise Refused(f"{name} gives {made!r:.60}, expected a part")
