@@ -395,4 +395,5 @@ def test_nft_on_policy_is_dr_grpo_and_grpo_and_on_right_answers_rft() -> None:
     )
     raft = po.method("raft").but(**{"objective.aggregate": po.objectives.SequenceSum()})
     supervised = po.method("nft").but(objective=alone)
-    same(slope(supervised, mixed, policy), slope(raft, right, policy) * len(right) / len(mixed))
+    # A route of rows divides by its own.
+    same(slope(supervised, mixed, policy), slope(raft, right, policy))
