@@ -130,8 +130,11 @@ def markdown(data: dict[str, Any]) -> str:
         "the table says what a method does when it is dropped in by its name, not what it can do. Accuracy: mean and "
         "95 % interval over seeds (Student's t). Difference: to `grpo` without KL, paired by seed; an interval that "
         "holds 0 shows no difference, and with so many rows about one in twenty misses the truth. Entropy: of the "
-        "sampler at its decisions in the last three batches over that in the first. Tokens sampled and seconds of the "
-        "reinforcement learning stage on one thread, two runs at a time.",
+        "sampler at its decisions in the last three batches over that in the first. Tokens: in the batches that were "
+        "learned from; what filters dropped, and rollouts that only told values (spo), are not in it. Seconds of the "
+        "reinforcement learning stage on one thread, two runs at a time. sft, otr, chord and unified-hpt see "
+        "demonstrations, which the others do not.",
+        *(["", data["note"]] if data.get("note") else []),
         "",
         "|method|accuracy, %|difference to grpo, points|entropy kept|tokens, k|seconds|",
         "|---|---:|---:|---:|---:|---:|",
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--folder", type=Path, help="where the runs are kept; a temporary folder if not given")
+    parser.add_argument("--note", default="", help="a sentence on the circumstances, for the table's head")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     given = parser.parse_args()
     recipes.load(changes=BUDGET)
@@ -178,6 +182,7 @@ def main() -> None:
         comparison, failed = contest(able, given.seeds, folder)
         data = {
             "about": {**about, "load_after": os.getloadavg()},
+            "note": given.note,
             "budget": BUDGET,
             "seeds": given.seeds,
             "before": before(given.seeds, folder),
