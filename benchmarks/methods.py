@@ -16,7 +16,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -30,6 +30,7 @@ from polopt.training import recipe as recipes
 from polopt.training.compare import Trial, TrialError, compare, file_name
 from polopt.training.needs import unprovided
 from polopt.training.run import Run
+from polopt.worlds import build_tasks
 
 ROOT = HERE.parent
 YARDSTICK = {"name": "grpo", "kl": 0.0}
@@ -58,13 +59,29 @@ def contestants(only: Sequence[str]) -> tuple[list[str], list[str]]:
     return able, [slug for slug in wanted if slug not in able]
 
 
-def contest(slugs: Sequence[str], seeds: int, folder: Path) -> tuple[Comparison, dict[str, str]]:
+def reads_texts(slug: str) -> bool:
+    """Whether the method's batches hold raw texts."""
+    return any("texts" in getattr(part, "asks", ()) for part in catalogue.method(slug).parts())
+
+
+def texts(file: Path) -> str:
+    """Write what there is to read about the tasks, 2,000 questions with their answers; the file's path."""
+    recipe = recipes.load()
+    tasks = build_tasks(recipe.tasks, seed=recipe.seed).train
+    shown = [f"{tasks[i].prompt}\n{tasks[i].solution}" for i in range(min(2000, len(tasks)))]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in shown), encoding="utf-8")
+    return str(file.resolve())
+
+
+def contest(
+    slugs: Sequence[str], seeds: int, folder: Path, changes: Mapping[str, Any]
+) -> tuple[Comparison, dict[str, str]]:
     """The comparison of those that finished, and why the others did not."""
     left, failed = [s for s in slugs if s != "grpo"], dict[str, str]()
     while True:
         try:
             methods = [YARDSTICK, *left]
-            return compare(methods, seeds=seeds, folder=folder, changes=BUDGET, watch=_say), failed
+            return compare(methods, seeds=seeds, folder=folder, changes={**BUDGET, **changes}, watch=_say), failed
         except TrialError as error:
             name = error.trial.name
             if name not in left:
@@ -133,7 +150,7 @@ def markdown(data: dict[str, Any]) -> str:
         "sampler at its decisions in the last three batches over that in the first. Tokens: in the batches that were "
         "learned from; what filters dropped, and rollouts that only told values (spo), are not in it. Seconds of the "
         "reinforcement learning stage on one thread, two runs at a time. sft, otr, chord and unified-hpt see "
-        "demonstrations, which the others do not.",
+        "demonstrations, and typhoon-s-ink-grpo reads 2,000 questions with their answers, which the others do not.",
         *(["", data["note"]] if data.get("note") else []),
         "",
         "|method|accuracy, %|difference to grpo, points|entropy kept|tokens, k|seconds|",
@@ -179,14 +196,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        comparison, failed = contest(able, given.seeds, folder)
+        readers = [slug for slug in able if reads_texts(slug)]
+        others = [slug for slug in able if slug not in readers]
+        comparison, failed = contest(others, given.seeds, folder, {})
+        rows = results(comparison, given.seeds, folder)
+        if readers:
+            # Texts are part of the tasks, so these runs are a comparison of their own, with its own yardstick.
+            place = folder / "with-texts"
+            place.mkdir(exist_ok=True)
+            also, fallen = contest(readers, given.seeds, place, {"tasks.texts": texts(folder / "texts.jsonl")})
+            rows += [row for row in results(also, given.seeds, place) if row["name"] in readers]
+            failed |= fallen
         data = {
             "about": {**about, "load_after": os.getloadavg()},
             "note": given.note,
             "budget": BUDGET,
             "seeds": given.seeds,
             "before": before(given.seeds, folder),
-            "rows": results(comparison, given.seeds, folder),
+            "rows": rows,
             "failed": failed,
             "unable": unable,
         }
