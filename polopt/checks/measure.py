@@ -199,6 +199,24 @@ def repeats(part: Part, make: Maker) -> bool:
         batch = make(seed, clean=True)
         first, *others = (judge(part, batch) for _ in range(3))
         for other in others:
-            if not torch.equal(first.grads["logp"], other.grads["logp"]) or not torch.equal(first.value, other.value):
+            pairs = ((first.grads["logp"], other.grads["logp"]), (first.value, other.value))
+            # NaN twice is the same twice.
+            if not all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs):
                 return False
     return True
+
+
+def decided(make: Maker) -> Maker:
+    """Batches as `make` makes them, without the rows that hold no decision."""
+
+    def made(seed: int, clean: bool = False) -> Batch:
+        batch = make(seed, clean=clean)
+        return batch.rows(batch.mask.any(1).nonzero().flatten())
+
+    return made
+
+
+def finite(part: Part, make: Maker) -> bool:
+    """Whether the loss and its gradient are, on batches that hide nothing."""
+    found = [judge(part, make(seed, clean=True)) for seed in SEEDS]
+    return all(bool(f.value.isfinite().all() and f.grads["logp"].isfinite().all()) for f in found)

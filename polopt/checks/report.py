@@ -128,6 +128,9 @@ def refusal(part: Part, make: Maker) -> str:
 
 def findings(place: Place, made_by: list[str], make: Maker) -> list[Finding]:
     """What was found of one part in its place."""
+    if isinstance(place.whole, PlainLoss) and not measure.finite(place.whole, make):
+        # Rows without decisions have a check of their own; they shall not hide what else there is to find.
+        make = measure.decided(make)
     row, drawn = _row(place.whole, make), None
     if isinstance(place.whole, PlainLoss):
         drawn = None if measure.repeats(place.whole, make) else DRAWN

@@ -107,8 +107,10 @@ def empty(row: Row, batch: Batch) -> Iterator[Trial]:
 
 
 def nothing_here(row: Row, batch: Batch) -> Iterator[Trial]:
-    """A micro-batch without decisions, of a batch that has some; then a whole batch without."""
+    """A row without decisions beside others; a micro-batch without, of a batch that has some; a whole batch without."""
     B = len(batch.mask)
+    silent = batch.replace(mask=batch.mask & (torch.arange(B) > 0)[:, None])
+    yield Trial("a row without decisions", {"silent": Call(silent)}, [Finite("silent")])
     twice = batch.rows(torch.arange(2 * B) % B)
     whole = twice.replace(mask=twice.mask & (torch.arange(2 * B) >= B)[:, None])
     micro = next(whole.experience.split(B))

@@ -28,10 +28,10 @@ def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
     provided = PROVIDED | algorithm.all_gives | (TAUGHT if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
-        absent = sorted(n for n in part.needs - provided if not (n.startswith(OLD) and _is_said(_now(n))))
-        absent += sorted(n for n in part.evaluates if not _is_said(n))
+        absent = {n for n in part.needs - provided if not (n.startswith(OLD) and _is_said(_now(n)))}
+        absent |= {n for n in part.evaluates if not _is_said(n)}
         if absent:
-            found[name_of(type(part))] = absent
+            found[name_of(type(part))] = sorted(absent)
     return found
 
 

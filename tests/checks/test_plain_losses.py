@@ -19,6 +19,7 @@ EXPECTED = {
     "pair": {},
     "token_mean": {"micro-batches": "choice"},
     "row_mean": {"micro-batches": "choice", "length": "choice"},
+    "row_mean_unguarded": {"micro-batches": "choice", "no decisions": "breaks", "length": "choice"},
     "row_mean_of_occupied": {"micro-batches": "choice", "length": "choice"},
     "padded_mean": {"padding": "breaks", "micro-batches": "choice"},
     "maskless": {

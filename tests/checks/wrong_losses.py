@@ -32,6 +32,11 @@ def row_mean(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     return (terms(logp, advantage, mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
 
 
+def row_mean_unguarded(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """0 / 0 for each row without decisions, which must not hide what else there is to find."""
+    return (terms(logp, advantage, mask).sum(1) / mask.sum(1)).mean()
+
+
 def row_mean_of_occupied(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """Choice: as row_mean, but rows without decisions do not count."""
     rows = terms(logp, advantage, mask).sum(1) / mask.sum(1).clamp(min=1)

@@ -288,7 +288,7 @@ def stage_of(method: Any, but: dict[str, Any] | None = None) -> dict[str, Any]:
         ),
         (
             stage_of("rover", {"objective.ratio": {"part": f"{__file__}:Odd"}}),
-            r"Odd needs extras\.old_nothing, extras\.nothing, which language training cannot provide; take",
+            r"Odd needs extras\.nothing, extras\.old_nothing, which language training cannot provide; take",
         ),
     ],
 )
