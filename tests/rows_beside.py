@@ -11,6 +11,7 @@ from polopt.objectives import (
     Clip,
     Distil,
     DistilSampled,
+    Importance,
     LayerEntropy,
     LayerRatio,
     Phase,
@@ -23,7 +24,6 @@ from polopt.objectives import (
     Taught,
     TeacherCertainty,
     Token,
-    TruncatedImportance,
     Unlimited,
     ValueRegression,
     Watched,
@@ -41,9 +41,7 @@ OBJECTIVES = {
     "distil, renormalised": row(Surrogate(ratio=None, trust=Distil(alpha=0.3, rest="renormalise"))),
     "distil sampled": row(Surrogate(ratio=None, trust=DistilSampled()), honest=None),
     "teacher certainty": row(Surrogate(ratio=None, trust=Distil(), weights=[TeacherCertainty(beta=2.0)])),
-    "current importance": row(
-        Surrogate(ratio=None, trust=Unlimited(), weights=[TruncatedImportance(cap=1.1, learner="current")]), honest=None
-    ),
+    "current importance": row(Surrogate(ratio=None, trust=Unlimited(), weights=[Importance(high=0.1)]), honest=None),
     "routed with one denominator": row(
         Routed(
             routes=[

@@ -13,9 +13,9 @@ from polopt.ops import LIMIT
 
 
 class TruncatedImportance(Weight):
-    """Correct for a sampler that is not quite the learner: w = min(exp(learner - logp), cap).
+    """Correct for a sampler that is not quite the learner: w = min(exp(old_logp - logp), cap); `Importance` takes the
+    learner of this moment.
 
-    learner: "old", its log-probabilities before its first update on the batch; "current", those of this moment.
     unit "token" weights each decision by its own ratio, "sequence" each row by the product over its
     decisions. Truncation trades a little bias for bounded variance. Source: truncated importance sampling,
     Ionides 2008; for mismatched rollout engines, F. Yao et al. 2025.
@@ -23,19 +23,15 @@ class TruncatedImportance(Weight):
 
     cap: float = 2.0
     unit: Literal["token", "sequence"] = "token"
-    learner: Literal["old", "current"] = "old"
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"logp"} | ({"old_logp"} if self.learner == "old" else set()))
+    needs = frozenset({"logp", "old_logp"})
 
     def setup(self) -> None:
         if self.cap <= 0:
             raise ValueError(f"objectives.TruncatedImportance: cap must be > 0, found {self.cap}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        learner = experience.old_logp if self.learner == "old" else evaluation.logp.detach()
-        log_ratio = torch.where(experience.mask, learner - experience.logp, 0)
+        log_ratio = torch.where(experience.mask, experience.old_logp - experience.logp, 0)
         if self.unit == "sequence":
             log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
         return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)

@@ -3,13 +3,12 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
-from polopt.objectives import BalancedClip, Clip, Score, Surrogate, Token, TokenMean, Trust
+from polopt.methods.objectives.grpo import grpo
+from polopt.objectives import BalancedClip, Clip, Score, TokenMean, Trust
 from polopt.objectives.balanced import Share, right_pull, wrong_pull
-from polopt.sampling import Rollouts
 
 
 @method(
@@ -44,13 +43,8 @@ def bapo_clip(
     clipped terms: raising c_low then raises N, away from the target, so that c_low always runs to its limit. The
     ranges are the paper's; the code's configuration has 0.8 and 2.0 for the limits. On policy no bound acts.
     """
-    return Algorithm(
-        sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(
-            ratio=Token(), trust=BalancedClip(low=low, high=high, target=target, share=share), aggregate=TokenMean()
-        ),
-    )
+    trust = BalancedClip(low=low, high=high, target=target, share=share)
+    return grpo(group=group, kl=0).but({"objective.trust": trust, "objective.aggregate": TokenMean()})
 
 
 @bapo_clip.claim("On policy it is REINFORCE, whatever the search finds.", baseline="a policy away, where they part")

@@ -5,11 +5,11 @@ import itertools
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
 from polopt.lab.selection import learn, step_norm, two_keys
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
-from polopt.sampling import MostVaried, Rollouts, TopDecisions, most_varied
+from polopt.methods.objectives.grpo import grpo
+from polopt.objectives import TokenMean
+from polopt.sampling import MostVaried, TopDecisions, most_varied
 from polopt.schedules import Schedule
 
 
@@ -41,12 +41,8 @@ def d3s(
     Where all advantages are equal the paper takes a random subset, here the first rows; neither teaches anything.
     """
     share = [Schedule(knots=[(0, first), (steps, last)]) for first, last in (rows, tokens)]
-    return Algorithm(
-        sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        select=[MostVaried(share=share[0], within=within), TopDecisions(share=share[1])],  # type: ignore[arg-type]
-        objective=Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
-    )
+    select = [MostVaried(share=share[0], within=within), TopDecisions(share=share[1])]  # type: ignore[arg-type]
+    return grpo(group=group, clip=clip, kl=0).but({"select": select, "objective.aggregate": TokenMean()})
 
 
 @d3s.claim("Scanning the extremes finds the subset of largest variance.", baseline="all subsets of 10 numbers")
@@ -136,13 +132,19 @@ def no_longer_steps() -> Finding:
     )
 
 
-@d3s.claim("Relaxing pays: the first shares kept to the end end lower.", baseline="frozen shares, rate 4", cost="slow")
+@d3s.claim(
+    "Relaxing pays: the first shares kept to the end end lower.",
+    baseline="frozen shares, at two rates",
+    cost="slow",
+    refuted=True,
+)
 def relaxing() -> Finding:
     ends = {rate: [(run(BASE, rate, s)[-1][1], run(FROZEN, rate, s)[-1][1]) for s in range(10)] for rate in (4.0, 8.0)}
     wins = {rate: sum(ours > frozen for ours, frozen in pairs) for rate, pairs in ends.items()}
     return Finding(
-        measured={"seeds of 10 that end higher": wins[4.0], "at rate 8": wins[8.0]},
-        criterion="at rate 4, >= 7 of 10",
-        holds=wins[4.0] >= 7,
-        note="At twice the rate it is the other way round: both are above 0.98 then, and few tokens make longer steps.",
+        measured={"seeds of 10 that end higher, rate 4": wins[4.0], "rate 8": wins[8.0]},
+        criterion="at both rates, >= 7 of 10",
+        holds=min(wins.values()) >= 7,
+        note="It pays at rate 4 alone. At twice the rate it is the other way round: both are above 0.98 then, and few "
+        "tokens make longer steps.",
     )

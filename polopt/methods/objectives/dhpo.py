@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
 from polopt.experience import Evaluation, Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.claims import term_variance
@@ -13,8 +12,7 @@ from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.gspo import gspo
-from polopt.objectives import HybridClip, NormalisedEntropy, SequenceMean, Surrogate, Token
-from polopt.sampling import Rollouts
+from polopt.objectives import HybridClip, NormalisedEntropy
 
 
 @method(
@@ -47,17 +45,9 @@ def dhpo(
     and free loss is taken, as in PPO, that entropies are scaled from the answer's smallest to its largest, and all
     numbers are our reading. w = 1 is GRPO without KL, w = 0 is GSPO.
     """
-    return Algorithm(
-        sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(
-            ratio=Token(),
-            trust=HybridClip(
-                token=token, sequence=sequence, weight=NormalisedEntropy() if isinstance(mix, str) else mix
-            ),
-            aggregate=SequenceMean(),
-        ),
-    )
+    weight = NormalisedEntropy() if isinstance(mix, str) else mix
+    trust = HybridClip(token=token, sequence=sequence, weight=weight)
+    return grpo(group=group, kl=0).but(**{"objective.trust": trust})
 
 
 @dhpo.claim("With w = 1 it is GRPO, with w = 0 GSPO, and on policy both for any w.", baseline="off policy: neither")

@@ -3,12 +3,11 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
 from polopt.lab import expectation, train
 from polopt.lab.problems import longer_is_better
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Sequence, SequenceMean, SequenceSum, Surrogate
-from polopt.sampling import Rollouts
+from polopt.methods.objectives.gspo import gspo
+from polopt.objectives import SequenceMean, SequenceSum
 
 
 @method(
@@ -33,11 +32,7 @@ def luspo(*, group: int = 8, low: float = 2e-3, high: float = 2.5e-3) -> Algorit
     TRL's loss_type="luspo" is the same with importance_sampling_level="sequence" and another loss with "token".
     The group of 8 is ours; no KL.
     """
-    return Algorithm(
-        sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(ratio=Sequence(), trust=Clip(low=low, high=high), aggregate=SequenceSum(length=1)),
-    )
+    return gspo(group=group, low=low, high=high).but(**{"objective.aggregate": SequenceSum(length=1)})
 
 
 GSPO = {"objective.aggregate": SequenceMean()}

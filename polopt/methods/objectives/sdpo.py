@@ -10,13 +10,13 @@ from polopt.methods.objectives.grpo import grpo
 from polopt.objectives import (
     Distil,
     DistilSampled,
+    Importance,
     Route,
     Routed,
     Score,
     Surrogate,
     Taught,
     TokenMean,
-    TruncatedImportance,
 )
 from polopt.sampling import Rollouts
 from polopt.teachers import TAUGHT, SelfTeacher, Sibling
@@ -45,7 +45,7 @@ def sdpo(*, group: int = 8, alpha: float = 0.5, top: int = 100, rate: float = 0.
     surrogate = Surrogate(
         ratio=None,
         trust=Distil(alpha=alpha),
-        weights=[TruncatedImportance(cap=cap, learner="current")],
+        weights=[Importance(high=cap - 1)],
         aggregate=TokenMean(),
     )
     return Algorithm(

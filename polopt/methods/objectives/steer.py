@@ -5,14 +5,13 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
 from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, SteadyEntropy, Surrogate, Token, TokenMean
+from polopt.methods.objectives.grpo import grpo
+from polopt.objectives import Clip, SteadyEntropy, TokenMean
 from polopt.objectives.entropy import entropy_change
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope
-from polopt.sampling import Rollouts
 
 
 @method(
@@ -46,15 +45,12 @@ def steer(
     takes them from each micro-batch. It bounds pi away from 0 and 1 by 1e-8, we r by exp(20). One token with a large d
     brings all other weights close to 1. The linear map has `most` 1.2 there, the exponential one ends at 1.
     """
-    return Algorithm(
-        sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(
-            ratio=Token(),
-            trust=Clip(low=low, high=high, dual=10.0),
-            weights=[SteadyEntropy(score=score, map=map, low=weight, high=most)],
-            aggregate=TokenMean(),
-        ),
+    return grpo(group=group, kl=0).but(
+        {
+            "objective.trust": Clip(low=low, high=high, dual=10.0),
+            "objective.weights": [SteadyEntropy(score=score, map=map, low=weight, high=most)],
+            "objective.aggregate": TokenMean(),
+        }
     )
 
 

@@ -3,14 +3,13 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Everyone, GroupMean, GroupStd, Relative
+from polopt.credit import Everyone, GroupStd
 from polopt.experience import Experience, Support
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
-from polopt.sampling import Rollouts
+from polopt.objectives import TokenMean
 
 
 @method(
@@ -38,10 +37,12 @@ def tricks_lite_ppo(*, group: int = 8, clip: float = 0.2, support: Support = Sup
     are then over what those leave. std is the sample's, over rewards, not over centred ones, and over the optimiser
     batch as it was sampled.
     """
-    return Algorithm(
-        sampling=Rollouts(group=group, support=support),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd(within=Everyone())),
-        objective=Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
+    return grpo(group=group, clip=clip, kl=0).but(
+        {
+            "sampling.support": support,
+            "credit.scale": GroupStd(within=Everyone()),
+            "objective.aggregate": TokenMean(),
+        }
     )
 
 
