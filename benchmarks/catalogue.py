@@ -54,7 +54,10 @@ def page() -> str:
 
 
 def _when(about: dict[str, Any]) -> str:
-    return f" ({about['date'][:10]}, commit {about['commit']}, {about['machine']['cpu']})" if about else ""
+    if not about:
+        return ""
+    again = "".join(f"; {slug} again at {commit}" for slug, commit in sorted(about.get("again", {}).items()))
+    return f" ({about['date'][:10]}, commit {about['commit']}, {about['machine']['cpu']}{again})"
 
 
 def _row(m: Method[Any], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:

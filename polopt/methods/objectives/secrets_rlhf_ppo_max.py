@@ -115,6 +115,7 @@ def kept(algorithm: Algorithm, seeds: int = 5) -> float:
     "With scaling, clipping and KL the truth stays near its peak while a proxy is optimised.",
     baseline="PPO without any of it, nor whitening",
     cost="slow",
+    refuted=True,
 )
 def no_collapse() -> Finding:
     bare = ppo(kl=0).but(credit=GAE(cut="zero"))
@@ -123,9 +124,9 @@ def no_collapse() -> Finding:
     found["clip at 1 and KL, unscaled"] = kept(secrets_rlhf_ppo_max(scale=False, reward_clip=1.0, kl=0.5))
     return Finding(
         measured=found,
-        criterion="final over highest true reward: >= 0.9, bare PPO <= 0.75 (5 seeds, 5 % of 64 arms overrated by 10)",
-        holds=found["kept"] >= 0.9 and found["bare PPO"] <= 0.75,
-        note="It takes the clip, and a KL that an answer of one token can feel: the script's own settings collapse "
+        criterion="final over highest true reward: >= 0.9, bare PPO <= 0.7 (5 seeds, 5 % of 64 arms overrated by 10)",
+        holds=found["kept"] >= 0.9 and found["bare PPO"] <= 0.7,
+        note="Bare PPO falls to 0.73, not to 0.7; the rest holds. It takes the clip, and a KL that an answer of one token can feel: the script's own settings collapse "
         "like bare PPO. Dividing by a spread that the outliers make buries the rest; clipped unscaled, more is kept.",
     )
 

@@ -76,6 +76,7 @@ def rare_answers() -> Finding:
     "Where every third near-unanimous group has one wrong label, more true reward after equal steps.",
     baseline="GRPO with a token mean, equal rate",
     cost="slow",
+    refuted=True,
 )
 def label_noise() -> Finding:
     plain = grpo(group=8, kl=0).but(**{"objective.aggregate": TokenMean()})
@@ -89,9 +90,9 @@ def label_noise() -> Finding:
         lead[name] = ours - theirs
     return Finding(
         measured={f"lead, {name}": value for name, value in lead.items()},
-        criterion="the first lead >= 0.01 of success",
-        holds=lead["one label in 30 % of easy groups"] >= 0.01,
-        note="The lead is not in the noisy prompts: there both end alike. Near-unanimous groups make the batch's std "
+        criterion="every lead >= 0.01 of success",
+        holds=min(lead.values()) >= 0.01,
+        note="It leads in the first setting alone. The lead is not in the noisy prompts: there both end alike. Near-unanimous groups make the batch's std "
         "small, so the other prompts move faster than in their own std. It shrinks once the steps are large enough for "
         "both, and it is gone where noise makes the easy groups as mixed as the others.",
     )
