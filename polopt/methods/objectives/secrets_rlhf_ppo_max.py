@@ -126,7 +126,8 @@ def no_collapse() -> Finding:
         measured=found,
         criterion="final over highest true reward: >= 0.9, bare PPO <= 0.7 (5 seeds, 5 % of 64 arms overrated by 10)",
         holds=found["kept"] >= 0.9 and found["bare PPO"] <= 0.7,
-        note="Bare PPO falls to 0.73, not to 0.7; the rest holds. It takes the clip, and a KL that an answer of one token can feel: the script's own settings collapse "
+        note="Bare PPO falls to 0.73, not to 0.7; the rest holds. It takes the clip, and a KL that an answer of "
+        "one token can feel: the script's own settings collapse "
         "like bare PPO. Dividing by a spread that the outliers make buries the rest; clipped unscaled, more is kept.",
     )
 

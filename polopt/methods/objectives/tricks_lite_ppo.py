@@ -92,7 +92,8 @@ def label_noise() -> Finding:
         measured={f"lead, {name}": value for name, value in lead.items()},
         criterion="every lead >= 0.01 of success",
         holds=min(lead.values()) >= 0.01,
-        note="It leads in the first setting alone. The lead is not in the noisy prompts: there both end alike. Near-unanimous groups make the batch's std "
+        note="It leads in the first setting alone. The lead is not in the noisy prompts: there both end alike. "
+        "Near-unanimous groups make the batch's std "
         "small, so the other prompts move faster than in their own std. It shrinks once the steps are large enough for "
         "both, and it is gone where noise makes the easy groups as mixed as the others.",
     )
