@@ -68,8 +68,8 @@ SUITES: dict[str, Suite] = {
     ),
     "working": Suite(
         about=(
-            "Words to rearrange in 1 to 3 steps. Half of the solutions that the warm-up shows write the word after every "
-            "step and half only the last, so that answers may be short or long; only the last word is paid for."
+            "Words to rearrange in 1 to 3 steps. Half of the solutions that the warm-up shows write the word after "
+            "every step and half only the last, so that answers may be short or long; only the last word is paid for."
         ),
         changes={**BUDGET, "tasks": CHAINS, "limit": 18, "stages.warmup.steps": 150},
         methods={},
