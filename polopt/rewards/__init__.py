@@ -1,6 +1,28 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
 from polopt.rewards.envelope import Envelope
-from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.length import LinearLength, RelativeLength
+from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
+from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
 
-__all__ = ["Clipped", "Envelope", "KLPenalty", "Outcome", "Overlong", "Reward", "Scaled", "Sum"]
+__all__ = [
+    "Answering",
+    "Clipped",
+    "Envelope",
+    "Gated",
+    "KLPenalty",
+    "LinearLength",
+    "Longer",
+    "Mark",
+    "OfKind",
+    "Outcome",
+    "Overlong",
+    "RelativeLength",
+    "Reward",
+    "Right",
+    "Scaled",
+    "Signalled",
+    "SolvedGroups",
+    "Sum",
+    "TopGroups",
+]

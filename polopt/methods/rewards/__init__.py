@@ -1,0 +1,1 @@
+"""What an answer is worth: corrections, penalties and gates of rewards."""

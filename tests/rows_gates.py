@@ -1,0 +1,56 @@
+"""Rows of the battery: rewards that gate, correct or punish, and what they need a world to say."""
+
+from __future__ import annotations
+
+import torch
+from batches import Batch, random_batch
+from battery import Row
+
+from polopt.rewards import (
+    Answering,
+    Gated,
+    KLPenalty,
+    LinearLength,
+    Longer,
+    OfKind,
+    Outcome,
+    RelativeLength,
+    Right,
+    Signalled,
+    SolvedGroups,
+    Sum,
+    TopGroups,
+)
+
+
+def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with what a world may say of a row: numbers from 0 to 1, and none from a judge that failed."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)
+    extras = {f"signal_{name}": torch.rand(len(batch.mask), generator=g).double() for name in ("flawed", "true")}
+    extras["signal_true"] = extras["signal_true"].round()
+    extras["signal_calls"] = torch.randint(0, 5, (len(batch.mask),), generator=g).double()
+    extras["signal_flawed"][3] = torch.nan
+    return batch.replace(extras=extras)
+
+
+def ranked_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose groups differ in their share of right rows: which of two equals comes first is arbitrary."""
+    outcome = torch.tensor([1, 1, 0, 1, 1, 0, 0, 1, 1]).double()
+    return signal_batch(seed, clean).replace(outcome=outcome)
+
+
+BRIEF = RelativeLength(weight=0.5)
+
+REWARDS = {
+    "relative length": Row(BRIEF),
+    "relative length in turns": Row(RelativeLength(of="turns", right=Right(threshold=0.5))),
+    "relative length in calls": Row(RelativeLength(of="signal_calls"), batch=signal_batch),
+    "length of all": Row(LinearLength(rows="all")),
+    "length that is left": Row(Sum(terms=[Outcome(), LinearLength(free=1.0, limit=20)])),
+    "gated by solved groups": Row(Gated(reward=BRIEF, when=SolvedGroups(least=0.5))),
+    "gated by the best groups": Row(Gated(reward=BRIEF, when=TopGroups(share=0.5)), batch=ranked_batch),
+    "gated kl": Row(Gated(reward=KLPenalty(), when=OfKind(kinds=("a",)))),
+    "gated by answers": Row(Gated(reward=Outcome(), when=Answering(pattern="[12]$"))),
+    "gated by length": Row(Gated(reward=Outcome(), when=Longer(than=3))),
+    "gated by a signal": Row(Gated(reward=Outcome(shift=1.0), when=Signalled(name="flawed")), batch=signal_batch),
+}
