@@ -8,12 +8,17 @@ from battery import Row
 
 from polopt.rewards import (
     Answering,
+    BackwardCorrected,
+    FixedRates,
+    ForwardCorrected,
     Gated,
     KLPenalty,
     LinearLength,
     Longer,
+    NotedRates,
     OfKind,
     Outcome,
+    RejudgedRates,
     RelativeLength,
     Right,
     Signalled,
@@ -26,7 +31,8 @@ from polopt.rewards import (
 def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
     """A random batch with what a world may say of a row: numbers from 0 to 1, and none from a judge that failed."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)
-    extras = {f"signal_{name}": torch.rand(len(batch.mask), generator=g).double() for name in ("flawed", "true")}
+    names = ("flawed", "true", "false_positive", "false_negative")
+    extras = {f"signal_{name}": torch.rand(len(batch.mask), generator=g).double() for name in names}
     extras["signal_true"] = extras["signal_true"].round()
     extras["signal_calls"] = torch.randint(0, 5, (len(batch.mask),), generator=g).double()
     extras["signal_flawed"][3] = torch.nan
@@ -53,4 +59,13 @@ REWARDS = {
     "gated by answers": Row(Gated(reward=Outcome(), when=Answering(pattern="[12]$"))),
     "gated by length": Row(Gated(reward=Outcome(), when=Longer(than=3))),
     "gated by a signal": Row(Gated(reward=Outcome(shift=1.0), when=Signalled(name="flawed")), batch=signal_batch),
+    "backward": Row(BackwardCorrected()),
+    "backward, a hopeless verifier": Row(BackwardCorrected(rates=FixedRates(false_positive=0.5, false_negative=0.45))),
+    "backward by kind": Row(BackwardCorrected(rates=FixedRates(kinds=[("a", 0.3, 0.4)]))),
+    "backward as noted": Row(BackwardCorrected(rates=NotedRates(), least=0.2), batch=signal_batch),
+    "backward, judged again": Row(
+        BackwardCorrected(rates=RejudgedRates(negatives=0.5, positives=0.5, kinds=("b",))), batch=signal_batch
+    ),
+    "forward": Row(ForwardCorrected()),
+    "forward, judged again": Row(ForwardCorrected(rates=RejudgedRates(negatives=1.0)), batch=signal_batch),
 }

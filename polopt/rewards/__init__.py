@@ -3,20 +3,27 @@
 from polopt.rewards.envelope import Envelope
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
+from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
 from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
 
 __all__ = [
     "Answering",
+    "BackwardCorrected",
     "Clipped",
     "Envelope",
+    "FixedRates",
+    "ForwardCorrected",
     "Gated",
     "KLPenalty",
     "LinearLength",
     "Longer",
     "Mark",
+    "NotedRates",
     "OfKind",
     "Outcome",
     "Overlong",
+    "Rates",
+    "RejudgedRates",
     "RelativeLength",
     "Reward",
     "Right",

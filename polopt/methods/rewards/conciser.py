@@ -106,5 +106,6 @@ def no_collapse() -> Finding:
         criterion="hard > 0.75 and easy length <= 0.3 of GRPO's; with the penalty on every answer hard < 0.1 (1,500 "
         "steps, 4 seeds)",
         holds=ours.hard > 0.75 and ours.easy_length <= 0.3 * plain.easy_length and always.hard < 0.1,
-        note="Hard questions lose some: length in solved groups pulls as hard as being right does in the others.",
+        note="On the way hard questions are all but given up, and won back only as the policy learns to tell them from "
+        "easy ones: length in solved groups pulls as hard as being right does in the others.",
     )
