@@ -1,6 +1,7 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
 from polopt.rewards.envelope import Envelope
+from polopt.rewards.flawed import FlawedPositive, step_verdict
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
@@ -12,6 +13,7 @@ __all__ = [
     "Clipped",
     "Envelope",
     "FixedRates",
+    "FlawedPositive",
     "ForwardCorrected",
     "Gated",
     "KLPenalty",
@@ -32,4 +34,5 @@ __all__ = [
     "SolvedGroups",
     "Sum",
     "TopGroups",
+    "step_verdict",
 ]
