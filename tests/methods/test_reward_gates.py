@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from sentences import same, slope
+from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.lab.length_bandit import LENGTHS, length_bandit, rightness
@@ -27,7 +27,7 @@ def rows(outcome: list[float], lengths: list[int], group: list[int], **fields: o
 def sampled(prompts: int = 24, group: int = 8) -> tuple[po.Experience, object]:
     tree, policy = length_bandit()
     source = po.lab.TreeSource(tree, policy, rows=prompts * group, seed=3, draw=coin)
-    return source.rollout(prompts, group, po.Support()), policy
+    return source.rollout(source.take(prompts), group, po.Support()), policy
 
 
 def by_hand(batch: po.Experience, weight: float, share: float) -> list[float]:
@@ -182,5 +182,5 @@ def test_the_length_bandit_is_what_it_says() -> None:
 def test_slope_is_that_of_a_policy_in_a_table_too() -> None:
     """The gates work on any batch of a tree."""
     tree, policy = po.lab.problems.digits()
-    batch = po.lab.TreeSource(tree, policy, rows=24, seed=1).rollout(6, 4, po.Support())
+    batch = batch_of(tree, policy)
     assert slope(po.method("grpo-lambda-len", share=1.0), batch, policy).abs().max() > 1e-6

@@ -15,7 +15,7 @@ from tiny_runs import lines, recipe
 from polopt import catalogue
 from polopt.config import ConfigError
 from polopt.training.language import LanguageTraining
-from polopt.training.needs import unprovided
+from polopt.training.needs import SIGNAL, unprovided
 from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.
@@ -40,6 +40,10 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
+            LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+        return
+    if any(name.startswith(SIGNAL) for name in catalogue.method(slug).all_needs):  # these tasks tell nothing
+        with pytest.raises(ConfigError, match="which the tasks do not tell"):
             LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
         return
     training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))

@@ -1,1 +1,1 @@
-"""What an answer is worth: corrections, penalties and gates of rewards."""
+"""Methods that change what rollouts were worth."""
