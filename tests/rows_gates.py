@@ -25,8 +25,10 @@ from polopt.rewards import (
     Signalled,
     SolvedGroups,
     Sum,
+    ThinkOrNot,
     TopGroups,
 )
+from polopt.sampling import WithoutTrigger
 
 
 def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -46,6 +48,12 @@ def ranked_batch(seed: int = 0, clean: bool = False) -> Batch:
     return signal_batch(seed, clean).replace(outcome=outcome)
 
 
+def token_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch of three tokens."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    return batch.replace(extras={"tokens": torch.randint(0, 3, batch.mask.shape, generator=g)})
+
+
 BRIEF = RelativeLength(weight=0.5)
 
 REWARDS = {
@@ -61,6 +69,16 @@ REWARDS = {
     "gated by length": Row(Gated(reward=Outcome(), when=Longer(than=3))),
     "gated by a signal": Row(Gated(reward=Outcome(shift=1.0), when=Signalled(name="flawed")), batch=signal_batch),
     "flawed": Row(Sum(terms=[Outcome(scale=2, shift=-1), FlawedPositive(weight=0.7)]), batch=signal_batch),
+    "think or not": Row(
+        ThinkOrNot(
+            thought=Longer(than=4),
+            need=OfKind(kinds=("b",)),
+            malformed=Answering(pattern="[01]", invert=True),
+        )
+    ),
+    "think or not, by signals": Row(
+        ThinkOrNot(thought=Signalled(name="flawed"), need=Signalled(name="true"), over=0.5), batch=signal_batch
+    ),
     "backward": Row(BackwardCorrected()),
     "backward, a hopeless verifier": Row(BackwardCorrected(rates=FixedRates(false_positive=0.5, false_negative=0.45))),
     "backward by kind": Row(BackwardCorrected(rates=FixedRates(kinds=[("a", 0.3, 0.4)]))),
@@ -70,4 +88,9 @@ REWARDS = {
     ),
     "forward": Row(ForwardCorrected()),
     "forward, judged again": Row(ForwardCorrected(rates=RejudgedRates(negatives=1.0)), batch=signal_batch),
+}
+
+SELECTS = {
+    "without the first": Row(WithoutTrigger(), keeps="decisions"),
+    "without what follows a tag": Row(WithoutTrigger(after=(1, 2)), keeps="decisions", batch=token_batch),
 }

@@ -6,6 +6,7 @@ from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
 from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.thinking import ThinkOrNot
 
 __all__ = [
     "Answering",
@@ -33,6 +34,7 @@ __all__ = [
     "Signalled",
     "SolvedGroups",
     "Sum",
+    "ThinkOrNot",
     "TopGroups",
     "step_verdict",
 ]

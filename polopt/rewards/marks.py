@@ -64,9 +64,10 @@ class OfKind(Mark):
 
 
 class Answering(Mark):
-    """Somewhere in the answer, `extras["answer"]`, stands what the regular expression `pattern` finds."""
+    """The regular expression `pattern` finds something in the answer, `extras["answer"]`; `invert` turns it round."""
 
     pattern: str
+    invert: bool = False
 
     needs = frozenset({"extras.answer"})
 
@@ -78,7 +79,7 @@ class Answering(Mark):
 
     def forward(self, experience: Experience) -> Tensor:
         found = [re.search(self.pattern, text, re.DOTALL) is not None for text in experience.extras["answer"]]
-        return torch.tensor(found, device=experience.device).bool()
+        return torch.tensor(found, device=experience.device).bool() != self.invert
 
 
 class Longer(Mark):
