@@ -18,8 +18,8 @@ class ThinkOrNot(Reward):
     Source: AdaCoT, arXiv:2505.11896.
     """
 
-    thought: Mark = Signalled(name="thought")
-    need: Mark = Signalled(name="need")
+    thought: Mark = Signalled(name="working")
+    need: Mark = Signalled(name="needed")
     malformed: Mark | None = None
     miss: float = 0.2
     over: float = 0.2

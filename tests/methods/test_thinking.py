@@ -23,7 +23,7 @@ def test_each_fault_has_its_price() -> None:
     batch = po.Experience(
         mask=torch.ones(8, 1, dtype=torch.bool),
         outcome=torch.zeros(8, dtype=torch.double),
-        extras={"signal_thought": thought, "signal_need": need, "signal_bad": bad},
+        extras={"signal_working": thought, "signal_needed": need, "signal_bad": bad},
     )
     part = ThinkOrNot(miss=0.3, over=0.2, form=1.0, malformed=Signalled(name="bad"))
     for paid, (t, n, b) in zip(part(batch).tolist(), cases, strict=True):
@@ -35,7 +35,7 @@ def test_each_fault_has_its_price() -> None:
 def test_without_prices_and_mask_every_stage_of_reinforcement_is_ppo() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    batch = batch.replace(extras={"signal_need": torch.ones(len(batch))})
+    batch = batch.replace(extras={"signal_needed": torch.ones(len(batch))})
     ppo = po.method("ppo", kl=0.0)
     for free in (
         po.method("adacot", stage=2).but(select=[]),

@@ -46,7 +46,7 @@ def adacot(
            R = outcome - miss [needed and left out] - over [not needed and done] - form [malformed].
 
     Sweeping miss and over walks along the front of accuracy against how often it thinks. thought, need, malformed: how
-    to tell; by default a filled `<think>` block, the world's signal "need" (the paper has another model label it by
+    to tell; by default a filled `<think>` block, the world's signal "needed" (the paper has another model label it by
     written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
     `need=rewards.OfKind(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought; ()
     takes the row's first token for the one that decides.
@@ -62,7 +62,7 @@ def adacot(
         return plain.but(select=[WithoutTrigger(after=after)])
     penalty = ThinkOrNot(
         thought=thought or Answering(pattern=r"<think>\s*[^\s<]"),
-        need=need or Signalled(name="need"),
+        need=need or Signalled(name="needed"),
         malformed=malformed or Answering(pattern=r"^\s*<think>.*</think>", invert=True),
         miss=miss,
         over=over,
