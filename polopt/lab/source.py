@@ -158,13 +158,12 @@ class TreeSource:
         """
         if not torch.is_tensor(copies):
             copies = torch.full_like(tasks, copies)
-        if starts is None and (copies == copies[0]).all():  # one draw for all of them
-            batch = self._deal(*self.deck(support), tasks, int(copies[0]))
+        if starts is None:  # one draw for all of them
+            batch = self._deal(*self.deck(support), tasks, copies)
         else:
-            plain = [Start()] * len(tasks) if starts is None else starts
             dealt = [
                 self._start(task, count, start, support)
-                for task, count, start in zip(tasks.tolist(), copies.tolist(), plain, strict=True)
+                for task, count, start in zip(tasks.tolist(), copies.tolist(), starts, strict=True)
                 if count
             ]
             batch = Experience.cat(dealt).replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
@@ -300,7 +299,7 @@ class TreeSource:
         return self._paid(self.deck()[0][drawn].replace(group=torch.arange(rows)))
 
     def _shown(self, odds: Tensor, asked: Tensor) -> Experience:
-        return self._paid(self._deal(self.deck()[0], odds, asked, 1))
+        return self._paid(self._deal(self.deck()[0], odds, asked, torch.ones_like(asked)))
 
     def _paid(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
@@ -319,10 +318,11 @@ class TreeSource:
         del self._queue[:prompts]
         return asked
 
-    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, group: int) -> Experience:
-        answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
-        batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
-        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(group))
+    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, copies: Tensor) -> Experience:
+        most = max([1, *copies.tolist()])
+        answers = torch.multinomial(odds[asked], most, replacement=True, generator=self.generator)
+        batch = deck[(answers + asked[:, None] * odds.shape[1])[torch.arange(most) < copies[:, None]]]
+        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(copies))
 
 
 def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:

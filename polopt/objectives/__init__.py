@@ -1,6 +1,6 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
-from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
@@ -59,6 +59,7 @@ __all__ = [
     "PerTime",
     "Phase",
     "Phased",
+    "PromptMean",
     "Proximal",
     "Ratio",
     "ReferenceKL",

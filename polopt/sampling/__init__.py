@@ -1,14 +1,20 @@
 """Which rollouts to buy, and which to keep."""
 
+from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
 from polopt.sampling.branches import Branches
+from polopt.sampling.budgets import GradientVariance, Knapsack
 from polopt.sampling.chance import Ranked, Resampled
+from polopt.sampling.choices import Curriculum, Posterior
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.promoting import VariancePromoting
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
+from polopt.sampling.success import Success
 from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.trigger import WithoutTrigger
@@ -20,16 +26,20 @@ __all__ = [
     "Branches",
     "Budget",
     "Choice",
+    "Curriculum",
     "Cuts",
     "Demonstrations",
     "Distinct",
     "EntropyTemperature",
     "Even",
+    "GradientVariance",
     "Guide",
     "InDoubt",
+    "Knapsack",
     "Mix",
     "MostVaried",
     "NonZero",
+    "Posterior",
     "Ranked",
     "Replaced",
     "Replay",
@@ -39,15 +49,27 @@ __all__ = [
     "Select",
     "Source",
     "Start",
+    "Success",
     "Table",
     "Texts",
     "TopDecisions",
     "Uniform",
+    "VariancePromoting",
     "Varied",
     "Windows",
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",
     "WithoutTrigger",
+    "allocate",
+    "allocate_exactly",
+    "apportioned",
+    "distinct",
+    "edit_distance",
+    "knapsack",
+    "knapsack_value",
+    "mean_edit_distance",
     "most_varied",
+    "neyman",
+    "self_bleu",
 ]

@@ -21,6 +21,7 @@ from polopt.training.run import Run
 # What the tiny policy, of one layer and 64 positions, has no room for.
 SMALL = {
     "bupo": {"layer": 1, "batches": 1},
+    "gvm": {"block": "wte"},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},
 }
