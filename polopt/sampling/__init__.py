@@ -3,8 +3,10 @@
 from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
@@ -14,16 +16,20 @@ from polopt.sampling.windows import Windows
 
 __all__ = [
     "Balanced",
+    "BaseRate",
     "Best",
     "Branches",
     "Cuts",
     "Demonstrations",
     "Distinct",
     "EntropyTemperature",
+    "History",
+    "InContext",
     "InDoubt",
     "Mix",
     "MostVaried",
     "NonZero",
+    "Predictor",
     "Ranked",
     "Replaced",
     "Replay",
@@ -39,5 +45,7 @@ __all__ = [
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",
+    "fit",
     "most_varied",
+    "predictor_loss",
 ]

@@ -84,7 +84,7 @@ def test_a_prior_that_chance_explains_is_kept_whole() -> None:
 
 
 def test_leaving_the_row_out_the_policy_gradient_has_no_bias() -> None:
-    """E[(R_i - b_i) score_i] over all outcomes of a group of three, exactly; the row's own part biases the plain one."""
+    """E[(R_i - b_i) score_i] over all outcomes of a group of three; the row's own part biases the plain baseline."""
     p, k = 0.3, 3
     bias = {}
     for others in (False, True):
@@ -121,8 +121,8 @@ def test_what_is_no_rate_and_no_return_is_refused() -> None:
         Shrunk(prior=PRIOR)(batch.replace(extras={"predicted": batch.extras["predicted"] + 1}), batch.reward)
     with pytest.raises(ExperienceError, match=r"returns in \[0, 1\]"):
         Shrunk(prior=PRIOR)(batch, 2 * batch.reward - 1)
+    nan = batch.extras["predicted"] * float("nan")
     with pytest.raises(ExperienceError, match="prior"):
-        nan = batch.extras["predicted"] * float("nan")
         Shrunk(prior=PRIOR)(batch.replace(extras={"predicted": nan}), batch.reward)
     with pytest.raises(ValueError, match="low < high"):
         Shrunk(prior=PRIOR, low=1.0)
