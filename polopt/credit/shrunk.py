@@ -14,11 +14,9 @@ from polopt.experience import Experience, ExperienceError
 def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
     """How much a mean of this variance counts beside a prior: w of least error in w mean + (1 - w) prior.
 
-        w = D / (D + variance),   D = max(0, (mean - prior)^2 - variance)
-
-    D estimates the prior's squared error. It is 0 wherever chance alone would put mean and prior that far apart.
+    w = D / (D + variance),   D = max(0, (mean - prior)^2 - variance)   (`ops.prior_error`)
     """
-    apart = ((mean - prior).square() - variance).clamp(min=0)
+    apart = ops.prior_error(mean, prior, variance)
     return torch.where(apart > 0, apart / (apart + variance), 0)
 
 

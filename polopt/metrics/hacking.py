@@ -34,9 +34,10 @@ def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: 
 
     Least squares fits truth = a + b proxy + drift max(0, step - bend), with the bend at one of the steps that has two
     or more before it and four or more behind it. `step.low` to `step.high` are the bends that a likelihood-ratio test
-    at `level` keeps. `drift` has Student's interval, widened for having looked for the bend (Bonferroni); `proxy` and
-    `truth` are straight lines through what comes from the bend on. A rise and a fall count where their interval leaves
-    out 0. Noise is taken as independent from step to step: measure held-out prompts afresh, or every so many steps.
+    at `level` keeps, and a step more either side: nothing was measured in between. `drift` has Student's interval,
+    widened for having looked for the bend (Bonferroni); `proxy` and `truth` are straight lines through what comes from
+    the bend on. A rise and a fall count where their interval leaves out 0. Noise is taken as independent from step to
+    step: measure held-out prompts afresh, or every so many steps.
 
     Raises:
         ValueError: shapes that are not all [n], n < 8, values that are not finite, or steps that do not increase.
@@ -58,14 +59,14 @@ def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: 
     # What rounding leaves of an exact fit must not decide between bends.
     floor = n * (1e-12 * max(float(np.abs(q).max()), 1e-300)) ** 2
     # Twice the difference of the log-likelihoods, the size of the noise being fitted too.
-    kept = bends[n * np.log((left + floor) / (left[best] + floor)) <= chdtri(1, 1 - level)]
+    kept = np.flatnonzero(n * np.log((left + floor) / (left[best] + floor)) <= chdtri(1, 1 - level)) + 2
     bend = float(bends[best])
     after = x >= bend
     line = np.stack([x[after], np.ones(int(after.sum()))], 1)
     drift = _first(designs[best], q, 1 - (1 - level) / len(bends), level)
     rising, falling = _first(line, p[after], level, level), _first(line, q[after], level, level)
     return Parting(
-        step=Interval(bend, float(kept.min()), float(kept.max()), level, n),
+        step=Interval(bend, float(x[kept.min() - 1]), float(x[kept.max() + 1]), level, n),
         drift=drift,
         proxy=rising,
         truth=falling,
