@@ -6,6 +6,7 @@ from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.predicted import Foretold, Predicted, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
@@ -27,6 +28,7 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "Even",
+    "Foretold",
     "Guide",
     "History",
     "InContext",
@@ -34,6 +36,7 @@ __all__ = [
     "Mix",
     "MostVaried",
     "NonZero",
+    "Predicted",
     "Predictor",
     "Ranked",
     "Replaced",
@@ -42,6 +45,7 @@ __all__ = [
     "Rollouts",
     "Sampling",
     "Select",
+    "Sequential",
     "Source",
     "Start",
     "Table",

@@ -97,7 +97,7 @@ class InContext(Predictor):
         self.outer = nn.Parameter(torch.zeros(self.width, self.width))
         self.prior = nn.Parameter(torch.zeros(self.width + 1))
         self.precision = nn.Parameter(torch.full((self.width + 1,), math.log(0.25)))
-        self.evidence = nn.Parameter(torch.zeros(()))
+        self.evidence = nn.Parameter(torch.tensor(math.log(4)))  # a score is mostly a mean of several tries
         if self.model is not None:
             self.load_state_dict(load_file(Path(self.model) / WEIGHTS))
         self.requires_grad_(False)

@@ -83,7 +83,9 @@ def test_the_answer_is_the_papers_approximation_of_a_mean() -> None:
     model = InContext(width=6)
     prompts, scores = [f"{a} {b}" for a in WORDS for b in WORDS][:30], draw(3, n=30)[1]
     x, q = model.see(prompts), model.see(["shoe rope", "coin"])
-    weight, curvature = posterior(x, scores, model.prior.double(), model.precision.double().exp())
+    weight, curvature = posterior(
+        x, scores, model.prior.double(), model.precision.double().exp(), model.evidence.double().exp()
+    )
     found = model(prompts, scores, ["shoe rope", "coin"])
     for i in range(2):
         variance = float(q[i] @ torch.linalg.inv(curvature) @ q[i])
@@ -122,8 +124,8 @@ def test_fit_learns_what_the_histories_share_and_a_folder_holds_it(tmp_path: Pat
     scores = torch.tensor([float("shoe" not in p) for p in prompts]).double()
     model, told = InContext(width=8, buckets=512), []
     histories = [History(prompts, scores)] * 2
-    fit(model, histories, steps=60, queries=16, rate=0.05, watch=lambda step, loss: told.append(step))
-    assert told == list(range(60))
+    fit(model, histories, steps=120, queries=16, rate=0.05, watch=lambda step, loss: told.append(step))
+    assert told == list(range(120))
     asked = ["rope shoe clock", "rope train clock"]
     found = model([], torch.zeros(0), asked)
     assert found[0] < 0.3 < 0.7 < found[1]
