@@ -124,7 +124,7 @@ def test_fit_learns_what_the_histories_share_and_a_folder_holds_it(tmp_path: Pat
     scores = torch.tensor([float("shoe" not in p) for p in prompts]).double()
     model, told = InContext(width=8, buckets=512), []
     histories = [History(prompts, scores)] * 2
-    fit(model, histories, steps=120, queries=16, rate=0.05, watch=lambda step, loss: told.append(step))
+    fit(model, histories, steps=120, context=4, queries=16, rate=0.05, watch=lambda step, loss: told.append(step))
     assert told == list(range(120))
     asked = ["rope shoe clock", "rope train clock"]
     found = model([], torch.zeros(0), asked)
