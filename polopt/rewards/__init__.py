@@ -1,6 +1,40 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
 from polopt.rewards.envelope import Envelope
-from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.flawed import FlawedPositive, step_verdict
+from polopt.rewards.length import LinearLength, RelativeLength
+from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
+from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
+from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.thinking import ThinkOrNot
 
-__all__ = ["Clipped", "Envelope", "KLPenalty", "Outcome", "Overlong", "Reward", "Scaled", "Sum"]
+__all__ = [
+    "Answering",
+    "BackwardCorrected",
+    "Clipped",
+    "Envelope",
+    "FixedRates",
+    "FlawedPositive",
+    "ForwardCorrected",
+    "Gated",
+    "KLPenalty",
+    "LinearLength",
+    "Longer",
+    "Mark",
+    "NotedRates",
+    "OfKind",
+    "Outcome",
+    "Overlong",
+    "Rates",
+    "RejudgedRates",
+    "RelativeLength",
+    "Reward",
+    "Right",
+    "Scaled",
+    "Signalled",
+    "SolvedGroups",
+    "Sum",
+    "ThinkOrNot",
+    "TopGroups",
+    "step_verdict",
+]
