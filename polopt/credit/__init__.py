@@ -22,6 +22,7 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.shrunk import Shrunk, trust_in_mean
 from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "Scale",
     "SemanticEntropy",
     "Share",
+    "Shrunk",
     "Signal",
     "Strata",
     "SuccessRate",
@@ -69,4 +71,5 @@ __all__ = [
     "Turns",
     "Voices",
     "Whitened",
+    "trust_in_mean",
 ]

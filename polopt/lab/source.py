@@ -197,6 +197,11 @@ class TreeSource:
         """The answer that is demonstrated most often; of several the first."""
         return int(self.demonstrations[task].argmax())
 
+    def prompts(self, tasks: Tensor) -> list[str]:
+        """Tokens as numbers between spaces, as `encode` reads them."""
+        first = self.tree.leaves().extras["tokens"][tasks * len(self.tree.answers), : self.tree.start]
+        return [" ".join(map(str, row)) for row in first.tolist()]
+
     def solution_lengths(self, tasks: Tensor) -> Tensor:
         return torch.tensor([len(self.tree.answers[self._solution(task)]) for task in tasks.tolist()])
 

@@ -1,5 +1,7 @@
 """Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
 
+from polopt.metrics.audit import Audit, audit_verifier
+from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
     Comparison,
     Row,
@@ -13,27 +15,40 @@ from polopt.metrics.compare import (
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.filtering import most_reliable, r_squared
-from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
+from polopt.metrics.hacking import Parting, reward_parting
+from polopt.metrics.intervals import Interval, bootstrap, clopper_pearson, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.routing import route, router_regret
+from polopt.metrics.scaling import Sigmoid, fit_sigmoid
+from polopt.metrics.signal import mixed_groups
 
 __all__ = [
+    "Audit",
     "Comparison",
     "EntropyLaw",
     "GradientNoise",
     "Interval",
     "Mismatch",
+    "Parting",
     "Row",
+    "Sigmoid",
     "Trials",
+    "audit_verifier",
+    "average_precision",
+    "balanced_accuracy",
     "bootstrap",
+    "clopper_pearson",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
+    "fit_sigmoid",
     "gradient_noise",
     "improvement",
     "iqm",
     "logp_mismatch",
+    "mixed_groups",
     "most_reliable",
     "paired_difference",
     "pass_all_k",
@@ -43,6 +58,9 @@ __all__ = [
     "r_squared",
     "rate_interval",
     "reference_kl",
+    "reward_parting",
+    "route",
+    "router_regret",
     "t_interval",
     "welch_difference",
     "wilson",

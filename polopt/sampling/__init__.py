@@ -7,8 +7,11 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.choices import Curriculum, Posterior
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
+from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.predicted import Foretold, Predicted, Sequential
+from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.promoting import VariancePromoting
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
@@ -22,6 +25,7 @@ from polopt.sampling.windows import Windows
 
 __all__ = [
     "Balanced",
+    "BaseRate",
     "Best",
     "Branches",
     "Budget",
@@ -32,14 +36,19 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "Even",
+    "Foretold",
     "GradientVariance",
     "Guide",
+    "History",
+    "InContext",
     "InDoubt",
     "Knapsack",
     "Mix",
     "MostVaried",
     "NonZero",
     "Posterior",
+    "Predicted",
+    "Predictor",
     "Ranked",
     "Replaced",
     "Replay",
@@ -47,6 +56,7 @@ __all__ = [
     "Rollouts",
     "Sampling",
     "Select",
+    "Sequential",
     "Source",
     "Start",
     "Success",
@@ -66,10 +76,12 @@ __all__ = [
     "apportioned",
     "distinct",
     "edit_distance",
+    "fit",
     "knapsack",
     "knapsack_value",
     "mean_edit_distance",
     "most_varied",
     "neyman",
+    "predictor_loss",
     "self_bleu",
 ]

@@ -91,6 +91,10 @@ class Source(Protocol):
         """Token ids of a text in the middle of an answer."""
         ...
 
+    def prompts(self, tasks: Tensor) -> list[str]:
+        """The prompts of the tasks of these numbers [M], as texts."""
+        ...
+
     def solution_lengths(self, tasks: Tensor) -> Tensor:
         """[M] how many decisions each task's demonstrated solution has."""
         ...

@@ -357,6 +357,9 @@ class LanguageSource:
     def encode(self, text: str) -> list[int]:
         return self.player.dialogue.answer(text)[:-1]
 
+    def prompts(self, tasks: Tensor) -> list[str]:
+        return [task.prompt for task in self._tasks(tasks.tolist())]
+
     def solution_lengths(self, tasks: Tensor) -> Tensor:
         return torch.tensor([self.player.solution_length(task) for task in self._tasks(tasks.tolist())])
 
