@@ -22,11 +22,13 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.shown import Anchored, Together
 from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
 
 __all__ = [
     "GAE",
     "AcrossGroups",
+    "Anchored",
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
@@ -66,6 +68,7 @@ __all__ = [
     "Strata",
     "SuccessRate",
     "Surprise",
+    "Together",
     "Turns",
     "Voices",
     "Whitened",

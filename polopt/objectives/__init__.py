@@ -13,7 +13,7 @@ from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importanc
 from polopt.objectives.one_token import OneToken
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
-from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token
+from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token, Unsampled
 from polopt.objectives.regularise import Entropy, EntropyTarget, ReferenceKL, ValueLoss
 from polopt.objectives.routes import Demonstrated, Ended, Marked, Route, Routed, Rows, Solved, Taught
 from polopt.objectives.surrogate import Auxiliary, Surrogate
@@ -83,6 +83,7 @@ __all__ = [
     "Trust",
     "Undecided",
     "Unlimited",
+    "Unsampled",
     "ValueLoss",
     "ValueRegression",
     "Watched",
