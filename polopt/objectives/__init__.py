@@ -8,6 +8,7 @@ from polopt.objectives.distil import Distil, DistilSampled, TeacherCertainty
 from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.mixture import Mixture, log_mixture
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.one_token import OneToken
@@ -52,6 +53,7 @@ __all__ = [
     "LayerRatio",
     "Likely",
     "Marked",
+    "Mixture",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
@@ -88,4 +90,5 @@ __all__ = [
     "ValueRegression",
     "Watched",
     "Weight",
+    "log_mixture",
 ]

@@ -3,8 +3,10 @@
 from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.guides import Prefixes, Rules
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.probe import Probed, trie_logp
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
@@ -24,11 +26,14 @@ __all__ = [
     "Mix",
     "MostVaried",
     "NonZero",
+    "Prefixes",
+    "Probed",
     "Ranked",
     "Replaced",
     "Replay",
     "Resampled",
     "Rollouts",
+    "Rules",
     "Sampling",
     "Select",
     "Source",
@@ -40,4 +45,5 @@ __all__ = [
     "WithSolutions",
     "WithTexts",
     "most_varied",
+    "trie_logp",
 ]

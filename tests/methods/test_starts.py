@@ -9,13 +9,15 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt import Experience
+from polopt import Evaluation, Experience
 from polopt.credit import Anchored, Relative, Together, Whitened
+from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
-from polopt.objectives import Token
+from polopt.objectives import Mixture, Token
+from polopt.ops import NOTHING
 from polopt.part import diff
 from polopt.rewards import Clipped, KLPenalty, Shaped, bent, interval_iou
-from polopt.sampling import WithSolutions
+from polopt.sampling import WithSolutions, trie_logp
 
 # TempSamp-R1 --------------------------------------------------------------------------------------------------
 
@@ -151,3 +153,87 @@ def test_a_group_that_is_all_wrong_learns_from_the_solution_only_if_it_is_judged
     )
     assert (po.method("tempsamp-r1", way="anchored").credited(batch).advantage == 0).all()
     assert po.method("tempsamp-r1").credited(batch).advantage[3, 0] > 1
+
+
+# Ratios to a mixture ------------------------------------------------------------------------------------------
+
+
+def two_kinds_of_rows(B: int = 6, T: int = 5) -> tuple[Experience, Evaluation]:
+    draw = -torch.rand(3, B, T, dtype=torch.double, generator=torch.Generator().manual_seed(0)) - 0.1
+    mask = torch.arange(T) < torch.tensor([5, 3, 4, 1, 2, 5])[:, None]
+    extras = {"probe": torch.arange(B) % 3 == 0, "policy_logp": draw[0], "probe_logp": draw[1]}
+    extras = {k: torch.where(mask, v, torch.nan) if v.ndim == 2 else v for k, v in extras.items()}
+    return Experience(mask=mask, extras=extras), Evaluation(logp=torch.where(mask, draw[2], 0))
+
+
+def test_the_mixture_is_that_of_plain_loops() -> None:
+    batch, said = two_kinds_of_rows()
+    token, row = (Mixture(unit=unit)(batch, said).exp() for unit in ("token", "row"))
+    share = 2 / 6
+    for b in range(len(batch)):
+        p, q, m = 1.0, 1.0, 1.0
+        for t in range(int(batch.lengths[b])):
+            now, old = math.exp(said.logp[b, t]), math.exp(batch.extras["policy_logp"][b, t])
+            probed = math.exp(batch.extras["probe_logp"][b, t])
+            p, q, m = p * now, q * old, m * probed
+            expected = now / ((1 - share) * old + share * (probed if b % 3 == 0 else 0))
+            assert token[b, t].item() == pytest.approx(expected, rel=1e-12)
+        assert row[b, 0].item() == pytest.approx(p / ((1 - share) * q + share * m), rel=1e-12)
+        assert (row[b] == row[b, 0]).all()
+
+
+def test_a_probe_that_does_as_the_policy_does_is_the_policy() -> None:
+    batch, said = two_kinds_of_rows()
+    batch = batch.replace(extras={"probe_logp": batch.extras["policy_logp"]})
+    plain = said.logp - batch.extras["policy_logp"]
+    rows = batch.extras["probe"]
+    for share in (0.0, 0.3, 1.0):
+        same(Mixture(share=share)(batch, said)[rows][batch.mask[rows]], plain[rows][batch.mask[rows]])
+        whole = torch.where(batch.mask, plain, 0).sum(1)
+        same(Mixture(share=share, unit="row")(batch, said)[:, 0], whole)
+    alone = Mixture(share=0.0)(batch, said)[batch.mask]
+    same(alone, plain[batch.mask])
+    # A row that no probe made is sampled by the policy, which sampled only 1 - share of the batch.
+    other = Mixture(share=0.3)(batch, said)[~rows][batch.mask[~rows]]
+    same(other.exp(), plain[~rows][batch.mask[~rows]].exp() / 0.7)
+
+
+def test_the_balance_heuristic_is_unbiased_and_tokens_are_not() -> None:
+    """Every answer of a tree, once as sampled by the policy and once by a probe that begins with token 1."""
+    tree = TokenTree.full(3, 3, lambda prompt, answer: float((7 * sum(answer) + answer[0] * answer[2]) % 5))
+    now, old = (TabularPolicy(tree, spread=0.8, seed=seed) for seed in (1, 2))
+    leaves = tree.leaves()
+    with torch.no_grad():
+        said = torch.where(leaves.mask, old.evaluate(leaves).logp, 0)
+        truth = tree.value(now).item()
+        ours = now.evaluate(leaves).logp
+    first = leaves.mask & (leaves.mask.cumsum(1) == 1)
+    forced = torch.where(leaves.extras["tokens"] == 1, 0.0, float(NOTHING)).double()
+    probed = torch.where(first, forced, said)
+    twice = torch.arange(2 * len(leaves)) % len(leaves)
+    for share in (0.1, 0.3, 0.6):
+        kind = torch.arange(2 * len(leaves)) >= len(leaves)
+        extras = {"probe": kind, "policy_logp": said[twice], "probe_logp": probed[twice]}
+        batch = leaves[twice].replace(extras=extras)
+        odds = torch.where(kind, share * probed[twice].sum(1).exp(), (1 - share) * said[twice].sum(1).exp())
+        assert odds.sum().item() == pytest.approx(1, abs=1e-12)
+
+        def mean(log_weight: torch.Tensor, odds: torch.Tensor = odds, batch: Experience = batch) -> float:
+            return (odds * log_weight.exp() * batch.outcome).sum().item()
+
+        evaluation = Evaluation(logp=ours[twice])
+        assert mean(Mixture(unit="row", share=share)(batch, evaluation)[:, 0]) == pytest.approx(truth, rel=1e-12)
+        tokens = torch.where(batch.mask, Mixture(share=share)(batch, evaluation), 0).sum(1)
+        assert abs(mean(tokens) / truth - 1) > 0.1
+        plain = torch.where(batch.mask, evaluation.logp - said[twice], 0).sum(1)
+        assert abs(mean(plain) / truth - 1) > 0.01
+
+
+def test_texts_are_as_likely_as_they_are_many() -> None:
+    texts = [[1, 2, 3], [1, 2, 4, 5], [2, 2], [1, 3]]
+    found = trie_logp(texts)
+    for text, logp in zip(texts, found, strict=True):
+        assert sum(logp) == pytest.approx(math.log(1 / 4), abs=1e-12)
+        for end, value in enumerate(logp):
+            alike = [t for t in texts if t[:end] == text[:end]]
+            assert value == pytest.approx(math.log(sum(t[end] == text[end] for t in alike) / len(alike)))
