@@ -42,8 +42,8 @@ class Probed(Rollouts):
     `extras["probe"]` [B] bool marks probes. `extras["policy_logp"]` and `extras["probe_logp"]` [B, T] hold what the
     sampling policy and the probe make of each decision. Of a rollout the probe's is known, and real, if its last turn
     begins with a text and `kept` is 0; of all others it is -1e4: no probe would have made them. Probes are sampled on
-    top of the rows that the loop wants. Draws are the source's generator's. With chance 0 this is `Rollouts`, number for
-    number, with these marks. Source: REX-RAG, arXiv:2508.08149.
+    top of the rows that the loop wants. Draws are the source's generator's. With chance 0 this is `Rollouts`, number
+    for number, with these marks. Source: REX-RAG, arXiv:2508.08149.
 
     Raises:
         ValueError: a text that has no tokens, or that begins another: what follows would be no probability.

@@ -1,1 +1,1 @@
-"""Methods that change which experience is gathered."""
+"""Methods that change which rollouts are bought, and which of them are learned from."""

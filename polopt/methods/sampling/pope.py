@@ -15,8 +15,8 @@ from polopt.sampling import Prefixes
         year=2026,
         arxiv="2601.18779",
     ),
-    changes="GRPO in which every task comes twice: as it is, and behind the shortest beginning of its solution from which "
-    "the policy solves it at times.",
+    changes="GRPO in which every task comes twice: as it is, and behind the shortest beginning of its solution that "
+    "helps.",
     tier="reading",
 )
 def pope(
@@ -50,8 +50,8 @@ def moving() -> Algorithm:
 
 
 def opened(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0, easy: int = 0) -> tuple[int, list[float]]:
-    """Rollouts, 16 a lock and batch, and how often each lock opens then: at the goal, or after `most` rollouts. The rate
-    is one lock's, as rows of other locks dilute its share of a batch's mean."""
+    """Rollouts, 16 a lock and batch, and how often each lock opens then: at the goal, or after `most` rollouts. The
+    rate is one lock's, as rows of other locks dilute its share of a batch's mean."""
     tree, policy = lock(easy=easy)
     source = TreeSource(tree, policy, rows=16 * tree.prompts, seed=seed, needs=algorithm.all_needs)
     return course(algorithm, source, rate=4.0 * tree.prompts, most=most, goal=goal)

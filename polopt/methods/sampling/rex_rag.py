@@ -28,8 +28,8 @@ TEXTS = (
         year=2025,
         arxiv="2508.08149",
     ),
-    changes="GRPO beside whose failures stand second tries, begun with a text put in their mouths, and whose ratio is to "
-    "the mixture of both.",
+    changes="GRPO beside whose failures stand second tries, begun with a text that is put in; its ratio is to the "
+    "mixture of both.",
     tier="faithful",
 )
 def rex_rag(
@@ -43,10 +43,10 @@ def rex_rag(
     clip: float = 0.2,
     kl: float = 0.001,
 ) -> Algorithm:
-    """A failed rollout is probed with probability `chance`: cut before its last answer, of which the share `kept` stays,
-    told one of `texts`, and continued. At most `keep` probes for every rollout stay, those whose text the policy q finds
-    likeliest. They join the groups of the rows they come from; the credit is GRPO's, over both. With a the share of
-    probes, m the probe and p the policy,
+    """A failed rollout is probed with probability `chance`: cut in its last answer, of which the share `kept` stays,
+    told one of `texts`, and continued. At most `keep` probes for every rollout stay, those whose text the policy q
+    finds likeliest. They join the groups of the rows they come from; the credit is GRPO's, over both. With a the share
+    of probes, m the probe and p the policy,
 
         r_t = p_t / ((1 - a) q_t + a m_t)
 
