@@ -108,9 +108,8 @@ def test_what_a_guide_cannot_do_is_refused() -> None:
             make()
     with pytest.raises(ValueError, match="rules must be a text"):
         Rules(rules="")
-    for wrong in ({"group": 3}, {"stage": 4}):
-        with pytest.raises(ValueError, match="an even group"):
-            po.method("policyrollout", **wrong)
+    with pytest.raises(ValueError, match="stage must be 1, 2 or 3"):
+        po.method("policyrollout", stage=4)
 
 
 # A book of rules ----------------------------------------------------------------------------------------------
@@ -270,7 +269,7 @@ def test_a_pooled_batch_says_what_the_policy_is_worth() -> None:
     now = TabularPolicy(tree, spread=0.5, seed=9)
     with torch.no_grad():
         now.logits.add_(old.logits)
-    source = TreeSource(tree, old, rows=40_000)
+    source = TreeSource(tree, old, rows=10_000)
     batch = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(source)
     assert 0.3 < batch.extras["probe"].double().mean() < 0.5
     said = Evaluation(logp=now.evaluate(batch).logp.detach())

@@ -31,14 +31,14 @@ RULES = "\nThink of the rules."
 def policyrollout(
     *,
     rules: str = RULES,
-    group: int = 8,
+    group: int = 4,
     correct: Literal["none", "behaviour"] = "none",
     clip: float = 0.2,
     kl: float = 0.0,
     stage: int = 3,
     length: int = 512,
 ) -> Algorithm:
-    """D is a document of rules, x a task, y an answer. Half of a task's `group` answers come from pi(y | x), half from
+    """D is a document of rules, x a task, y an answer. `group` answers to a task come from pi(y | x), and as many from
     pi(y | x, D). Advantages are z-scores over both halves, and all rows are learned as answers to x alone, so that
     what D makes the policy do becomes what it does.
 
@@ -47,15 +47,15 @@ def policyrollout(
     answers of one decision, but what the rules alone make likely then weighs next to nothing, and is hardly learned.
 
     stage: the paper's three. 1 reads `length` tokens at a time of texts about the rules (without what it masks in
-    images), 2 imitates worked solutions behind x alone, 3 is the above. The paper calls the document a policy. Its
-    authors' program was not to be had: that the halves are equal, share one baseline and are trained as if the
+    images), 2 imitates worked solutions behind x alone, 3 is the above. The paper calls the document a policy.
+    Its authors' program was not to be had: that the halves are equal, share one baseline and are trained as if the
     policy had sampled them is our reading, as are clip and kl.
 
     Raises:
-        ValueError: a stage that there is not, or a group without halves.
+        ValueError: a stage that there is not.
     """
-    if stage not in (1, 2, 3) or group % 2 or group < 2:
-        raise ValueError(f"policyrollout: need stage 1, 2 or 3 and an even group, found {stage} and {group}")
+    if stage not in (1, 2, 3):
+        raise ValueError(f"policyrollout: stage must be 1, 2 or 3, found {stage}")
     if stage < 3:
         return sft().but(sampling=Texts(length=length)) if stage == 1 else sft()
     changes: dict[str, Any] = {
@@ -63,7 +63,7 @@ def policyrollout(
         "credit": Relative(baseline=GroupMean(within=Task()), scale=GroupStd(within=Task())),
         "objective.ratio": Proximal() if correct == "none" else Token(),
     }
-    return grpo(group=group // 2, clip=clip, kl=kl).but(changes)
+    return grpo(group=group, clip=clip, kl=kl).but(changes)
 
 
 @policyrollout.claim(
