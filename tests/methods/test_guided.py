@@ -269,7 +269,7 @@ def test_a_pooled_batch_says_what_the_policy_is_worth() -> None:
     now = TabularPolicy(tree, spread=0.5, seed=9)
     with torch.no_grad():
         now.logits.add_(old.logits)
-    source = TreeSource(tree, old, rows=10_000)
+    source = TreeSource(tree, old, rows=20_000)
     batch = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(source)
     assert 0.3 < batch.extras["probe"].double().mean() < 0.5
     said = Evaluation(logp=now.evaluate(batch).logp.detach())
@@ -281,7 +281,7 @@ def test_a_pooled_batch_says_what_the_policy_is_worth() -> None:
 
     assert abs(z(Mixture(unit="row")(batch, said)[:, 0])) < 4
     assert abs(z(torch.where(batch.mask, Mixture()(batch, said), 0).sum(1))) > 20
-    assert abs(z(torch.where(batch.mask, said.logp - batch.extras["policy_logp"], 0).sum(1))) > 10
+    assert abs(z(torch.where(batch.mask, said.logp - batch.extras["policy_logp"], 0).sum(1))) > 6
 
 
 def test_texts_that_make_no_probability_are_refused() -> None:
