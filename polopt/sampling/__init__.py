@@ -7,11 +7,13 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.choices import Curriculum, Posterior
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
+from polopt.sampling.guides import Prefixes, Rules
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
 from polopt.sampling.predicted import Foretold, Predicted, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
+from polopt.sampling.probe import Probed, trie_logp
 from polopt.sampling.promoting import VariancePromoting
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
@@ -49,11 +51,14 @@ __all__ = [
     "Posterior",
     "Predicted",
     "Predictor",
+    "Prefixes",
+    "Probed",
     "Ranked",
     "Replaced",
     "Replay",
     "Resampled",
     "Rollouts",
+    "Rules",
     "Sampling",
     "Select",
     "Sequential",
@@ -84,4 +89,5 @@ __all__ = [
     "neyman",
     "predictor_loss",
     "self_bleu",
+    "trie_logp",
 ]

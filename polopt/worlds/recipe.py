@@ -18,6 +18,7 @@ from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
+from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 
@@ -106,6 +107,22 @@ class ChainsWorld(World):
         )
 
 
+class RulebookWorld(World):
+    """Questions that a book of rules answers, see `Rulebook`. Its texts are the book itself."""
+
+    kind: Literal["rulebook"] = "rulebook"
+    book: str = "a42 b71 c19 d93"
+    shown: bool = False
+    train: pydantic.PositiveInt = 2_000
+    heldout: pydantic.PositiveInt = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        try:
+            return Rulebook.split(self.book, shown=self.shown, train=self.train, heldout=self.heldout, seed=seed)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class Around(World):
     """A world made from another, `of`."""
 
@@ -166,6 +183,7 @@ KINDS: dict[str, type[World]] = {
     "jsonl": JsonlWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
+    "rulebook": RulebookWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
 }
