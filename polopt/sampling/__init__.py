@@ -5,6 +5,7 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
@@ -21,10 +22,12 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "InDoubt",
+    "Marked",
     "Mix",
     "MostVaried",
     "NonZero",
     "Ranked",
+    "Recomposed",
     "Replaced",
     "Replay",
     "Resampled",
@@ -40,4 +43,5 @@ __all__ = [
     "WithSolutions",
     "WithTexts",
     "most_varied",
+    "shortest_right_longest_wrong",
 ]
