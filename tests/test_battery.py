@@ -73,5 +73,7 @@ def test_every_part_has_a_row():
             if not isinstance(part, type) or not issubclass(part, Part) or part.__subclasses__():
                 continue
             # A loop's part, or part of one: see test_sampling.
-            calls_a_loop = issubclass(part, (po.sampling.Sampling, po.sampling.Mix, po.sampling.EntropyTemperature))
+            calls_a_loop = issubclass(
+                part, (po.sampling.Sampling, po.sampling.Mix, po.sampling.EntropyTemperature, po.sampling.Lookahead)
+            )
             assert calls_a_loop or part in seen, f"{name} has no row in the battery"

@@ -3,6 +3,7 @@
 from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Sampling, Select, Source
 from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
@@ -22,6 +23,7 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "InDoubt",
+    "Lookahead",
     "Marked",
     "Mix",
     "MostVaried",
