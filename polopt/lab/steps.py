@@ -35,8 +35,8 @@ class TreeSteps:
         first = torch.arange(tree.prompts) * len(tree.answers)
         self.roots = {tuple(tokens[leaf, : tree.start].tolist()): int(tree.nodes[leaf, tree.start]) for leaf in first}
 
-    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
-        self.node = torch.tensor([self.roots[tuple(c)] for c in contexts]).repeat_interleave(group)
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
+        self.node = torch.tensor([self.roots[tuple(c)] for c in contexts]).repeat_interleave(torch.tensor(copies))
         return self._said()
 
     def ended(self, token: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ Ends = Callable[[Tensor], Tensor]
 
 @dataclasses.dataclass
 class _Branch:
-    """One answer that grows. slot: its place in its group, and the column of random numbers that it draws with. born:
-    after how many tokens it left its parent. tree: it still branches."""
+    """One answer that grows. slot: the column of random numbers that it draws with. born: after how many tokens it left
+    its parent. tree: it still branches."""
 
     root: int
     slot: int
@@ -47,31 +47,30 @@ def explore(
     steps: Steps,
     contexts: Sequence[Sequence[int]],
     *,
-    group: int,
-    branches: int,
+    copies: Sequence[int],
+    branches: Sequence[int],
     rule: Lookahead,
     support: Support,
     limit: int,
     ends: Ends,
     generator: torch.Generator,
 ) -> list[Sampled]:
-    """`group` continuations of each context, at most `limit` tokens long; context i's are rows i * group onwards.
+    """copies[i] continuations of context i, at most `limit` tokens long, context by context.
 
-    The first `branches` of them are the leaves of one tree that grows by `rule`, the others are drawn as `sample`
+    The first branches[i] of them are the leaves of one tree that grows by `rule`, the others are drawn as `sample`
     draws them. Where a tree stops branching and room is left, copies of its branches that still run, in turn, or of
-    all if none does, fill it; from then on its rows are drawn independently. With 0 branches this is `sample`, token
+    all if none does, fill it; from then on its rows are drawn independently. Without branches this is `sample`, token
     for token.
 
     `logp` is the policy's own over the support. Rows of a tree are not drawn from that distribution.
     """
-    noise = drawn(limit, len(contexts) * group, generator)
-    grown = _Grown(len(contexts), group, branches, rule)
-    trunks = group if not branches else 1 + group - branches
-    logits = steps.begin(contexts, trunks, limit)
+    noise = drawn(limit, sum(copies), generator)
+    grown = _Grown(copies, branches, rule)
+    logits = steps.begin(contexts, [1 + n - b if b else n for n, b in zip(copies, branches, strict=True)], limit)
     noise = noise.to(logits.device)
     for step in range(limit):
         logp, p = _law(logits, support)
-        columns = torch.tensor([b.root * group + b.slot for b in grown.running], device=logits.device)
+        columns = torch.tensor([b.slot for b in grown.running], device=logits.device)
         token = inverted(p, noise[step, columns])
         token, parents = grown.choose(token, ops.wide(logits).softmax(-1), step)
         rows = torch.tensor([*range(len(logits)), *parents], device=logits.device)
@@ -110,15 +109,15 @@ class _Grown:
     """The answers so far. running: those that are not over, in the order of the sampler's rows; members: of each tree,
     those that stayed, ended or not, in the order of their birth."""
 
-    def __init__(self, roots: int, group: int, branches: int, rule: Lookahead) -> None:
-        self.group, self.room, self.rule = group, branches, rule
-        self.members: list[list[_Branch]] = [[] for _ in range(roots)]
-        self.plain: list[list[_Branch]] = [[] for _ in range(roots)]
+    def __init__(self, copies: Sequence[int], branches: Sequence[int], rule: Lookahead) -> None:
+        self.room, self.rule = branches, rule
+        self.members: list[list[_Branch]] = []
+        self.plain: list[list[_Branch]] = []
         self.running: list[_Branch] = []
-        for root in range(roots):
-            if branches:
-                self.members[root].append(_Branch(root, 0, tree=True))
-            self.plain[root] = [_Branch(root, slot, tree=False) for slot in range(branches, group)]
+        self.first = [sum(copies[:root]) for root in range(len(copies))]  # slots
+        for root, (count, room, slot) in enumerate(zip(copies, branches, self.first, strict=True)):
+            self.members.append([_Branch(root, slot, tree=True)] if room else [])
+            self.plain.append([_Branch(root, slot + i, tree=False) for i in range(room, count)])
             self.running += [*self.members[root], *self.plain[root]]
 
     def choose(self, drawn_: Tensor, p: Tensor, step: int) -> tuple[Tensor, list[int]]:
@@ -134,9 +133,9 @@ class _Grown:
         for row, rank in wanted:
             if row in trees:
                 asked.setdefault(self.running[row].root, []).append((rank + 1, row))
-        full = {root: len(self.members[root]) >= self.room for root in {self.running[i].root for i in where}}
+        full = {root: len(self.members[root]) >= self.room[root] for root in {self.running[i].root for i in where}}
         for root, found in sorted(asked.items()):
-            for rank, row in sorted(found)[: self.room - len(self.members[root])]:
+            for rank, row in sorted(found)[: self.room[root] - len(self.members[root])]:
                 branch = self.running[row].copy(self._slot(root), tree=True, born=step)
                 self.members[root].append(branch)
                 self.running.append(branch)
@@ -150,7 +149,8 @@ class _Grown:
 
     def _slot(self, root: int) -> int:
         taken = {b.slot for b in self.members[root]}
-        return next(slot for slot in range(self.room) if slot not in taken)
+        first = self.first[root]
+        return next(slot for slot in range(first, first + self.room[root]) if slot not in taken)
 
     def prune(self, length: int) -> None:
         """Let go of branches that say what their parent says, and of what grew from them."""
@@ -177,13 +177,13 @@ class _Grown:
                 continue
             youngest = step - max(b.born for b in members)
             over = all(b.over for b in members)
-            told = {"branches": len(members), "room": self.room, "youngest": youngest, "over": over}
+            told = {"branches": len(members), "room": self.room[root], "youngest": youngest, "over": over}
             if step < limit and not self.rule.ends(step=step, limit=limit, **told):
                 continue
             for branch in members:
                 branch.tree = False
             models = [b for b in members if not b.over] or list(members)
-            for i in range(self.room - len(members)):
+            for i in range(self.room[root] - len(members)):
                 model = models[i % len(models)]
                 branch = model.copy(self._slot(root), tree=False, born=step)
                 members.append(branch)

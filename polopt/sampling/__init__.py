@@ -5,12 +5,13 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
-from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
 from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
+from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.windows import Windows
 
@@ -18,10 +19,14 @@ __all__ = [
     "Balanced",
     "Best",
     "Branches",
+    "Budget",
+    "Choice",
     "Cuts",
     "Demonstrations",
     "Distinct",
     "EntropyTemperature",
+    "Even",
+    "Guide",
     "InDoubt",
     "Lookahead",
     "Marked",
@@ -37,8 +42,11 @@ __all__ = [
     "Sampling",
     "Select",
     "Source",
+    "Start",
+    "Table",
     "Texts",
     "TopDecisions",
+    "Uniform",
     "Varied",
     "Windows",
     "WithDemonstrations",

@@ -61,7 +61,7 @@ def test_with_compensation_after_every_batch_all_rollouts_are_learned_from_once(
     one, two = source_of(), source_of()
     part = Recomposed(group=8, compensate=1.0, statistics=statistics)
     for _ in range(4):
-        whole = one.rollout(torch.tensor(one.take(6)) if hasattr(one, "take") else 6, 8, po.Support())
+        whole = one.rollout(one.take(6), 8, po.Support())
         priority, rest = part(two), part(two)
         assert two.drawn == one.drawn
         ages = [batch.extras["age"].unique().tolist() for batch in (priority, rest)]

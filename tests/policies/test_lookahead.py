@@ -37,6 +37,8 @@ def grow(kind: str = "gpt2", decode: bool = True, contexts: Any = RAGGED, **chan
     settings: dict[str, Any] = {"group": 6, "branches": 4, "rule": WIDE, "support": Support(), "limit": 12} | changes
     generator = torch.Generator().manual_seed(settings.pop("seed", 0))
     stops = torch.tensor(settings.pop("stop", [STOP]))
+    settings["copies"] = [settings.pop("group")] * len(contexts)
+    settings["branches"] = [settings["branches"]] * len(contexts)
     with torch.inference_mode():
         return explore(steps, contexts, ends=lambda t: torch.isin(t, stops), generator=generator, **settings)
 
@@ -51,7 +53,7 @@ def test_a_copied_row_goes_on_like_its_model_and_apart_from_it(kind: str, decode
     model, steps = steps_of(kind, decode)
     g = torch.Generator().manual_seed(0)
     rows = [list(c) for c in RAGGED for _ in range(2)]
-    logits = steps.begin(RAGGED, 2, 12)
+    logits = steps.begin(RAGGED, [2] * len(RAGGED), 12)
     for step in range(6):
         for row, said in zip(rows, logits, strict=True):
             torch.testing.assert_close(said, full_logits(model, row)[-1], rtol=0, atol=1e-9)
@@ -184,6 +186,7 @@ def on_tree(tree: TokenTree, policy: TabularPolicy, **changes: Any) -> list[Samp
     steps = TreeSteps(tree, policy)
     settings: dict[str, Any] = {"group": 8, "branches": 8, "rule": WIDE, "support": Support()}
     settings |= {"limit": tree.horizon, "ends": steps.ended, "generator": torch.Generator().manual_seed(0)} | changes
+    settings |= {"copies": [settings.pop("group")], "branches": [settings["branches"]]}
     return explore(steps, [[0] * tree.start], **settings)
 
 
@@ -204,6 +207,19 @@ def test_thresholds_and_room() -> None:
     room = {"group": 3, "branches": 3}
     assert tokens() == [(0, 0), (0, 1), (1, 0)]  # the older branch first
     assert tokens(top=3) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_every_context_has_its_own_numbers() -> None:
+    both = grow(contexts=RAGGED[:2], rule=WIDE, group=6, branches=4, seed=1)
+    _, steps = steps_of("gpt2", True)
+    settings: dict[str, Any] = {"rule": WIDE, "support": Support(), "limit": 12}
+    generator = torch.Generator().manual_seed(1)
+    ends = lambda t: t == STOP  # noqa: E731
+    with torch.inference_mode():
+        some = explore(steps, RAGGED[:2], copies=[6, 3], branches=[4, 0], ends=ends, generator=generator, **settings)
+    assert len(some) == 9
+    assert [a.tokens for a in some[:4]] == [a.tokens for a in both[:4]]
+    assert {len(set(map(tuple, (a.tokens for a in some[:4]))))} == {4}
 
 
 def test_rows_beside_the_tree_are_drawn_as_ever() -> None:

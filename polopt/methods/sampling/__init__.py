@@ -1,1 +1,1 @@
-"""Which tasks, how many rollouts, how they begin, and what is kept of them."""
+"""Methods that change which rollouts are bought, and which of them are learned from."""
