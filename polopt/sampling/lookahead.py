@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
+from polopt import ops
+from polopt.experience import Experience, Support
 from polopt.part import Part
+from polopt.sampling.parts import Source, Start
+from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
+from polopt.schedules import Schedule, now
 
 
 class Lookahead(Part):
@@ -74,3 +81,54 @@ class Lookahead(Part):
         if over or (self.until is not None and step >= self.until):
             return True
         return branches >= room * (1 - self.decay * step / limit) and youngest > max(self.windows, default=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How a source samples with a look ahead: the rule, and which share of each group is the leaves of a tree."""
+
+    rule: Lookahead
+    share: float
+
+    def branches(self, copies: int) -> int:
+        """Of so many rollouts of one prompt, how many are leaves of its tree."""
+        return round(self.share * copies)
+
+
+class LookaheadRollouts(Rollouts):
+    """Rollouts of which a share are the leaves of a tree that grows by `look`, the others are drawn independently.
+
+    share: of each group, a number or a schedule. `extras["explored"]` [B] bool marks the leaves. `logp` is the
+    policy's own, but leaves are not drawn from it: they take likeliest tokens and take them apart on purpose. Means
+    over them are biased, an importance ratio does not correct for it, and a group's baseline is that of a set which
+    was chosen together. With share 0 this is `Rollouts`, number for number.
+
+    Source: LATR, arXiv:2510.24302, which lets the share fall in training for that reason.
+    """
+
+    look: Lookahead = Lookahead()
+    share: float | Schedule = 1.0
+
+    gives = frozenset({"extras.explored"})
+    asks = frozenset({"steps"})
+
+    def setup(self) -> None:
+        super().setup()
+        if self.support.truncated or self.support.by_entropy is not None or self.adapt is not None:
+            raise ValueError(
+                "sampling.LookaheadRollouts: a branch may begin with a token that top-k and top-p leave out, and its "
+                f"tokens have one temperature; sample with top_k 0, top_p 1 and one temperature, found {self.support} "
+                f"and adapt={self.adapt!r}"
+            )
+        values = [value for _, value in self.share.knots] if isinstance(self.share, Schedule) else [self.share]
+        if not all(0 <= value <= 1 for value in values):
+            raise ValueError(f"sampling.LookaheadRollouts: share must be in [0, 1], found {self.share}")
+
+    def play(
+        self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
+    ) -> Experience:
+        look = Look(self.look, now(self.share))
+        batch = source.rollout(tasks, copies, support, starts=starts, look=look)
+        place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
+        leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)
+        return batch.replace(extras={"explored": place < leaves[batch.group]})

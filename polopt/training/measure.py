@@ -46,6 +46,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["unfinished"] = float(1 - ended.float().mean())
     if "age" in experience.extras:
         record["replayed"] = float((experience.extras["age"] > 0).float().mean())
+    if "external" in experience.extras:
+        record["external"] = float(experience.extras["external"].float().mean())
     if experience.ref_logp is not None:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
