@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from test_replay_runs import LONG
-from tiny_runs import Digits, Stop, StopAt, lines, outcome, policy, recipe
+from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.experience import Support
 from polopt.sampling import FolderPool
@@ -79,7 +79,7 @@ def swarm(node: str, folder: Path, **changes: Any) -> Any:
             "micro_rows": 5,
         },
     }
-    return recipe(stages=stages, checkpoint=2, seed=len(node))
+    return recipe(stages=stages, checkpoint=2, seed=len(node), tasks={**DIGITS, "seed": 7})
 
 
 @pytest.mark.parametrize("correct", [False, True])
