@@ -12,6 +12,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.cost import cost_curve
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.filtering import most_reliable, r_squared
@@ -40,6 +41,7 @@ __all__ = [
     "balanced_accuracy",
     "bootstrap",
     "clopper_pearson",
+    "cost_curve",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",

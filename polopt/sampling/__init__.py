@@ -9,17 +9,22 @@ from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
 from polopt.sampling.guides import Prefixes, Rules
 from polopt.sampling.histories import History, fit, predictor_loss
+from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
 from polopt.sampling.predicted import Foretold, Predicted, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.probe import Probed, trie_logp
 from polopt.sampling.promoting import VariancePromoting
+from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.success import Success
+from polopt.sampling.successes import Successes
+from polopt.sampling.swarm import Swarm
 from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.trigger import WithoutTrigger
@@ -38,6 +43,7 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "Even",
+    "FolderPool",
     "Foretold",
     "GradientVariance",
     "Guide",
@@ -45,15 +51,21 @@ __all__ = [
     "InContext",
     "InDoubt",
     "Knapsack",
+    "LocalPool",
+    "Lookahead",
+    "LookaheadRollouts",
+    "Marked",
     "Mix",
     "MostVaried",
     "NonZero",
+    "Pool",
     "Posterior",
     "Predicted",
     "Predictor",
     "Prefixes",
     "Probed",
     "Ranked",
+    "Recomposed",
     "Replaced",
     "Replay",
     "Resampled",
@@ -62,9 +74,12 @@ __all__ = [
     "Sampling",
     "Select",
     "Sequential",
+    "Shared",
     "Source",
     "Start",
     "Success",
+    "Successes",
+    "Swarm",
     "Table",
     "Texts",
     "TopDecisions",
@@ -89,5 +104,6 @@ __all__ = [
     "neyman",
     "predictor_loss",
     "self_bleu",
+    "shortest_right_longest_wrong",
     "trie_logp",
 ]
