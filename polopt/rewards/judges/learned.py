@@ -13,8 +13,8 @@ from polopt.rewards.judges.scorer import Shape, TextScorer, load_scorer
 
 
 class LearnedJudge(Judge):
-    """What a `TextScorer` says. It is frozen: its weights belong to no checkpoint of the algorithm. It stays on the CPU,
-    where texts are, and computes in float64: then padding is all that neighbours change, by less than 1e-12.
+    """What a `TextScorer` says, frozen: its weights belong to no checkpoint of the algorithm. It stays on the CPU, as
+    texts do, and computes in float64, so that a row's neighbours change its score by no more than rounding.
 
     weights: the folder that `save_scorer` made. None takes a new one with the weights of `seed`, which knows nothing:
     for trying out a recipe. compares: whether it reads a reference. link: "none" for the raw score, "sigmoid" where it
@@ -37,7 +37,7 @@ class LearnedJudge(Judge):
         self.judges_with(new if self.weights is None else load_scorer(self.weights))
 
     def judges_with(self, scorer: TextScorer) -> LearnedJudge:
-        """Let a copy of this scorer speak, which need not be in a folder. It is no setting, and is written down nowhere.
+        """Let a copy of this scorer speak, which need not be in a folder. It is no setting and stands in no YAML.
         Returns self."""
         if scorer.shape.compares != self.compares:
             raise ValueError(
