@@ -18,6 +18,7 @@ from polopt.rewards import (
     Judged,
     LearnedJudge,
     Measured,
+    Noted,
     RubricReward,
 )
 from polopt.worlds import Task
@@ -51,6 +52,8 @@ REWARDS = {
     "judge behind a server": Row(
         Judged(judge=HTTPJudge(chat=CHAT, template="{prompt} {answer} {reference}")), batch=task_batch
     ),
+    "noted": Row(Noted(name="greedy_reward")),
+    "noted numbers": Row(Noted(name="row")),
     "rubric": Row(
         RubricReward(
             items=[Item(name="outcome", weight=2.0), Item(name="characters", most=8), Item(name="extras.row", most=5)],

@@ -12,6 +12,7 @@ from polopt.metrics.compare import (
 )
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
+from polopt.metrics.feedback import Gate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
@@ -21,12 +22,16 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 __all__ = [
     "Comparison",
     "EntropyLaw",
+    "Gate",
     "GradientNoise",
     "Interval",
     "Mismatch",
     "Row",
     "Trials",
+    "auroc",
     "bootstrap",
+    "calibration_error",
+    "chronological",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
@@ -43,7 +48,9 @@ __all__ = [
     "r_squared",
     "rate_interval",
     "reference_kl",
+    "release_gate",
     "t_interval",
+    "tic_rate",
     "welch_difference",
     "wilson",
 ]

@@ -4,6 +4,7 @@ from polopt.rewards.envelope import Envelope
 from polopt.rewards.judged import Judged
 from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.measured import Audit, Measured
+from polopt.rewards.noted import Noted
 from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
@@ -24,6 +25,7 @@ __all__ = [
     "LearnedJudge",
     "Measured",
     "Meta",
+    "Noted",
     "Outcome",
     "Overlong",
     "Reward",

@@ -1,6 +1,7 @@
 """Worlds: where a policy decides, and what its decisions are worth."""
 
 from polopt.worlds.answers import OneAnswer, TaskList
+from polopt.worlds.critic import Critic
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit
@@ -10,6 +11,7 @@ from polopt.worlds.texts import read_texts
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
+    "Critic",
     "Episode",
     "EpisodeError",
     "GuessNumber",
