@@ -16,7 +16,7 @@ OPERATIONS = ("+", "-", "*")
 
 
 class Critique(NamedTuple):
-    """wrong: the verdict. blamed: the step that is said to be wrong, from 1. answer: what should come out, if it says."""
+    """wrong: the verdict. blamed: the step that is said to be wrong, from 1. answer: the right result, if it says."""
 
     wrong: bool
     blamed: int = 0
