@@ -1,0 +1,1 @@
+"""Methods that change what rollouts were worth."""
