@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -107,12 +108,12 @@ class RubricReward(Reward):
         return self.grader.reads(self.rubric) if hasattr(self, "history") else frozenset()
 
     @property
-    def rubric(self) -> list[Item]:
+    def rubric(self) -> tuple[Item, ...]:
         """The items that hold now."""
         return read(self.history.all()[-1])
 
     @property
-    def rubrics(self) -> list[list[Item]]:
+    def rubrics(self) -> list[tuple[Item, ...]]:
         """Every rubric so far."""
         return [read(text) for text in self.history.all()]
 
@@ -138,6 +139,7 @@ def written(items: Sequence[Item]) -> str:
     return json.dumps([item.settings() for item in items])
 
 
-def read(text: str) -> list[Item]:
-    """Inverse of `written`."""
-    return [Item(**settings) for settings in json.loads(text)]
+@functools.lru_cache(maxsize=16)
+def read(text: str) -> tuple[Item, ...]:
+    """Inverse of `written`. Nobody changes an item, so that equal texts may share theirs."""
+    return tuple(Item(**settings) for settings in json.loads(text))
