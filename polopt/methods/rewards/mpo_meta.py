@@ -81,7 +81,6 @@ def curve(every: int, seed: int, steps: int = 100) -> list[float]:
     items.append(Item(name="extras.signal_h", weight=float(FEATURES)))
     policy = TabularPolicy(tree, critic=True).set_probabilities(odds)
     algorithm = mpo_meta(items=items, meta=Audit(), every=every)
-    ways = {"reference": copy.deepcopy(policy), "signals": signals}
     return train(
         algorithm,
         tree,
@@ -91,8 +90,9 @@ def curve(every: int, seed: int, steps: int = 100) -> list[float]:
         rows=64,
         epochs=2,
         seed=seed,
-        watch=lambda: tree.value(policy),
-        **ways,
+        reference=copy.deepcopy(policy),
+        watch=lambda: tree.value(policy).item(),
+        signals=signals,
     )
 
 
