@@ -15,6 +15,7 @@ from polopt.metrics.compare import (
 from polopt.metrics.cost import cost_curve
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
+from polopt.metrics.feedback import Gate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.hacking import Parting, reward_parting
 from polopt.metrics.intervals import Interval, bootstrap, clopper_pearson, rate_interval, t_interval, wilson
@@ -29,6 +30,7 @@ __all__ = [
     "Audit",
     "Comparison",
     "EntropyLaw",
+    "Gate",
     "GradientNoise",
     "Interval",
     "Mismatch",
@@ -37,9 +39,12 @@ __all__ = [
     "Sigmoid",
     "Trials",
     "audit_verifier",
+    "auroc",
     "average_precision",
     "balanced_accuracy",
     "bootstrap",
+    "calibration_error",
+    "chronological",
     "clopper_pearson",
     "cost_curve",
     "effective_sample_size",
@@ -60,10 +65,12 @@ __all__ = [
     "r_squared",
     "rate_interval",
     "reference_kl",
+    "release_gate",
     "reward_parting",
     "route",
     "router_regret",
     "t_interval",
+    "tic_rate",
     "welch_difference",
     "wilson",
 ]
