@@ -22,6 +22,7 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.revalued import Plus, Standardised
 from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "MovingAverage",
     "NormalScores",
     "Noted",
+    "Plus",
     "Prompt",
     "Relative",
     "RewardToGo",
@@ -63,6 +65,7 @@ __all__ = [
     "SemanticEntropy",
     "Share",
     "Signal",
+    "Standardised",
     "Strata",
     "SuccessRate",
     "Surprise",

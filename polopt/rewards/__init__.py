@@ -1,6 +1,32 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
+from polopt.rewards.blocks import Blocks, Brevity, Gated, Window
 from polopt.rewards.envelope import Envelope
 from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.payoffs import Legible, Payoffs, payoffs
+from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
 
-__all__ = ["Clipped", "Envelope", "KLPenalty", "Outcome", "Overlong", "Reward", "Scaled", "Sum"]
+__all__ = [
+    "Blocks",
+    "Brevity",
+    "Clipped",
+    "Envelope",
+    "Gated",
+    "GeometricMean",
+    "KLPenalty",
+    "Least",
+    "Legible",
+    "Outcome",
+    "Overlong",
+    "Payoffs",
+    "Reward",
+    "Scaled",
+    "Sum",
+    "Window",
+    "arithmetic_mean",
+    "choose",
+    "efficient",
+    "geometric_mean",
+    "least",
+    "payoffs",
+]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
-from polopt.part import Part
+from polopt.part import Part, name_of
 
 
 class Reward(Part):
@@ -137,24 +138,52 @@ class Clipped(Reward):
         return self.reward(experience).clamp(-self.limit, self.limit)
 
 
-class Sum(Reward):
-    """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
+class Combined(Reward):
+    """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
-    weights: one per term; none given means 1 each.
+    Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
+    (`by_decision`). weights: one per term; none given means 1 each.
+
+    Raises:
+        ExperienceError: a term is per decision, and the rule is one of whole rows.
     """
 
     terms: Sequence[Reward]
     weights: Sequence[float] = ()
 
+    by_decision: ClassVar[bool] = False
+
     def setup(self) -> None:
         if not len(self.terms):
-            raise ValueError("rewards.Sum needs at least one term, found none")
+            raise ValueError(f"{name_of(type(self))} needs at least one term, found none")
         if self.weights and len(self.weights) != len(self.terms):
-            raise ValueError(f"rewards.Sum: {len(self.terms)} terms need as many weights, found {len(self.weights)}")
+            raise ValueError(
+                f"{name_of(type(self))}: {len(self.terms)} terms need as many weights, found {len(self.weights)}"
+            )
+
+    def rule(self, values: Tensor, weights: Tensor) -> Tensor:
+        raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
         values = [term(experience) for term in self.terms]
         if any(v.ndim == 2 for v in values):
+            if not self.by_decision:
+                raise ExperienceError(
+                    f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
+                    f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
+                )
             values = [ops.per_decision_reward(v, experience.mask) for v in values]
-        weights = self.weights or [1.0] * len(values)
-        return torch.stack([w * v for w, v in zip(weights, values, strict=True)]).sum(0)
+        stacked = torch.stack(values)
+        return self.rule(stacked, stacked.new_tensor(self.weights or [1.0] * len(values)))
+
+
+class Sum(Combined):
+    """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
+
+    weights: one per term; none given means 1 each.
+    """
+
+    by_decision = True
+
+    def rule(self, values: Tensor, weights: Tensor) -> Tensor:
+        return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)

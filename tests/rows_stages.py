@@ -1,0 +1,65 @@
+"""Rows of the battery: rewards of several parties, texts and sets, and what several stages are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import torch
+from batches import Batch, random_batch
+from battery import Row
+
+from polopt.credit import GAE, Everyone, Length, MeanEntropy, Plus, Prompt, Relative, Standardised, Whitened
+from polopt.rewards import (
+    Blocks,
+    Brevity,
+    Gated,
+    GeometricMean,
+    Least,
+    Legible,
+    Outcome,
+    Overlong,
+    Payoffs,
+    Window,
+)
+from polopt.rewards.payoffs import CELLS
+
+TABLE = json.dumps({cell: {"user": float(i), "LLM": 2.0} for i, cell in enumerate(CELLS)})
+TEXTS = (
+    f"<thinking>a b c</thinking><payoff>{TABLE}</payoff>",
+    "<thinking>a</thinking><payoff>{}</payoff>",
+    "<payoff>1</payoff><thinking></thinking>",
+    "plain words",
+    "",
+)
+NAMES = ("thinking", "payoff")
+
+
+def text_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose answers are texts with and without blocks."""
+    batch = random_batch(seed, clean=clean)
+    chosen = torch.randint(len(TEXTS), (len(batch.mask),), generator=torch.Generator().manual_seed(seed)).tolist()
+    extras = {"answer": [TEXTS[i] for i in chosen]}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+REWARDS = {
+    "geometric mean": Row(GeometricMean(terms=[Outcome(), Window(low=1, high=4, steepness=1.0)], weights=[1.0, 2.0])),
+    "least": Row(Least(terms=[Outcome(), Overlong(limit=4)])),
+    "blocks": Row(Blocks(names=NAMES), batch=text_batch),
+    "legible": Row(Legible(), batch=text_batch),
+    "payoffs": Row(Payoffs(), batch=text_batch),
+    "window of words": Row(Window(low=1, high=4, steepness=1.0, unit="words"), batch=text_batch),
+    "brevity of a block": Row(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
+    "brevity": Row(Brevity(scale=2.0)),
+    "gated": Row(Gated(reward=Outcome(), gate=Blocks(names=NAMES), otherwise=-1.0), batch=text_batch),
+}
+
+CREDITS = {
+    "z-score of a kind": Row(Standardised(credit=Relative(baseline=None, scale=None))),
+    "minmax of a kind": Row(Standardised(by="minmax")),
+    "robust of all": Row(Standardised(by="robust", within=Everyone(), credit=Relative(baseline=None, scale=None))),
+    "cdf of a group": Row(Standardised(by="cdf", within=Prompt())),
+    "units before a critic": Row(Standardised(credit=Whitened(credit=GAE(cut="zero")))),
+    "plus measures": Row(Plus(measures=[Length(), MeanEntropy()], weights=[0.1, -0.5])),
+}
