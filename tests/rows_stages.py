@@ -9,7 +9,20 @@ import torch
 from batches import Batch, random_batch
 from battery import Row
 
-from polopt.credit import GAE, Everyone, Length, MeanEntropy, Plus, Prompt, Relative, Standardised, Whitened
+from polopt.credit import (
+    GAE,
+    Everyone,
+    Informative,
+    Kind,
+    Length,
+    MeanEntropy,
+    Plus,
+    Prompt,
+    Relative,
+    Standardised,
+    Steady,
+    Whitened,
+)
 from polopt.rewards import (
     Blocks,
     Brevity,
@@ -43,6 +56,14 @@ def text_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
+def worded_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose decisions are tokens of four, of anything off the mask."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, batch.mask.shape, generator=g)
+    extras = {"tokens": tokens if clean else torch.where(batch.mask, tokens, 10**6 + tokens)}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
 REWARDS = {
     "geometric mean": Row(GeometricMean(terms=[Outcome(), Window(low=1, high=4, steepness=1.0)], weights=[1.0, 2.0])),
     "least": Row(Least(terms=[Outcome(), Overlong(limit=4)])),
@@ -62,4 +83,10 @@ CREDITS = {
     "cdf of a group": Row(Standardised(by="cdf", within=Prompt())),
     "units before a critic": Row(Standardised(credit=Whitened(credit=GAE(cut="zero")))),
     "plus measures": Row(Plus(measures=[Length(), MeanEntropy()], weights=[0.1, -0.5])),
+    "informative": Row(Plus(measures=[Informative()], weights=[1.0], own=0.0), batch=worded_batch),
+    "steady in entropy": Row(Plus(measures=[Steady()], weights=[1.0]), batch=worded_batch),
+    "steady in content": Row(
+        Plus(measures=[Steady(by="content", within=Kind())], weights=[1.0], credit=Relative(scale=None)),
+        batch=worded_batch,
+    ),
 }

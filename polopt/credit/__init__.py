@@ -3,6 +3,7 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
+from polopt.credit.consistency import Informative, Steady
 from polopt.credit.cuts import BetweenCuts
 from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
 from polopt.credit.halves import Halves
@@ -47,6 +48,7 @@ __all__ = [
     "GroupStd",
     "Grouping",
     "Halves",
+    "Informative",
     "Kind",
     "LeaveOneOut",
     "Length",
@@ -66,6 +68,7 @@ __all__ = [
     "Share",
     "Signal",
     "Standardised",
+    "Steady",
     "Strata",
     "SuccessRate",
     "Surprise",
