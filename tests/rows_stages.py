@@ -6,12 +6,15 @@ import dataclasses
 import json
 
 import torch
-from batches import Batch, random_batch
+from batches import Batch, poisoned, random_batch
 from battery import Row
 
 from polopt.credit import (
     GAE,
+    ByTurn,
     Everyone,
+    GroupMean,
+    GroupStd,
     Informative,
     Kind,
     Length,
@@ -28,10 +31,12 @@ from polopt.rewards import (
     Brevity,
     Gated,
     GeometricMean,
+    KLPenalty,
     Least,
     Legible,
     Outcome,
     Overlong,
+    Paid,
     Payoffs,
     Window,
 )
@@ -64,6 +69,16 @@ def worded_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
+def paid_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch of three turns, whose answers were paid one by one, and anything off the mask."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    mask = batch.mask
+    paid = torch.rand(mask.shape, generator=g, dtype=torch.float64)
+    turn = torch.where(mask, (torch.arange(mask.shape[1]) // 3).expand(mask.shape), -1)
+    experience = batch.experience.replace(extras={"paid": paid if clean else poisoned(paid, mask)}, turn=turn)
+    return dataclasses.replace(batch, experience=experience)
+
+
 REWARDS = {
     "geometric mean": Row(GeometricMean(terms=[Outcome(), Window(low=1, high=4, steepness=1.0)], weights=[1.0, 2.0])),
     "least": Row(Least(terms=[Outcome(), Overlong(limit=4)])),
@@ -74,9 +89,15 @@ REWARDS = {
     "brevity of a block": Row(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
     "brevity": Row(Brevity(scale=2.0)),
     "gated": Row(Gated(reward=Outcome(), gate=Blocks(names=NAMES), otherwise=-1.0), batch=text_batch),
+    "paid by turn": Row(Paid(weights=(0.0, 2.0)), batch=paid_batch),
+    "paid": Row(Paid(), batch=paid_batch),
+    "kl of a turn": Row(KLPenalty(turn=1), batch=paid_batch),
 }
 
 CREDITS = {
+    "by turn": Row(ByTurn(bonus=10.0), batch=paid_batch),
+    "by turn, in units": Row(ByTurn(baseline=GroupMean(), scale=GroupStd(eps=0.1)), batch=paid_batch),
+    "by turn, plain": Row(ByTurn(baseline=None, bonus=1.0), batch=paid_batch),
     "z-score of a kind": Row(Standardised(credit=Relative(baseline=None, scale=None))),
     "minmax of a kind": Row(Standardised(by="minmax")),
     "robust of all": Row(Standardised(by="robust", within=Everyone(), credit=Relative(baseline=None, scale=None))),

@@ -25,6 +25,7 @@ from polopt.credit.relative import (
 )
 from polopt.credit.revalued import Plus, Standardised
 from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
+from polopt.credit.turns import ByTurn
 
 __all__ = [
     "GAE",
@@ -35,6 +36,7 @@ __all__ = [
     "BetweenCuts",
     "Blend",
     "Bounded",
+    "ByTurn",
     "Centred",
     "Clarity",
     "Clipped",

@@ -10,6 +10,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.filtering import most_reliable, r_squared
@@ -20,13 +21,16 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 
 __all__ = [
     "Comparison",
+    "Correction",
     "EntropyLaw",
     "GradientNoise",
     "Interval",
     "Mismatch",
     "Row",
     "Trials",
+    "attempts",
     "bootstrap",
+    "correction",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",

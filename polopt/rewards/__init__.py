@@ -2,7 +2,7 @@
 
 from polopt.rewards.blocks import Blocks, Brevity, Gated, Window
 from polopt.rewards.envelope import Envelope
-from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Paid, Reward, Scaled, Sum
 from polopt.rewards.payoffs import Legible, Payoffs, payoffs
 from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
 
@@ -18,6 +18,7 @@ __all__ = [
     "Legible",
     "Outcome",
     "Overlong",
+    "Paid",
     "Payoffs",
     "Reward",
     "Scaled",

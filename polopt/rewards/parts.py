@@ -64,21 +64,43 @@ class Overlong(Reward):
         return torch.where(length > limit, -1.0, soft)
 
 
+class Paid(Reward):
+    """weight_k times what the world paid for the answer of turn k, `extras["paid"]`, on its last decision.
+
+    weights: one for each turn, the last of them for all further turns; none given means 1 each.
+    """
+
+    weights: Sequence[float] = ()
+
+    needs = frozenset({"extras.paid", "turn"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        paid = torch.where(experience.mask, experience.extras["paid"], 0)
+        if not self.weights:
+            return paid
+        turn = experience.turn.clamp(0, len(self.weights) - 1).long()
+        return paid * paid.new_tensor(self.weights)[turn]
+
+
 class KLPenalty(Reward):
     """-coefficient * KL estimate between the behaviour policy and the reference, on each decision.
 
     The classical placement of the KL term: inside the reward, without gradient of its own, so that the policy
-    gradient of k1 is that of KL(policy || reference).
+    gradient of k1 is that of KL(policy || reference). turn: of that turn's decisions alone, from 0.
     """
 
     coefficient: float = 0.05
     estimator: ops.KLEstimator = "k1"
+    turn: int | None = None
 
-    needs = frozenset({"logp", "ref_logp"})
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
         clean = experience.blanked()
-        return -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
+        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
+        return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 
 
 class Scaled(Reward):
