@@ -29,20 +29,30 @@ def in_order(text: str, names: Sequence[str]) -> bool:
     return once and re.fullmatch(pattern, text.strip(), re.DOTALL) is not None
 
 
-class Blocks(Reward):
+class Read(Reward):
+    """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
+
+    needs = frozenset({"extras.answer"})
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        raise NotImplementedError
+
+    def forward(self, experience: Experience) -> Tensor:
+        found = [self.read(text, row, experience) for row, text in enumerate(experience.extras["answer"])]
+        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+
+
+class Blocks(Read):
     """1 for an answer that is the blocks `names`, each once, in this order, and nothing besides; else 0."""
 
     names: Sequence[str]
-
-    needs = frozenset({"extras.answer"})
 
     def setup(self) -> None:
         if not self.names:
             raise ValueError("rewards.Blocks needs the names of the blocks, as in ('thinking', 'response'), found none")
 
-    def forward(self, experience: Experience) -> Tensor:
-        found = [float(in_order(text, self.names)) for text in experience.extras["answer"]]
-        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(in_order(text, self.names))
 
 
 class Measured(Reward):

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.blocks import block
-from polopt.rewards.parts import Reward
+from polopt.rewards.blocks import Read, block
 
 # What a user's question may be, clear or vague, by what may be done: answer, ask back, or both.
 CELLS = ("DQ_DA", "DQ_CQ", "DQ_AQ", "VQ_DA", "VQ_CQ", "VQ_AQ")
@@ -43,7 +42,7 @@ def distinct(found: Tensor, gap: float = 0.1) -> float:
     return float(((apart > 0).double() + (apart > gap * size).double()).mean() / 2)
 
 
-class Payoffs(Reward):
+class Payoffs(Read):
     """`distinct` of the payoffs in the answer's block `block`; 0 where there are none that can be read.
 
     It pays for numbers that differ, not for true ones: any unequal table has all of it. Source: GTAlign,
@@ -53,21 +52,15 @@ class Payoffs(Reward):
     block: str = "payoff"
     gap: float = 0.1
 
-    needs = frozenset({"extras.answer"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        read = [payoffs(block(text, self.block) or "") for text in experience.extras["answer"]]
-        worth = [0.0 if found is None else distinct(found, self.gap) for found in read]
-        return torch.tensor(worth, dtype=torch.get_default_dtype(), device=experience.device)
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        found = payoffs(block(text, self.block) or "")
+        return 0.0 if found is None else distinct(found, self.gap)
 
 
-class Legible(Reward):
+class Legible(Read):
     """1 where the answer's block `block` holds payoffs that can be read, else 0."""
 
     block: str = "payoff"
 
-    needs = frozenset({"extras.answer"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        read = [payoffs(block(text, self.block) or "") is not None for text in experience.extras["answer"]]
-        return torch.tensor(read, dtype=torch.get_default_dtype(), device=experience.device)
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(payoffs(block(text, self.block) or "") is not None)
