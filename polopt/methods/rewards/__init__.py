@@ -1,1 +1,1 @@
-"""Methods that change what rollouts are worth."""
+"""Methods that change what rollouts were worth."""

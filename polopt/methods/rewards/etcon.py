@@ -141,10 +141,8 @@ def local() -> Finding:
 def consolidates() -> Finding:
     before, after = edit(etcon(stage=1), 0)
     _, tree, subjects, new, _ = edits()
-    measured = {
-        "stage 1: edits made": edited(after, subjects, new)[0],
-        "stage 1: free": edited(after, subjects, new)[1],
-    }
+    made, free = edited(after, subjects, new)
+    measured = {"stage 1: edits made": made, "stage 1: free": free}
     for name, start in (("both stages", after), ("stage 2 alone", before)):
         facts = copied(start)
         reference = Asked(copied(start), subjects)
