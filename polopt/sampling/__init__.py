@@ -5,6 +5,7 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.phrasings import Phrasings
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
@@ -29,6 +30,7 @@ __all__ = [
     "Mix",
     "MostVaried",
     "NonZero",
+    "Phrasings",
     "Ranked",
     "Replaced",
     "Replay",

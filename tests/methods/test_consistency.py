@@ -13,7 +13,7 @@ import polopt as po
 from polopt.credit import Everyone, Informative, Kind, Plus, Prompt, Relative, Steady
 from polopt.credit.consistency import share_distance
 from polopt.experience import Experience
-from polopt.lab import TabularPolicy, TokenTree
+from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.phrasings import dependence, divergence, recommender
 
 
@@ -138,3 +138,30 @@ def test_all_rows_are_one_meaning_unless_said_otherwise() -> None:
     torch.testing.assert_close(Steady()(batch), Steady(within=Everyone())(batch), rtol=0, atol=0)
     assert not torch.equal(Steady()(batch), Steady(within=Kind())(batch))
     assert isinstance(po.from_yaml(Steady(by="content").to_yaml()), Steady)
+
+
+def test_every_task_is_asked_in_every_phrasing() -> None:
+    tree, policy = recommender(needs=3, phrases=2, items=4)
+    other = torch.tensor([1, 0, 3, 2, 5, 4])
+    source = TreeSource(tree, policy, rows=16, variants={" again": other})
+    algorithm = po.method("infocons", group=4, phrasings=("", " again"), kl=0.0)
+    batch = algorithm.sampling(source)
+    assert batch.group.tolist() == [g for g in range(4) for _ in range(4)]
+    task = batch.extras["index"]
+    leaf = batch.extras["leaf"] // 4
+    second = batch.group % 2 == 1
+    assert torch.equal(torch.where(second, leaf, other[leaf]), other[task])
+    assert torch.equal(task[:4], task[4:8])
+    # Both phrasings of a task are compared, and nothing else.
+    judged = algorithm.judge(batch)
+    for number in task.unique():
+        assert judged.advantage[task == number].sum().item() == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="endings that differ"):
+        po.sampling.Phrasings(endings=["", ""])
+
+
+def test_it_is_grpo_but_for_guide_and_credit() -> None:
+    changed = {path for path, *_ in po.diff(po.method("grpo", group=4), po.method("infocons"))}
+    assert changed == {"sampling.guide", "credit"}
+    content = {path for path, *_ in po.diff(po.method("infocons"), po.method("infocons", by="content"))}
+    assert content == {"credit.measures.1.by"}

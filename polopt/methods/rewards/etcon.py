@@ -106,6 +106,7 @@ def holds_back() -> Finding:
 @etcon.claim(
     "With all edits made, what was not edited has moved at most half as far.",
     baseline="SFT on the same layers",
+    cost="slow",
     refuted=True,
 )
 def local() -> Finding:
