@@ -29,8 +29,12 @@ from polopt.credit import (
 from polopt.rewards import (
     Blocks,
     Brevity,
+    Clean,
+    Consistent,
+    Correct,
     Gated,
     GeometricMean,
+    InForm,
     KLPenalty,
     Least,
     Legible,
@@ -41,6 +45,7 @@ from polopt.rewards import (
     Window,
 )
 from polopt.rewards.payoffs import CELLS
+from polopt.worlds import Task
 
 TABLE = json.dumps({cell: {"user": float(i), "LLM": 2.0} for i, cell in enumerate(CELLS)})
 TEXTS = (
@@ -49,6 +54,8 @@ TEXTS = (
     "<payoff>1</payoff><thinking></thinking>",
     "plain words",
     "",
+    r"<answer>\boxed{3 or 4}</answer> or so",
+    r"Re-evaluate Knowledge Network: it was 3, outdated. <answer>\boxed{4}</answer>",
 )
 NAMES = ("thinking", "payoff")
 
@@ -57,7 +64,8 @@ def text_batch(seed: int = 0, clean: bool = False) -> Batch:
     """A random batch whose answers are texts with and without blocks."""
     batch = random_batch(seed, clean=clean)
     chosen = torch.randint(len(TEXTS), (len(batch.mask),), generator=torch.Generator().manual_seed(seed)).tolist()
-    extras = {"answer": [TEXTS[i] for i in chosen]}
+    task = Task("sum", "sum", "2 + 2", "4", {"old": "it was 3"})
+    extras = {"answer": [TEXTS[i] for i in chosen], "task": [task] * len(chosen)}
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
@@ -89,6 +97,10 @@ REWARDS = {
     "brevity of a block": Row(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
     "brevity": Row(Brevity(scale=2.0)),
     "gated": Row(Gated(reward=Outcome(), gate=Blocks(names=NAMES), otherwise=-1.0), batch=text_batch),
+    "in form": Row(InForm(), batch=text_batch),
+    "clean": Row(Clean(), batch=text_batch),
+    "correct": Row(Correct(), batch=text_batch),
+    "consistent": Row(Consistent(), batch=text_batch),
     "paid by turn": Row(Paid(weights=(0.0, 2.0)), batch=paid_batch),
     "paid": Row(Paid(), batch=paid_batch),
     "kl of a turn": Row(KLPenalty(turn=1), batch=paid_batch),
