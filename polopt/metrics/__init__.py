@@ -17,6 +17,7 @@ from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_inter
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.stability import Stability, policy_stability, q_values
 
 __all__ = [
     "Comparison",
@@ -25,6 +26,7 @@ __all__ = [
     "Interval",
     "Mismatch",
     "Row",
+    "Stability",
     "Trials",
     "bootstrap",
     "effective_sample_size",
@@ -39,7 +41,9 @@ __all__ = [
     "pass_all_k",
     "pass_at_k",
     "perplexity",
+    "policy_stability",
     "probability_of_improvement",
+    "q_values",
     "r_squared",
     "rate_interval",
     "reference_kl",
