@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import torch
+from batches import Batch, poisoned, random_batch
 from battery import Row
 
-from polopt.rewards import Outcome, Sum, Surprise
+from polopt.rewards import AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
+
+
+def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose decisions have features, with rollouts of a reference beside each row. What the battery
+    hides off the mask it hides in those too, so they are no longer than the row."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    B, T = batch.mask.shape
+    features, base = (torch.randn(B, T, 3, generator=g, dtype=torch.float64) for _ in range(2))
+    known = batch.mask & (torch.rand(B, T, generator=g) < 0.7)
+    if not clean:
+        features, base = poisoned(features, batch.mask), poisoned(base, known)
+    extras = {"features": features, "base_features": base, "base_mask": known}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+JUDGE = Discriminator(features=3, hidden=4, steps=3)
 
 REWARDS = {
     "surprise": Row(Surprise()),
     "outcome and surprise": Row(Sum(terms=[Outcome(), Surprise(coefficient=0.5)])),
+    "departure": Row(Departure(), compares=True),
+    "departure by kl": Row(Departure(divergence="kl", log_ratio=AnswerRatio(), limit=0.5)),
+    "departure by chi2": Row(Departure(divergence="chi2")),
+    "departure by tv": Row(Departure(divergence="tv")),
+    "departure of occupancies": Row(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch, compares=True),
+    "departure of occupancies by chi2": Row(
+        Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch, compares=True
+    ),
 }

@@ -17,6 +17,7 @@ from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_inter
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.stability import Stability, policy_stability, q_values
 
 __all__ = [
@@ -25,16 +26,19 @@ __all__ = [
     "GradientNoise",
     "Interval",
     "Mismatch",
+    "ProxyHacking",
     "Row",
     "Stability",
     "Trials",
     "bootstrap",
+    "correlation",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
     "gradient_noise",
     "improvement",
     "iqm",
+    "least_true_gain",
     "logp_mismatch",
     "most_reliable",
     "paired_difference",
@@ -43,6 +47,7 @@ __all__ = [
     "perplexity",
     "policy_stability",
     "probability_of_improvement",
+    "proxy_hacking",
     "q_values",
     "r_squared",
     "rate_interval",
