@@ -8,6 +8,7 @@ import torch
 from batches import Batch, poisoned, random_batch
 from battery import Row
 
+from polopt.objectives import Auxiliary, PerDraw, SoftTargets, Surrogate
 from polopt.rewards import AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
 
 
@@ -37,4 +38,21 @@ REWARDS = {
     "departure of occupancies by chi2": Row(
         Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch, compares=True
     ),
+}
+
+
+def mixture_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch of decisions of several draws each, with laws as targets."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(400 + seed)
+    B, T = batch.mask.shape
+    law = torch.randn(*batch.leaves["logits"].shape, generator=g, dtype=torch.float64).softmax(-1)
+    extras = {"drawn": torch.randint(1, 4, (B, T), generator=g)}
+    extras["targets"] = law if clean else poisoned(law, batch.mask)
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+OBJECTIVES = {
+    "per draw": Row(Surrogate(ratio=PerDraw()), batch=mixture_batch),
+    "product of draws": Row(Surrogate(ratio=PerDraw(root=False)), batch=mixture_batch),
+    "soft targets": Row(Auxiliary(regularise=[SoftTargets()]), batch=mixture_batch),
 }

@@ -22,7 +22,7 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
-from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
+from polopt.credit.stepwise import GAE, Clipped, Constant, LearnedDiscount, RewardToGo, Whitened
 
 __all__ = [
     "GAE",
@@ -47,6 +47,7 @@ __all__ = [
     "Grouping",
     "Halves",
     "Kind",
+    "LearnedDiscount",
     "LeaveOneOut",
     "Length",
     "Logistic",

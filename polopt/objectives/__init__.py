@@ -8,6 +8,7 @@ from polopt.objectives.distil import Distil, DistilSampled, TeacherCertainty
 from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.mixtures import PerDraw, SoftTargets
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.one_token import OneToken
@@ -56,6 +57,7 @@ __all__ = [
     "NormalisedEntropy",
     "Objective",
     "OneToken",
+    "PerDraw",
     "PerTime",
     "Phase",
     "Phased",
@@ -72,6 +74,7 @@ __all__ = [
     "SequenceMean",
     "SequenceSum",
     "Shaped",
+    "SoftTargets",
     "Solved",
     "SteadyEntropy",
     "Surrogate",

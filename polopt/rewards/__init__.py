@@ -1,5 +1,6 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
+from polopt.rewards.aligned import Aligned
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
 from polopt.rewards.envelope import Envelope
@@ -7,6 +8,7 @@ from polopt.rewards.parts import Clipped, KLPenalty, Outcome, Overlong, Reward, 
 from polopt.rewards.surprise import Surprise
 
 __all__ = [
+    "Aligned",
     "AnswerRatio",
     "Clipped",
     "Departure",
