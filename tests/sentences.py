@@ -26,7 +26,7 @@ def batch_of(
     needs = needs | {"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"}
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
-    return source.rollout(prompts, group, po.Support()) if sampling is None else sampling(source)
+    return source.rollout(source.take(prompts), group, po.Support()) if sampling is None else sampling(source)
 
 
 def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:

@@ -138,7 +138,7 @@ def test_without_its_three_changes_it_is_flow_grpo_and_on_policy_a_rescaled_scor
     made = chain()
     source = ChainSource(made, lambda x: x[:, 0], rows=32)
     algorithm = po.method("grpo-guard", group=8, clip=0.1, reduce="sum")
-    batch = algorithm.judge(source.rollout(4, 8))
+    batch = algorithm.judge(source.rollout(source.take(4), 8))
     said = made.evaluate(batch, algorithm.objective.all_evaluates)
     plain = algorithm.but(**{"objective.ratio": Token(), "objective.weights": []})
     assert po.diff(plain.objective, Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())) == []

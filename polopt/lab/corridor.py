@@ -22,6 +22,8 @@ class Corridor(nn.Module):
     `rows` in a batch.
     """
 
+    size = 1
+
     def __init__(
         self, *, steps: int = 8, actions: int = 4, decisive: Sequence[int] = (2, 5), rows: int = 16, seed: int = 0
     ) -> None:
@@ -40,9 +42,14 @@ class Corridor(nn.Module):
         entropy = ops.entropy_of(table).expand_as(logp)
         return Evaluation(logp=logp, entropy=entropy)
 
+    def take(self, count: int) -> Tensor:
+        """There is one corridor, number 0."""
+        return torch.zeros(count, dtype=torch.long)
+
     @torch.no_grad()
-    def rollout(self, prompts: int, group: int, support: Support) -> Experience:
-        rows, steps = prompts * group, len(self.logits)
+    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support, starts: None = None) -> Experience:
+        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+        rows, steps = len(group), len(self.logits)
         taken = torch.multinomial(self.logits.softmax(-1), rows, replacement=True, generator=self.generator).T
         outcome = (taken[:, self.decisive] == 0).all(1).double()
         asked = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
@@ -54,9 +61,9 @@ class Corridor(nn.Module):
             reward=outcome,
             terminated=torch.ones(rows, dtype=torch.bool),
             truncated=torch.zeros(rows, dtype=torch.bool),
-            group=torch.arange(prompts).repeat_interleave(group),
+            group=group,
             turn=torch.arange(steps).expand(rows, -1),
-            extras={"answer": [str(a) for a in taken.tolist()]},
+            extras={"answer": [str(a) for a in taken.tolist()], "index": tasks[group]},
         )
 
     def demonstrate(self, rows: int) -> Experience:

@@ -100,6 +100,8 @@ class ChainSource:
     rows: how many rows one optimiser batch has.
     """
 
+    size = 1
+
     def __init__(self, chain: GaussianChain, reward: Callable[[Tensor], Tensor], *, rows: int, seed: int = 0) -> None:
         self.chain, self.reward, self.rows = chain, reward, rows
         self.generator = torch.Generator().manual_seed(seed)
@@ -107,8 +109,13 @@ class ChainSource:
     def refresh(self) -> None:
         """Nothing is remembered of the policy."""
 
-    def rollout(self, prompts: int, group: int, support: Support = PLAIN) -> Experience:
-        """`prompts` groups of `group` independent draws."""
-        batch = self.chain.sample(prompts * group, self.generator)
+    def take(self, count: int) -> Tensor:
+        """There is one context, number 0."""
+        return torch.zeros(count, dtype=torch.long)
+
+    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, starts: None = None) -> Experience:
+        """A group of `copies` independent draws for each of `tasks`."""
+        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+        batch = self.chain.sample(len(group), self.generator)
         outcome = self.reward(batch.extras["point"])
-        return batch.replace(outcome=outcome, reward=outcome, group=torch.arange(prompts).repeat_interleave(group))
+        return batch.replace(outcome=outcome, reward=outcome, group=group, extras={"index": tasks[group]})

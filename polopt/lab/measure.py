@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import Policy, TokenTree
-from polopt.sampling import Demonstrations, Texts
+from polopt.sampling import Demonstrations, Start, Texts
 from polopt.teachers import TAUGHT
 
 
@@ -171,11 +171,20 @@ class _Dealer(TreeSource):
 
     dealt: Tensor
 
-    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
-        return self.deck(support)[0][self.dealt].replace(group=torch.zeros(len(self.dealt), dtype=torch.long))
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+    ) -> Experience:
+        index = self.dealt // len(self.tree.answers)
+        batch = self.deck(support)[0][self.dealt].replace(group=torch.zeros_like(index), extras={"index": index})
+        return self._settled(batch, torch.zeros_like(batch.lengths))
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.rollout(1, rows, Support())
+        shown = self.rollout(self.take(1), rows, Support())
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import OLD, Experience
+from polopt.experience import OLD, Evaluation, Experience
 from polopt.lab.tree import Policy, TokenTree
+from polopt.sampling import Start
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -29,7 +30,9 @@ class TreeSource:
     `extras.old_<name>` what the learner says as `extras.<name>`. demonstrations: [prompts, answers] how often each
     answer is demonstrated; None takes the best answers alike. texts: the same for what raw texts say, prompts in that
     proportion too; None takes the demonstrations. draw: what a batch's answers pay this time, [B], from what they pay
-    on average, `outcome`, and the source's generator; None pays exactly that.
+    on average, `outcome`, and the source's generator; None pays exactly that. signals: name -> [prompts, answers], what
+    else is told of an answer. hinted: who samples having read a hidden hint, by its text. variants: [prompts] which
+    prompt stands for each one with a visible hint behind it, by its text.
 
     drawn, decided: how many rows, and how many decisions, it has sampled so far.
 
@@ -53,6 +56,9 @@ class TreeSource:
         demonstrations: Tensor | None = None,
         texts: Tensor | None = None,
         draw: Draw | None = None,
+        signals: Mapping[str, Tensor] | None = None,
+        hinted: Mapping[str, Policy] | None = None,
+        variants: Mapping[str, Tensor] | None = None,
     ) -> None:
         if "ref_logp" in needs and reference is None:
             raise ValueError(
@@ -69,25 +75,41 @@ class TreeSource:
         self.demonstrations = best if demonstrations is None else demonstrations
         self.written = self.demonstrations if texts is None else texts
         self.generator = torch.Generator().manual_seed(seed)
-        self._decks: dict[Support, tuple[Experience, Tensor]] = {}
+        self.signals = {f"signal_{name}": value.flatten() for name, value in (signals or {}).items()}
+        self.hinted, self.variants = dict(hinted or {}), dict(variants or {})
+        self._decks: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
         self.drawn = self.decided = 0
+
+    @property
+    def size(self) -> int:
+        return self.tree.prompts
 
     def refresh(self) -> None:
         """The policies have changed: ask them again."""
         self._decks.clear()
 
-    def deck(self, support: Support = PLAIN) -> tuple[Experience, Tensor]:
-        """Every leaf with everything that is known of it, and [prompts, answers] how often it is drawn."""
-        if support not in self._decks:
-            with torch.no_grad():
-                self._decks[support] = self._make_deck(support)
-        return self._decks[support]
+    def deck(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
+        """Every leaf with everything that is known of it, and [prompts, answers] how often it is drawn, by a sampler
+        that has read this hint.
 
-    def _make_deck(self, support: Support) -> tuple[Experience, Tensor]:
+        Raises:
+            ValueError: nobody reads that hint.
+        """
+        if (support, hidden) not in self._decks:
+            with torch.no_grad():
+                self._decks[support, hidden] = self._make_deck(support, hidden)
+        return self._decks[support, hidden]
+
+    def _make_deck(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
+        if hidden and hidden not in self.hinted:
+            raise ValueError(
+                f"TreeSource: nobody samples with the hint {hidden!r}; say who does, as hinted={{{hidden!r}: policy}}"
+            )
+        behaviour = self.hinted[hidden] if hidden else self.behaviour
         leaves = self._heated(support)
-        said = self.behaviour.evaluate(leaves, self._asked)
-        own = said if self.behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
+        said = behaviour.evaluate(leaves, self._asked)
+        own = said if behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
         extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
@@ -99,7 +121,13 @@ class TreeSource:
             value=own.value,
             ref_logp=self.reference.evaluate(leaves).logp if self.reference is not None else None,
             prev_logp=self.previous.evaluate(leaves).logp if self.previous is not None else None,
-            extras=extras,
+            extras={
+                **extras,
+                **self.signals,
+                "index": leaves.group,
+                "given": torch.zeros(len(leaves), dtype=torch.long),
+                "hinted": torch.full((len(leaves),), bool(hidden)),
+            },
         )
         return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
 
@@ -115,42 +143,131 @@ class TreeSource:
         chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
         return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
 
-    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
-        """`group` independent answers to each of the next `prompts` prompts, or their first `window` tokens."""
-        deck, odds = self.deck(support)
-        batch = self._until(self._deal(deck, odds, self._next(prompts), group), window)
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+    ) -> Experience:
+        """As `Source.rollout`: independent answers to each prompt, or their first `window` tokens.
+
+        Raises:
+            ValueError: nobody reads the hint of a start, or no prompt stands for one with it.
+        """
+        if not torch.is_tensor(copies):
+            copies = torch.full_like(tasks, copies)
+        if starts is None and (copies == copies[0]).all():  # one draw for all of them
+            batch = self._deal(*self.deck(support), tasks, int(copies[0]))
+        else:
+            plain = [Start()] * len(tasks) if starts is None else starts
+            dealt = [
+                self._start(task, count, start, support)
+                for task, count, start in zip(tasks.tolist(), copies.tolist(), plain, strict=True)
+                if count
+            ]
+            batch = Experience.cat(dealt).replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
+        batch = self._until(batch, window)
+        batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
+    def _start(self, task: int, count: int, start: Start, support: Support) -> Experience:
+        """So many answers to one task that begin so."""
+        if start.hint and not start.hidden:
+            if start.hint not in self.variants:
+                raise ValueError(
+                    f"TreeSource: no prompts stand for those with {start.hint!r} behind them; say which, as "
+                    f"variants={{{start.hint!r}: numbers}}"
+                )
+            task = int(self.variants[start.hint][task])
+        deck, odds = self.deck(support, start.hint if start.hidden else "")
+        mine = slice(task * odds.shape[1], (task + 1) * odds.shape[1])
+        first, likely = deck[torch.arange(mine.start, mine.stop)], odds[task]
+        shown = self._solution(task)
+        given = min(start.given, len(self.tree.answers[shown]) - 1)
+        if given:
+            stood = first.mask[shown] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
+            tokens = first.extras["tokens"]
+            alike = (~stood | (first.mask & (tokens == tokens[shown]))).all(1)
+            likely = torch.where(first.mask & ~stood, first.logp, 0).sum(1).exp() * alike
+            first = first.replace(mask=first.mask & ~stood, extras={"given": torch.full_like(first.group, given)})
+        return first[torch.multinomial(likely, count, replacement=True, generator=self.generator)]
+
+    def _solution(self, task: int) -> int:
+        """The answer that is demonstrated most often; of several the first."""
+        return int(self.demonstrations[task].argmax())
+
+    def solution_lengths(self, tasks: Tensor) -> Tensor:
+        return torch.tensor([len(self.tree.answers[self._solution(task)]) for task in tasks.tolist()])
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens as numbers between spaces."""
+        return [int(word) for word in text.split()]
+
+    @torch.no_grad()
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        return self.policy.evaluate(experience, needs)
+
+    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block."""
+        named = getattr(self.policy, "named_parameters", lambda: [("", p) for p in self.policy.parameters()])()
+        parameters = [p for name, p in named if block in name or not name]
+        said = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)
+        norms = []
+        for one in said:
+            slopes = torch.autograd.grad(one, parameters, retain_graph=True, allow_unused=True)
+            norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
+        return torch.stack(norms)
+
     def extend(
-        self, experience: Experience, copies: int, window: int | None = None, at: Tensor | None = None
+        self,
+        experience: Experience,
+        copies: int,
+        window: int | None = None,
+        at: Tensor | None = None,
+        say: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """As `Source.extend`: answers drawn with their exact probabilities, given how they begin.
 
         Raises:
-            ValueError: a row has ended.
+            ValueError: a row has ended, or no answer begins like that and says what it should.
         """
         deck = self.deck(experience.support)[0]
-        leaf, columns = experience.extras["leaf"], torch.arange(deck.mask.shape[1])
-        stands = self.tree.start + experience.lengths if at is None else at
+        leaf, columns, given = experience.extras["leaf"], torch.arange(deck.mask.shape[1]), experience.extras["given"]
+        stands = self.tree.start + given + experience.lengths if at is None else at
         if (stands - self.tree.start >= deck.lengths[leaf]).any():
             raise ValueError("TreeSource.extend: some rows have ended; leave them out, or say `at` which column")
+        words = [list(ids) for ids in say] if say is not None else [[]] * len(leaf)
         said = (columns < stands[:, None]) & deck.mask[leaf]
-        tokens = deck.extras["tokens"]
+        tokens, wanted, fixed = deck.extras["tokens"], deck.extras["tokens"][leaf], said.clone()
+        for row, (ids, place) in enumerate(zip(words, stands.tolist(), strict=True)):
+            wanted[row, place : place + len(ids)] = torch.tensor(ids, dtype=torch.long)
+            fixed[row, place : place + len(ids)] = True
         # [rows, leaves] which leaves begin like the row, and how likely each is from there on.
-        alike = (~said[:, None] | (deck.mask & (tokens == tokens[leaf][:, None]))).all(2)
-        alike &= (tokens[:, : self.tree.start] == tokens[leaf][:, None, : self.tree.start]).all(2)
-        rest = torch.where(said[:, None] | ~deck.mask, 0, deck.logp).sum(2)
+        alike = (~fixed[:, None] | (deck.mask & (tokens == wanted[:, None]))).all(2)
+        alike &= (tokens[:, : self.tree.start] == wanted[:, None, : self.tree.start]).all(2)
+        if not alike.any(1).all():
+            raise ValueError("TreeSource.extend: no answer of the tree begins like a row and says what it should")
+        rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.logp).sum(2)
         chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
         rows = torch.arange(len(leaf)).repeat_interleave(copies)
-        before = said[rows]
-        batch = _as_sampled(deck[chosen], experience[rows], before)
-        return self._settled(self._until(batch, window, before.sum(1)), before.sum(1))
+        batch = _as_sampled(deck[chosen], experience[rows], said[rows])
+        stood = columns < self.tree.start + given[rows, None]
+        batch = batch.replace(
+            mask=batch.mask & ~stood,
+            logp=torch.where(fixed[rows] & ~said[rows], 0, batch.logp),
+            extras={"given": given[rows], "index": experience.extras["index"][rows]},
+        )
+        before = (fixed[rows] & ~stood).sum(1)
+        return self._settled(self._until(batch, window, before), before)
 
     def _until(self, batch: Experience, window: int | None, before: Tensor | int = 0) -> Experience:
         """The first `before` + `window` decisions of each row. One that has not ended was paid only on the way."""
         if window is None:
             return batch
-        left = torch.arange(batch.mask.shape[1]) < (self.tree.start + before + torch.as_tensor(window)).reshape(-1, 1)
+        stands = self.tree.start + batch.extras["given"] + before
+        left = torch.arange(batch.mask.shape[1]) < (stands + torch.as_tensor(window)).reshape(-1, 1)
         mask = batch.mask & left
         ended = mask.sum(1) == batch.lengths
         reward = torch.where(ended, batch.reward, 0) if batch.reward.ndim == 1 else torch.where(mask, batch.reward, 0)
@@ -161,14 +278,15 @@ class TreeSource:
         """Pay the rows that have ended, and note what the batch cost: `before` [B] decisions were there already."""
         self.drawn += len(batch)
         self.decided += int((batch.lengths - before).sum())
-        if self.draw is None:
-            return batch
-        outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
-        return batch.replace(outcome=outcome, reward=outcome)
+        if self.draw is not None:
+            outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
+            batch = batch.replace(outcome=outcome, reward=outcome)
+        paid = batch.reward if batch.reward.ndim == 2 else ops.per_decision_reward(batch.reward, batch.mask)
+        return batch.replace(extras={"paid": paid})
 
     def demonstrate(self, rows: int) -> Experience:
         """Demonstrated answers to the next `rows` prompts, with outcome 1."""
-        return self._shown(self.demonstrations, self._next(rows))
+        return self._shown(self.demonstrations, self.take(rows))
 
     def solve(self, experience: Experience) -> Experience:
         """A demonstrated answer to each group's prompt, with outcome 1."""
@@ -191,9 +309,10 @@ class TreeSource:
         """As `Source.recall`: whoever sampled the rows, the learner, the reference and the critic judge them now."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
-        return _as_sampled(now, experience, experience.mask).replace(**paid)
+        extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
+        return _as_sampled(now, experience, experience.mask).replace(extras=extras, **paid)
 
-    def _next(self, prompts: int) -> Tensor:
+    def take(self, prompts: int) -> Tensor:
         while len(self._queue) < prompts:
             self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
         asked = torch.tensor(self._queue[:prompts])

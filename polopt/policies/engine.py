@@ -27,13 +27,13 @@ class Engine(Protocol):
         self,
         contexts: Sequence[Sequence[int]],
         *,
-        group: int,
+        group: int | Sequence[int],
         support: Support,
         limit: int,
         stop: frozenset[int],
         generator: torch.Generator,
     ) -> list[Sampled]:
-        """`group` answers to each context, at most `limit` tokens long; context i's are rows i*group onwards.
+        """`group` answers to each context (one number, or one each), at most `limit` tokens long, context by context.
 
         `logp` is of the distribution that was really drawn from: over `support`, with the engine's own rounding.
         """
@@ -93,7 +93,7 @@ class NativeEngine:
         self,
         contexts: Sequence[Sequence[int]],
         *,
-        group: int,
+        group: int | Sequence[int],
         support: Support,
         limit: int,
         stop: frozenset[int],

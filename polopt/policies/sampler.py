@@ -46,14 +46,14 @@ def sample(
     model: Any,
     contexts: Sequence[Sequence[int]],
     *,
-    group: int,
+    group: int | Sequence[int],
     support: Support,
     limit: int,
     stop: frozenset[int],
     generator: torch.Generator,
     decoder: Decoder | None = None,
 ) -> list[Sampled]:
-    """`group` continuations of each context, at most `limit` tokens long; context i's are rows i*group onwards.
+    """`group` continuations of each context (one number, or one each), at most `limit` tokens long, context by context.
 
     Contexts are read once each and their cache is shared out to the group; finished rows leave the batch.
     The random numbers a row consumes do not depend on when other rows finish. decoder: that of the model, if it
@@ -67,12 +67,25 @@ def sample(
         return []
     if not all(map(len, contexts)):
         raise ValueError("sample: every context needs at least one token to continue, found an empty one")
+    copies = copies_of(contexts, group)
     # Below 1 by enough that a fraction of the total mass stays below it after rounding.
-    noise = torch.rand(limit, len(contexts) * group, generator=generator, dtype=torch.float64) * (1 - 2**-52)
+    noise = torch.rand(limit, sum(copies), generator=generator, dtype=torch.float64) * (1 - 2**-52)
     with torch.inference_mode():
         steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
-        logits = steps.begin(contexts, group, limit)
+        logits = steps.begin(contexts, copies, limit)
         return _continue(steps, logits, noise.to(logits.device), support, stop)
+
+
+def copies_of(contexts: Sequence[Sequence[int]], group: int | Sequence[int]) -> list[int]:
+    """How many continuations each context gets.
+
+    Raises:
+        ValueError: a number below 1, or not one number for each context.
+    """
+    copies = [group] * len(contexts) if isinstance(group, int) else list(group)
+    if len(copies) != len(contexts) or min(copies, default=1) < 1:
+        raise ValueError(f"sample: {len(contexts)} contexts need as many numbers of continuations >= 1, found {copies}")
+    return copies
 
 
 def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, stop: frozenset[int]) -> list[Sampled]:
@@ -112,8 +125,8 @@ def _fill_holes(running: Tensor, left: int) -> Tensor:
 class Steps(Protocol):
     """Next-token logits of a batch of rows that all grow by one token at a time."""
 
-    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
-        """[contexts * group, V] logits behind each context, for `limit` tokens at most."""
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
+        """[sum of copies, V] logits behind each context, for `limit` tokens at most."""
 
     def step(self, token: Tensor) -> Tensor:
         """[rows, V] logits behind one more token [rows] each."""
@@ -130,7 +143,7 @@ class DecoderSteps:
         self.layers = [layer.prepared(decoder.dtype) for layer in decoder.layers()]
         self.final_norm, self.head = decoder.final_norm(), decoder.head().prepared(decoder.dtype)
 
-    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
         decoder, device = self.decoder, self.decoder.model.device
         length = torch.tensor([len(c) for c in contexts])
         self.width = width = int(length.max())
@@ -138,6 +151,7 @@ class DecoderSteps:
         for row, context in zip(tokens, contexts, strict=True):
             row[: len(context)] = torch.tensor(context)
         packed = pack(tokens.to(device), torch.zeros_like(length), length, decoder.dtype)
+        shared = torch.arange(len(contexts)).repeat_interleave(torch.tensor(copies)).to(device)
         # Contexts end together, so that a new token has one place in every row.
         place = torch.arange(width) - (width - length)[:, None]
         flat = packed.where.gather(1, place.clamp(min=0).to(device))
@@ -145,7 +159,7 @@ class DecoderSteps:
         if bool((length < width).any()):
             blank = torch.zeros(len(contexts), 1, 1, width + limit, dtype=decoder.dtype)
             blank[:, 0, 0, :width].masked_fill_(place < 0, -torch.inf)
-            self.bias = blank.repeat_interleave(group, 0).to(device)
+            self.bias = blank.to(device)[shared]
 
         x = decoder.embed(packed.tokens, packed.position)
         rotation = decoder.rotations(packed.position)
@@ -154,16 +168,16 @@ class DecoderSteps:
         for layer in self.layers:
             q, kv = layer.project(x, rotation)
             prompt = kv[flat].permute(2, 0, 3, 1, 4)
-            cache = prompt.new_empty(2, len(flat) * group, layer.kv_heads, width + min(limit, ROOM), layer.width)
-            cache.unflatten(1, (-1, group))[..., :width, :] = prompt[:, :, None]
+            cache = prompt.new_empty(2, len(shared), layer.kv_heads, width + min(limit, ROOM), layer.width)
+            cache[:, :, :, :width] = prompt[:, shared]
             self.cache.append(cache)
             attended = packed.attend(q, kv)
             if layer is self.layers[-1]:
                 x, attended = x[flat[:, -1]], attended[flat[:, -1]]
             x = layer.finish(x, attended)
-        self.position = length.to(device).repeat_interleave(group)
+        self.position = length.to(device)[shared]
         self.rotations = decoder.rotations(torch.arange(width + limit, device=device))
-        return self._logits(x).repeat_interleave(group, 0)
+        return self._logits(x)[shared]
 
     def step(self, token: Tensor) -> Tensor:
         x = self.decoder.embed(token, self.position)
@@ -220,7 +234,7 @@ class ModelSteps:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def begin(self, contexts: Sequence[Sequence[int]], group: int, limit: int) -> Tensor:
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
         device, width = self.model.device, max(map(len, contexts))
         ids = torch.zeros(len(contexts), width, dtype=torch.long)
         seen = torch.zeros(len(contexts), width + limit, dtype=torch.long)
@@ -231,7 +245,7 @@ class ModelSteps:
         self.width, self.cache = width, _cache(self.model, width + limit)
         position = (seen[:, :width].cumsum(1) - 1).clamp(min=0)
         logits = self._forward(ids, seen[:, :width], position)
-        shared = torch.arange(len(contexts), device=device).repeat_interleave(group)
+        shared = torch.arange(len(contexts)).repeat_interleave(torch.tensor(copies)).to(device)
         self.cache.reorder_cache(shared)
         self.seen, self.position = seen[shared], position[shared, -1:]
         return logits[shared]

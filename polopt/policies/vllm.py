@@ -19,7 +19,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.policies.engine import EngineSpec
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.sampler import Sampled, copies_of
 from polopt.support import Support
 
 # vLLM moves temperatures below the first up to it without an error, and refuses those above the second.
@@ -125,7 +125,7 @@ class VLLMEngine:
         self,
         contexts: Sequence[Sequence[int]],
         *,
-        group: int,
+        group: int | Sequence[int],
         support: Support,
         limit: int,
         stop: frozenset[int],
@@ -147,7 +147,6 @@ class VLLMEngine:
             self._load()
         seeds = torch.randint(2**62, (len(contexts),), generator=generator).tolist()
         asked = {
-            "n": group,
             "temperature": support.temperature,
             "top_k": support.top_k,
             "top_p": support.top_p,
@@ -159,7 +158,10 @@ class VLLMEngine:
         }
         requests = self._llm.generate(
             [self._vllm.TokensPrompt(prompt_token_ids=list(context)) for context in contexts],
-            [self._vllm.SamplingParams(seed=seed, **asked) for seed in seeds],
+            [
+                self._vllm.SamplingParams(n=n, seed=seed, **asked)
+                for n, seed in zip(copies_of(contexts, group), seeds, strict=True)
+            ],
             use_tqdm=False,
         )
         return [_sampled(out) for request in requests for out in sorted(request.outputs, key=lambda out: out.index)]

@@ -4,11 +4,12 @@ from polopt.sampling.branches import Branches
 from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
-from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
+from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.windows import Windows
 
@@ -16,10 +17,14 @@ __all__ = [
     "Balanced",
     "Best",
     "Branches",
+    "Budget",
+    "Choice",
     "Cuts",
     "Demonstrations",
     "Distinct",
     "EntropyTemperature",
+    "Even",
+    "Guide",
     "InDoubt",
     "Mix",
     "MostVaried",
@@ -32,8 +37,11 @@ __all__ = [
     "Sampling",
     "Select",
     "Source",
+    "Start",
+    "Table",
     "Texts",
     "TopDecisions",
+    "Uniform",
     "Varied",
     "Windows",
     "WithDemonstrations",

@@ -63,7 +63,7 @@ class Branches(Sampling):
         and how many decisions stood before its edge."""
         windows = [self.window] * (len(self.factors) - 1) + [None]
         prompts = max(1, source.rows // self.edges)
-        level = source.rollout(prompts, self.factors[0], self.support, window=windows[0])
+        level = source.rollout(source.take(prompts), self.factors[0], self.support, window=windows[0])
         levels, parents, begins = [level], [level.group], [torch.zeros_like(level.lengths)]
         for factor, window in zip(self.factors[1:], windows[1:], strict=True):
             going = (~(level.terminated | level.truncated)).nonzero().flatten()

@@ -2,47 +2,105 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Evaluation, Experience, Support
 from polopt.part import Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """How the rollouts of a task begin.
+
+    given: so many decisions of the task's demonstrated solution stand there already, one fewer than all of them at
+    most. They are played and read, and never in the mask.
+    hint: a text behind the task's prompt. hidden: it is read while the row is sampled and is no part of the row, so
+    `logp` is that of who has read it, and whoever evaluates the row has not.
+    """
+
+    given: int = 0
+    hint: str = ""
+    hidden: bool = False
+
+
+PLAINLY = Start()
 
 
 class Source(Protocol):
     """Where experience comes from; every training loop is one.
 
     rows: how many rows the loop wants in one optimiser batch. generator: what random choices are drawn with; its
-    state is part of a checkpoint.
+    state is part of a checkpoint. size: how many tasks there are, numbered from 0.
     """
 
     rows: int
     generator: torch.Generator
+    size: int
 
-    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
-        """Play the next `prompts` tasks `group` times each, with the current policy over `support`.
+    def take(self, count: int) -> Tensor:
+        """[count] numbers of the next tasks: in random order, all of them before any comes again."""
+        ...
+
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+    ) -> Experience:
+        """Play the tasks of these numbers [M], `copies` times each (one number or [M], 0 for not at all), with the
+        current policy over `support`. `group` is the place in `tasks`, where a task may stand twice.
 
         Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
         knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
-        answered) and `extras["kind"]` (str a row: what kind of task it was). Where the support's temperature follows
-        the entropy, also `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows.
+        answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
+        `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
+        [B] whatever else the world said of it. Where the support's temperature follows the entropy, also
+        `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows.
 
         window: the most decisions of a row; one that has not ended by then has neither terminated nor been truncated,
-        and its outcome is what it was paid so far.
+        and its outcome is what it was paid so far. starts: one for each of `tasks`, None for plain ones.
+        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them.
         """
         ...
 
     def extend(
-        self, experience: Experience, copies: int, window: int | None = None, at: Tensor | None = None
+        self,
+        experience: Experience,
+        copies: int,
+        window: int | None = None,
+        at: Tensor | None = None,
+        say: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """Go on, `copies` times each, from where rows that have not ended stand, or from before the decision at column
         `at` [B] of any row: with the current policy over the rows' support, for at most `window` more decisions.
 
         Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
-        `group`; what was decided before keeps its `logp`. Only the tensors of `experience` are read.
+        `group`; what was decided before keeps its `logp`. Only the tensors of `experience` are read. say: token ids
+        that each row says before it goes on, as decisions; nobody sampled them, and their `logp` is 0.
         """
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in the middle of an answer."""
+        ...
+
+    def solution_lengths(self, tasks: Tensor) -> Tensor:
+        """[M] how many decisions each task's demonstrated solution has."""
+        ...
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """What the current policy says of these decisions, without gradient."""
+        ...
+
+    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`."""
         ...
 
     def demonstrate(self, rows: int) -> Experience:
@@ -86,3 +144,66 @@ class Select(Part):
 
     def forward(self, experience: Experience) -> Experience:
         raise NotImplementedError
+
+
+class Choice(Part):
+    """`choice(source, count) -> [count]`: numbers of the tasks that the next rollouts are bought for."""
+
+    def forward(self, source: Source, count: int) -> Tensor:
+        raise NotImplementedError
+
+    def observe(self, experience: Experience) -> None:
+        """These rollouts were bought, before any filter: `extras["index"]` tells their tasks, `outcome` their worth.
+
+        What is remembered of them moves in training mode only.
+        """
+
+
+class Uniform(Choice):
+    """The tasks in random order, all of them before any comes again."""
+
+    def forward(self, source: Source, count: int) -> Tensor:
+        return source.take(count)
+
+
+# [M] how many rollouts of each task that was chosen -> these rollouts; `group` is the place among the tasks. It may be
+# called again, for more.
+Buy = Callable[[Tensor], Experience]
+
+
+class Budget(Part):
+    """`budget(source, tasks, group, buy) -> experience`: how many rollouts each task gets, about `group` on average.
+
+    tasks: [M] numbers, as a `Choice` gave them.
+    """
+
+    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+        raise NotImplementedError
+
+    def observe(self, experience: Experience) -> None:
+        """As `Choice.observe`."""
+
+
+class Even(Budget):
+    """The same number of rollouts for every task."""
+
+    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+        return buy(torch.full_like(tasks, group))
+
+
+class Guide(Part):
+    """`guide(source, tasks) -> (tasks, starts)`: how the rollouts of the chosen tasks begin.
+
+    A task may come out several times, each a group of its own; each: how often every one of them does.
+
+    asks: as `Sampling`.
+    """
+
+    each: ClassVar[int] = 1
+    asks: ClassVar[frozenset[str]] = frozenset()
+
+    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+        raise NotImplementedError
+
+    def observe(self, experience: Experience) -> None:
+        """As `Choice.observe`; `extras["given"]` and `extras["hinted"]` tell how each row began."""

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.mix import Mix
-from polopt.sampling.parts import Sampling, Select, Source
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Uniform
 from polopt.sampling.temperature import EntropyTemperature
 
 
 class Rollouts(Sampling):
     """Groups of independent rollouts of the current policy.
 
-    group: rollouts per prompt. support: the sampler's temperature, top-k and top-p. adapt: what gives each decision a
-    temperature of its own around that one, if anything. select: filters, in order. refills: how many further times to
+    group: rollouts per prompt. choice: which tasks they are bought for. budget: how many of the rollouts each task
+    gets, `group` on average. guide: how they begin, plainly if None. support: the sampler's temperature, top-k and
+    top-p. adapt: what gives each decision a temperature of its own around that one, if anything. select: filters, in
+    order. refills: how many further times to
     sample when the filters left less than a full batch; rows beyond a full batch are dropped, whole groups at a time,
     so that no group's statistics lose a row. mix: what joins the rollouts in the end, in order, beyond the rows that
     the loop wants.
     """
 
     group: int = 8
+    choice: Choice = Uniform()
+    budget: Budget = Even()
+    guide: Guide | None = None
     support: Support = Support()
     adapt: EntropyTemperature | None = None
     select: Sequence[Select] = ()
@@ -55,7 +62,7 @@ class Rollouts(Sampling):
         batches: list[Experience] = []
         support = self.support if self.adapt is None else self.adapt(self.support)
         for _ in range(1 + self.refills):
-            batch = source.rollout(max(1, rows // self.group), self.group, support)
+            batch = self.buy(source, max(1, rows // self.group), support)
             for select in self.select:
                 batch = select(batch)
             batches.append(batch)
@@ -65,6 +72,21 @@ class Rollouts(Sampling):
         if self.adapt is not None:
             self.adapt.observe(batch)
         return batch
+
+    def buy(self, source: Source, groups: int, support: Support) -> Experience:
+        """The rollouts of so many groups, one at least, before any filter."""
+        guide = self.guide
+        tasks = self.choice(source, groups if guide is None else max(1, groups // guide.each))
+        tasks, starts = (tasks, None) if guide is None else guide(source, tasks)
+        batch = self.budget(
+            source, tasks, self.group, lambda copies: source.rollout(tasks, copies, support, starts=starts)
+        )
+        for part in (self.choice, self.budget, guide):
+            if part is not None:
+                part.observe(batch)
+        # Rows of a group that were bought one after the other stand together again.
+        order = batch.group.argsort(stable=True)
+        return batch if torch.equal(order, torch.arange(len(order), device=order.device)) else batch[order]
 
 
 def _whole_groups(experience: Experience, rows: int) -> Experience:

@@ -39,7 +39,7 @@ class Windows(Sampling):
             parts.append(_marked(source.extend(waiting, 1, window=self.window), waiting.lengths))
         fresh = source.rows - sum(map(len, parts))
         if fresh > 0:
-            rows = source.rollout(fresh, 1, self.support, window=self.window)
+            rows = source.rollout(source.take(fresh), 1, self.support, window=self.window)
             parts.append(_marked(rows, torch.zeros_like(rows.lengths)))
         batch = Experience.cat(parts)
         batch = batch.replace(group=torch.arange(len(batch), device=batch.device))

@@ -13,7 +13,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 class Solver(Part):
-    """`solver(times, transposed, b [N]) -> [N]`, an x with (A + damping I) x ~ b; times: v -> A v, transposed: v -> A'v.
+    """`solver(times, transposed, b [N]) -> [N]`, an x with (A + damping I) x ~ b; times: A v, transposed: A'v.
 
     damping: how much is added to every eigenvalue, so that a nearly singular A does not blow up what hardly matters.
     """

@@ -63,10 +63,16 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         budget = seconds / len(recipe.stages)
         steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
     problem = _problem_seconds(training)
-    planned = [problems for name in recipe.stages for _, problems in recipe.evaluations(name).values()]
-    answers = sum(min(n, len(training.heldout)) for n in planned) * recipe.evaluation.samples
+    planned = [
+        min(problems, len(training.splits[name].heldout))
+        for name in recipe.stages
+        for _, problems in recipe.evaluations(name).values()
+    ]
+    answers = sum(planned) * recipe.evaluation.samples
     total = preparing + sum(steps[n] * s.steps for n, s in recipe.stages.items()) + problem * answers
-    longest = longest_prompt(training.policy, training.train_tasks, recipe.limit)
+    longest = max(
+        longest_prompt(training.policy, training.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
+    )
     return Estimate(
         parameters=sum(p.numel() for p in training.policy.parameters()),
         memory=memory(recipe, training.policy, longest),
@@ -83,14 +89,15 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     return max(len(dialogue.opening(tasks[i].prompt)) for i in range(min(SEEN, len(tasks))))
 
 
-def likely_limit(training: LanguageTraining) -> int:
-    """Tokens that answers will not often exceed: of the longest demonstration, if some stage imitates them."""
-    recipe, tasks = training.recipe, training.train_tasks
+def likely_limit(training: LanguageTraining, stage: str) -> int:
+    """Tokens that a stage's answers will not often exceed: of its longest solution, if some stage imitates."""
+    recipe, tasks = training.recipe, training.splits[stage].train
+    limit = recipe.limit_of(stage)
     if not any(isinstance(a.sampling, Demonstrations) for a in recipe.algorithms.values()):
-        return recipe.limit
-    dialogue = Player(training.policy, tasks, recipe.limit).dialogue
+        return limit
+    dialogue = Player(training.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
-    return min(recipe.limit, max((len(dialogue.answer(s)) for s in shown if s), default=recipe.limit))
+    return min(limit, max((len(dialogue.answer(s)) for s in shown if s), default=limit))
 
 
 def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
@@ -115,7 +122,8 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     layers, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
     keys = getattr(config, "num_key_value_heads", None) or heads
     head = getattr(config, "head_dim", None) or width // heads
-    length = prompt + recipe.limit
+    most_new = max(map(recipe.limit_of, recipe.stages))
+    length = prompt + most_new
     rows = max(_micro_rows(stage) for stage in recipe.stages.values())
     shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, (Demonstrations, Texts))}
     sampled = [s.rows for n, s in recipe.stages.items() if n not in shown]
@@ -123,7 +131,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
     work = SIZES[recipe.policy.compute or recipe.policy.dtype]
     most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
-    logits = min(rows * recipe.limit * config.vocab_size, most)
+    logits = min(rows * most_new * config.vocab_size, most)
     compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
     averages = any(a.teacher is not None and a.teacher.rate < 1 for a in recipe.algorithms.values())
     return {
@@ -168,7 +176,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = _Coin(training.policy, training.train_tasks, likely_limit(training), training.engine)
+    player = _Coin(training.policy, training.splits[name].train, likely_limit(training, name), training.engine)
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
@@ -180,8 +188,10 @@ def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float
 def _problem_seconds(training: LanguageTraining) -> float:
     """Seconds per held-out answer."""
     spec = training.recipe.evaluation
-    tasks: Sequence[Any] = [training.heldout[i] for i in range(min(PROBLEMS, spec.problems, len(training.heldout)))]
-    player = Player(training.policy, training.heldout, likely_limit(training), training.engine)
+    stage = training.recipe.main_stage
+    heldout = training.splits[stage].heldout
+    tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
+    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine)
     start = time.perf_counter()
     evaluate(player, tasks, support=spec.support)
     return (time.perf_counter() - start) / len(tasks)

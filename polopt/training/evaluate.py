@@ -56,7 +56,7 @@ def evaluate(
     interval, however many samples each has.
     """
     generator = torch.Generator().manual_seed(seed)
-    mode, clock = player.policy.training, dict(player.seconds)
+    mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
@@ -67,7 +67,7 @@ def evaluate(
         played = player.play([tasks[i] for i in chosen], samples, support, generator)
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     player.policy.train(mode)
-    player.seconds = clock
+    player.seconds, player.sampled = clock, sampled
     solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]
     kinds = sorted({task.kind for task in tasks})
     return Accuracy(

@@ -22,7 +22,7 @@ from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
 from polopt.training.evaluate import Accuracy, evaluate
-from polopt.training.learner import Learner
+from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.recipe import Recipe
@@ -60,16 +60,20 @@ class LanguageTraining:
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)
-        split = build_tasks(recipe.tasks, seed=recipe.seed)
-        self.train_tasks, self.heldout, self.texts = split.train, split.heldout, split.texts
+        shared = build_tasks(recipe.tasks, seed=recipe.seed)
+        self.splits = {
+            name: build_tasks(stage.tasks, seed=recipe.seed) if stage.tasks is not None else shared
+            for name, stage in recipe.stages.items()
+        }
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
-            check_asks(name, algorithm, split)
+            check_asks(name, algorithm, self.splits[name])
         critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
+            learning(self.policy, recipe.stages[name].train)
         self.policy.to(recipe.device)
         self.engine = recipe.rollout.build(self.policy)
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
@@ -87,9 +91,11 @@ class LanguageTraining:
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
-        examples = [self.train_tasks[i] for i in range(min(EXAMPLES, len(self.train_tasks)))]
-        texts = [(task.kind, task.prompt, task.solution or "") for task in examples]
-        texts += [("text", text, "") for text in self.texts[:EXAMPLES]]
+        texts: list[tuple[str, str, str]] = []
+        for split in {id(split): split for split in self.splits.values()}.values():
+            examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
+            texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
+            texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
         return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
 
     def run(self) -> Run:
@@ -114,7 +120,8 @@ class LanguageTraining:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        source = self.source(name, stage.rows, Player(self.policy, self.train_tasks, self.recipe.limit, self.engine))
+        tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
+        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         beside = Beside(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
@@ -126,28 +133,34 @@ class LanguageTraining:
             beside.begin(self.run_folder, name)
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
+        records = [m for m in self.run_folder.read("metrics") if m["stage"] == name] if first and stage.until else []
         for step in range(first, stage.steps):
             record = self.step(source, learner, step, beside)
             self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
             self.global_step += 1
             done = step + 1
+            if stage.until is not None:
+                records.append(record)
+                done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
             if done in evaluations:
                 self._evaluate(name, *evaluations[done])
             if done == stage.steps or done % self.recipe.checkpoint == 0:
                 self._save(name, done, learner, source, beside)
+            if done == stage.steps:
+                break
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
         seed = self.recipe.seed_of("tasks", stage)
-        return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=self.texts)
+        return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=self.splits[stage].texts)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
-        clock = dict(source.player.seconds)
+        clock, drawn = dict(source.player.seconds), source.player.sampled
         experience = algorithm.sampling(source)
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0}
+            return {"rows": 0, "sampled": source.player.sampled - drawn}
         experience = self._provide(experience, source, learner, beside)
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
@@ -165,6 +178,7 @@ class LanguageTraining:
         spent = {k: source.player.seconds[k] - clock[k] for k in clock}
         return record | {
             "tokens": tokens,
+            "sampled": source.player.sampled - drawn,
             "seconds": self._elapsed(),
             "tokens_per_second": tokens / (now - start),
             "seconds/rollout": spent["rollout"],
@@ -191,8 +205,9 @@ class LanguageTraining:
 
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
         spec = self.recipe.evaluation
-        tasks = [self.heldout[i] for i in range(min(problems, len(self.heldout)))]
-        player = Player(self.policy, self.heldout, self.recipe.limit, self.engine)
+        heldout = self.splits[stage].heldout
+        tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
+        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
+from polopt.config import ConfigError
 from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
+from polopt.part import nearest
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.transcript import prompts_of
@@ -25,6 +28,21 @@ class Policy(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
+def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
+    """The parameters that learn: all, or those whose names the pattern is found in.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if pattern is None:
+        return [p for p in policy.parameters() if p.requires_grad]
+    names = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    found = [p for name, p in names.items() if re.search(pattern, name)]
+    if not found:
+        raise ConfigError(f"train = {pattern!r} is found in no parameter's name{nearest(pattern, names)}")
+    return found
+
+
 class Learner:
     """Optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
 
@@ -34,7 +52,7 @@ class Learner:
 
     def __init__(self, policy: Any, algorithm: Algorithm, stage: StageSpec, generator: torch.Generator) -> None:
         self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
-        self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        self.parameters = learning(policy, stage.train)
         spec = stage.optimiser
         self.optimiser = torch.optim.AdamW(
             self.parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
@@ -75,7 +93,8 @@ class Learner:
         needs, surveys = objective.wanted("evaluates"), objective.wanted("surveys")
         active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
-        self.optimiser.zero_grad(set_to_none=True)
+        for parameter in self.policy.parameters():  # those too that do not learn
+            parameter.grad = None
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps = []
         pieces: Iterable[Experience]

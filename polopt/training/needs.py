@@ -6,29 +6,35 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD
 from polopt.layers import layer_of
-from polopt.part import name_of
+from polopt.part import name_of, nearest
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.teachers import TAUGHT
-from polopt.worlds.protocol import Tasks, TaskSplit
+from polopt.worlds.protocol import Tasks, TaskSplit, signals_of
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
     {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
     | {"terminated", "truncated", "group", "turn", "advantage"}
+    | {"extras.paid", "extras.given", "extras.hinted"}
     | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
     | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp", "extras.voices"}
 )
 SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
+# Before the name of what a world says of an answer beside its reward.
+SIGNAL = "extras.signal_"
+
+
 def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
     """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
-    that reads it."""
+    that reads it. Signals are the tasks' to give: `check_asks`."""
     provided = PROVIDED | algorithm.all_gives | (TAUGHT if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
-        absent = {n for n in part.needs - provided if not (n.startswith(OLD) and _is_said(_now(n)))}
+        absent = {n for n in part.needs - provided if not n.startswith(SIGNAL)}
+        absent = {n for n in absent if not (n.startswith(OLD) and _is_said(_now(n)))}
         absent |= {n for n in part.evaluates if not _is_said(n)}
         if absent:
             found[name_of(type(part))] = sorted(absent)
@@ -58,7 +64,14 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
     Raises:
         ConfigError: naming the stage, the part and the fix.
     """
+    known = {SIGNAL + name for name in signals_of(split.train)}
     for part in algorithm.parts():
+        signals = sorted(n for n in part.needs if n.startswith(SIGNAL) and n not in known)
+        if signals:
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} reads {', '.join(signals)}, which the tasks do not tell"
+                f"{nearest(signals[0], known)}; take tasks whose steps give these signals, or another part"
+            )
         asks: frozenset[str] = getattr(part, "asks", frozenset())
         if "texts" in asks and not split.texts:
             raise ConfigError(

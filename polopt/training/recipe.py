@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,6 +52,37 @@ class OptimiserSpec(Config):
     clip: float = pydantic.Field(default=1.0, gt=0)
 
 
+class Until(Config):
+    """When a stage is done before its last step: the mean of a logged metric over the last `over` steps is at least
+    `above`, or at most `below`."""
+
+    metric: str
+    above: float | None = None
+    below: float | None = None
+    over: Positive = 1
+
+    @pydantic.model_validator(mode="after")
+    def _one_bound(self) -> Until:
+        if (self.above is None) == (self.below is None):
+            raise ValueError(f"needs one bound, above or below, found above = {self.above} and below = {self.below}")
+        return self
+
+    def met(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether these steps of the stage, in order, were enough.
+
+        Raises:
+            ConfigError: no step has logged the metric; the nearest one is named.
+        """
+        found = [record[self.metric] for record in records if self.metric in record]
+        if not found and records:
+            known = {name for record in records for name, value in record.items() if isinstance(value, float)}
+            raise ConfigError(f"until.metric = {self.metric!r} is not logged{nearest(self.metric, known)}")
+        if len(found) < self.over:
+            return False
+        mean = sum(found[-self.over :]) / self.over
+        return mean >= self.above if self.above is not None else mean <= float(self.below or 0.0)
+
+
 class StageSpec(Config):
     """One stretch of training with one method.
 
@@ -59,6 +91,8 @@ class StageSpec(Config):
     rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt, for methods
     that sample; None leaves it to the method.
     epochs x minibatches: optimiser steps per batch. micro_rows: rows per forward pass, None for all.
+    until: what ends the stage before its last step. tasks, limit: of this stage, the recipe's if None; its evaluations
+    are on its own held-out tasks. train: a regular expression; only parameters whose names it is found in learn.
     """
 
     method: str | dict[str, Any] = "dr-grpo"
@@ -69,7 +103,20 @@ class StageSpec(Config):
     epochs: Positive = 1
     minibatches: Positive = 1
     micro_rows: Positive | None = None
+    until: Until | None = None
+    tasks: dict[str, Any] | None = None
+    limit: Positive | None = None
+    train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
+
+    @pydantic.field_validator("train")
+    @classmethod
+    def _is_a_pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        return value
 
     def algorithm(self, where: str) -> Algorithm:
         """The stage's sentence.
@@ -167,6 +214,15 @@ class Recipe(Config):
         text = "/".join(map(str, (self.seed, *purpose)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
+    def tasks_of(self, stage: str) -> dict[str, Any]:
+        """The world of a stage."""
+        own = self.stages[stage].tasks
+        return self.tasks if own is None else own
+
+    def limit_of(self, stage: str) -> int:
+        """The most new tokens per answer in a stage."""
+        return self.stages[stage].limit or self.limit
+
     @property
     def main_stage(self) -> str:
         """The last stage: the one whose method a person names, and whose held-out accuracy is the result."""
@@ -218,12 +274,14 @@ def load(
         for key, value in (changes or {}).items():
             _set(data, key, value)
     recipe = parse(Recipe, data, path.name)
-    try:
-        parse_world(recipe.tasks, f"{path.name}.tasks")
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{path.name}.tasks: {error}") from None
+    worlds = {"tasks": recipe.tasks, **{f"stages.{n}.tasks": s.tasks for n, s in recipe.stages.items() if s.tasks}}
+    for key, world in worlds.items():
+        try:
+            parse_world(world, f"{path.name}.{key}")
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{path.name}.{key}: {error}") from None
     _ = recipe.algorithms
     return recipe
 

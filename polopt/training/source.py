@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,19 +11,21 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Evaluation, Experience, Support
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
+from polopt.sampling import Start
 from polopt.training.transcript import Past, Transcript, first, pasts, to_experience
-from polopt.worlds.protocol import Episode, Task, Tasks
+from polopt.worlds.protocol import Episode, Task, Tasks, signals_of
 
 
 class Player:
     """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
-    engine: what draws the policy's answers; polopt's own sampler if None.
+    engine: what draws the policy's answers; polopt's own sampler if None. seconds: spent so far, by kind of work.
+    sampled: tokens that were drawn so far.
     """
 
     def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, engine: Engine | None = None) -> None:
@@ -30,6 +33,7 @@ class Player:
         self.engine = NativeEngine(policy) if engine is None else engine
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
+        self.sampled = 0
 
     @property
     def horizon(self) -> int:
@@ -39,43 +43,75 @@ class Player:
     def play(
         self,
         tasks: Sequence[Task],
-        group: int,
+        copies: int | Sequence[int],
         support: Support,
         generator: torch.Generator,
         window: int | None = None,
+        starts: Sequence[Start] | None = None,
     ) -> list[Transcript]:
-        """`group` episodes of each task, row i * group onwards for task i; as `go_on` from their openings."""
-        episodes = [[self.tasks.episode(task) for _ in range(group)] for task in tasks]
-        openings = [self._open(plays) for plays in episodes]
-        rows = [
-            Transcript.begin(task, i, play, opening)
-            for i, (task, plays, opening) in enumerate(zip(tasks, episodes, openings, strict=True))
-            for play in plays
-        ]
-        self.go_on(rows, group, support, generator, window)
+        """`copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
+
+        Raises:
+            ValueError: as `demonstrate`, where a start gives a part of the solution.
+        """
+        counts = [copies] * len(tasks) if isinstance(copies, int) else copies
+        starts = [Start()] * len(tasks) if starts is None else starts
+        rows: list[Transcript] = []
+        for i, (task, count, start) in enumerate(zip(tasks, counts, starts, strict=True)):
+            rows += self._begin(i, task, count, start)
+        self.go_on(rows, [count for count in counts if count], support, generator, window)
         return rows
+
+    def _begin(self, group: int, task: Task, count: int, start: Start) -> list[Transcript]:
+        """So many episodes of a task, up to where the policy goes on."""
+        if not count:
+            return []
+        plays = [self.tasks.episode(task) for _ in range(count)]
+        given = self._solution(task, plays[0])[: min(start.given, self.limit - 1)] if start.given else []
+        plain, read = self._open(plays, "" if start.hidden else start.hint), None
+        if start.hidden and start.hint:
+            read = self._open(plays[:1], start.hint)
+        rows = [Transcript.begin(task, group, play, plain, read) for play in plays]
+        for row in rows:
+            row.give(given)
+        return rows
+
+    def _solution(self, task: Task, episode: Episode) -> list[int]:
+        """Ids of a task's demonstrated first answer but the last, which the policy always decides."""
+        episode.reset()
+        return self.dialogue.answer(_demonstrated(task, episode))[:-1]
+
+    def solution_length(self, task: Task) -> int:
+        """How many decisions a task's demonstrated first answer has.
+
+        Raises:
+            ValueError: as `demonstrate`.
+        """
+        return len(self._solution(task, self.tasks.episode(task))) + 1
 
     def go_on(
         self,
         rows: Sequence[Transcript],
-        group: int,
+        copies: Sequence[int],
         support: Support,
         generator: torch.Generator,
         window: int | None = None,
     ) -> None:
-        """Play on. Each `group` rows that follow each other stand at the same place.
+        """Play on. The first copies[0] rows stand at the same place, and so do the next copies[1].
 
         An answer that is cut off by the token limit never reaches the world: its episode is truncated. window: how many
         more tokens the policy may decide in each row; an episode that is not over then is left as it stands.
         """
         for row in rows:
             row.left = window
-        going, copies = list(rows), group
+        going, shares = list(rows), list(copies)
         while going:
-            rooms = [min(self.limit - row.said, row.left or self.limit) for row in going]
-            answers = self._sample([row.ids for row in going[::copies]], copies, max(rooms), support, generator)
+            rooms = [min(self.limit - row.room, row.left or self.limit) for row in going]
+            places = itertools.accumulate(shares[:-1], initial=0)
+            answers = self._sample([going[i].context for i in places], shares, max(rooms), support, generator)
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
-            going, copies = [row for row in going if not row.over and row.left != 0], 1
+            going = [row for row in going if not row.over and row.left != 0]
+            shares = [1] * len(going)
 
     def resume(self, task: Task, group: int, past: Past) -> Transcript:
         """An episode as it stood: what the policy said is played again, and the world must answer as it did.
@@ -83,8 +119,16 @@ class Player:
         Raises:
             ValueError: it did not, so that its rewards would not belong to what is on record.
         """
+        if past.hinted:
+            raise ValueError(
+                f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on record; "
+                "go on with rows that had no hidden hint"
+            )
         episode = self.tasks.episode(task)
-        row = Transcript.begin(task, group, episode, self._open([episode]))
+        episode.reset()
+        begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
+        row = Transcript.begin(task, group, episode, past.ids[:begin])
+        row.give(past.ids[begin : begin + past.given])
         while not row.over and row.ids != past.ids:
             begin = end = len(row.ids)
             while end < len(past.ids) and past.turn[end] == row.turns:
@@ -101,6 +145,19 @@ class Player:
                 "take worlds whose answers depend on the task and the actions alone"
             )
         return row
+
+    def say(self, row: Transcript, ids: Sequence[int]) -> None:
+        """Let the row say these ids next, as decisions that nobody sampled.
+
+        Raises:
+            ValueError: one of them ends the answer, or they leave no room for more.
+        """
+        if self.policy.stop & set(ids) or row.room + len(ids) >= self.limit:
+            raise ValueError(
+                f"extend: a row of {row.room} tokens cannot say {list(ids)} and go on: at most {self.limit} tokens an "
+                "answer, none of which stops it"
+            )
+        row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
 
     def feedback(self, task: Task, answers: Sequence[list[int]]) -> str | None:
         """What the world says of the last of these answers that reached it."""
@@ -125,12 +182,7 @@ class Player:
             episode = self.tasks.episode(task)
             row = Transcript.begin(task, i, episode, self._open([episode]))
             while not row.over:
-                action = episode.demonstrate()
-                if action is None:
-                    raise ValueError(
-                        f"task {task.id} comes with no solution to imitate; leave out the stage that needs "
-                        "demonstrations, or give the tasks solutions"
-                    )
+                action = _demonstrated(task, episode)
                 row.imitate(self.dialogue.answer(action))
                 row.answer = action
                 self._step(row, action)
@@ -148,14 +200,19 @@ class Player:
             rows.append(row)
         return rows
 
-    def _open(self, plays: Sequence[Episode]) -> list[int]:
+    def _open(self, plays: Sequence[Episode], hint: str = "") -> list[int]:
         observations = {play.reset() for play in plays}
         if len(observations) != 1:
             raise ValueError(f"one task must open with one observation, found {len(observations)}")
-        return self.dialogue.opening(observations.pop())
+        return self.dialogue.opening(observations.pop() + hint)
 
     def _sample(
-        self, contexts: Sequence[Sequence[int]], group: int, limit: int, support: Support, generator: torch.Generator
+        self,
+        contexts: Sequence[Sequence[int]],
+        group: Sequence[int],
+        limit: int,
+        support: Support,
+        generator: torch.Generator,
     ) -> list[Sampled]:
         start = time.perf_counter()
         answers = self.engine.sample(
@@ -167,6 +224,7 @@ class Player:
             generator=generator,
         )
         self.seconds["rollout"] += time.perf_counter() - start
+        self.sampled += sum(len(answer.tokens) for answer in answers)
         return answers
 
     def _advance(self, rows: Sequence[Transcript], answers: Sequence[Sampled]) -> None:
@@ -177,7 +235,7 @@ class Player:
             row.answer = self.dialogue.text(row.saying)
             if answer.stopped:
                 self._step(row, row.answer)
-            elif row.left != 0 or row.said == self.limit:
+            elif row.left != 0 or row.room == self.limit:
                 row.complete()
                 row.truncated = True
         self.seconds["reward"] += time.perf_counter() - start
@@ -186,12 +244,23 @@ class Player:
         row.complete()
         assert row.episode is not None
         step = row.episode.step(action)
-        row.reward += step.reward
+        row.pay(step.reward)
+        row.signals = step.info.get("signals", {})
         row.feedback = step.info.get("feedback")
         row.solved = bool(step.info.get("solved", row.reward >= 1))
         row.terminated, row.truncated = step.terminated, step.truncated
         if not row.over:
             row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
+
+
+def _demonstrated(task: Task, episode: Episode) -> str:
+    action = episode.demonstrate()
+    if action is None:
+        raise ValueError(
+            f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
+            "demonstrations, or give the tasks solutions"
+        )
+    return action
 
 
 class Shuffles:
@@ -223,29 +292,57 @@ class LanguageSource:
         self.player, self.rows, self.generator, self._texts = player, rows, generator, texts
         self._order, self._pages = Shuffles(len(player.tasks), seed), Shuffles(len(texts), seed)
 
-    def rollout(self, prompts: int, group: int, support: Support, window: int | None = None) -> Experience:
-        """As `Source.rollout`; `extras["index"]` [B] is the number of each row's task."""
-        index = self._next(prompts)
-        rows = self.player.play(self._tasks(index), group, support, self.generator, window)
-        experience = to_experience(rows, support, horizon=self.player.horizon, policy=self.player.policy)
-        return experience.replace(extras={"index": torch.tensor(index, device=experience.device)[experience.group]})
+    @property
+    def size(self) -> int:
+        return len(self.player.tasks)
+
+    def take(self, count: int) -> Tensor:
+        return torch.tensor(self._next(count))
+
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+    ) -> Experience:
+        counts = copies if isinstance(copies, int) else copies.tolist()
+        known = self._tasks(tasks.tolist())
+        rows = self.player.play(known, counts, support, self.generator, window, starts)
+        experience = self._experience(rows, support)
+        return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
+
+    def _experience(self, rows: Sequence[Transcript], support: Support) -> Experience:
+        player = self.player
+        signals = signals_of(player.tasks)
+        return to_experience(rows, support, horizon=player.horizon, policy=player.policy, signals=signals)
 
     def extend(
-        self, experience: Experience, copies: int, window: int | None = None, at: Tensor | None = None
+        self,
+        experience: Experience,
+        copies: int,
+        window: int | None = None,
+        at: Tensor | None = None,
+        say: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """As `Source.extend`. Episodes are played again up to where they stood, so a world must answer equal actions
         equally; answers go on in the middle of a turn.
 
         Raises:
-            ValueError: a row has ended; or, played again, a world answers otherwise.
+            ValueError: a row has ended; it was sampled behind a hidden hint; or, played again, a world answers
+                otherwise; what it should say ends the answer.
         """
         if at is None and (experience.terminated | experience.truncated).any():
             raise ValueError("LanguageSource.extend: some rows have ended; leave them out, or say `at` which column")
         index = experience.extras["index"].tolist()
         known = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
         rows = [self.player.resume(*one) for one in known for _ in range(copies)]
-        self.player.go_on(rows, copies, experience.support, self.generator, window)
-        found = to_experience(rows, experience.support, horizon=self.player.horizon, policy=self.player.policy)
+        if say is not None:
+            for i, row in enumerate(rows):
+                self.player.say(row, say[i // copies])
+        self.player.go_on(rows, [copies] * len(index), experience.support, self.generator, window)
+        found = self._experience(rows, experience.support)
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 
     def recall(self, experience: Experience) -> Experience:
@@ -256,6 +353,35 @@ class LanguageSource:
         feedback = [self.player.feedback(task, mine) for task, mine in zip(tasks, said, strict=True)]
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
+
+    def encode(self, text: str) -> list[int]:
+        return self.player.dialogue.answer(text)[:-1]
+
+    def solution_lengths(self, tasks: Tensor) -> Tensor:
+        return torch.tensor([self.player.solution_length(task) for task in self._tasks(tasks.tolist())])
+
+    @torch.no_grad()
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        policy = self.player.policy
+        return Evaluation.cat([policy.evaluate(micro, needs) for micro in experience.split(self.rows)])
+
+    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+        """As `Source.gradient_norms`, one backward pass a row.
+
+        Raises:
+            ValueError: no parameter has such a name.
+        """
+        policy = self.player.policy
+        parameters = [p for name, p in policy.named_parameters() if block in name and p.requires_grad]
+        if not parameters:
+            names = sorted(name for name, _ in policy.named_parameters())
+            raise ValueError(f"no parameter's name contains {block!r}; there are {', '.join(names[:8])}, ...")
+        norms = []
+        for row in experience.split(1):
+            said = torch.where(row.mask, policy.evaluate(row).logp, 0).sum()
+            slopes = torch.autograd.grad(said, parameters, allow_unused=True)
+            norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
+        return torch.stack(norms).to(experience.device)
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """The outcome of the likeliest answer to each task."""
@@ -289,7 +415,7 @@ class LanguageSource:
         return ids[start : start + length]
 
     def _shown(self, rows: Sequence[Transcript]) -> Experience:
-        experience = to_experience(rows, Support(), horizon=None, policy=self.player.policy)
+        experience = self._experience(rows, Support()).replace(horizon=None)
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
         return experience.replace(logp=None, entropy=None, outcome=torch.ones_like(experience.outcome))
 

@@ -54,9 +54,9 @@ def evaluate_folder(
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
-    heldout = build_tasks(recipe.tasks, seed=recipe.seed).heldout
+    heldout = build_tasks(recipe.tasks_of(recipe.main_stage), seed=recipe.seed).heldout
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = Player(policy.to(recipe.device), heldout, recipe.limit)
+    player = Player(policy.to(recipe.device), heldout, recipe.limit_of(recipe.main_stage))
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)

@@ -25,8 +25,11 @@ class Transcript:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
     episode: None for a raw text, which nobody plays. entropy: None if some answer came without. noted: what else the
-    sampler said of its decisions, 0 elsewhere. turns: answers that are complete. said: tokens of the one that is not.
-    left: how many more tokens the policy may decide for now, None for no such limit.
+    sampler said of its decisions, 0 elsewhere. paid: what the world paid at each id, which is an answer's last. turns:
+    answers that are complete. said: tokens of the one that is not. left: how many more tokens the policy may decide for
+    now, None for no such limit. given: how many ids of the first answer stood there before. signals: whatever else the
+    world said of the last answer. whispered: ids of the opening as the sampler reads it, None where it reads what is
+    on record.
     """
 
     task: Task
@@ -38,6 +41,7 @@ class Transcript:
     entropy: list[float] | None
     turn: list[int]
     kept: list[Tensor | None]
+    paid: list[float]
     answer: str = ""
     feedback: str | None = None
     reward: float = 0.0
@@ -48,11 +52,29 @@ class Transcript:
     said: int = 0
     left: int | None = None
     noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    given: int = 0
+    signals: dict[str, float] = dataclasses.field(default_factory=dict)
+    whispered: list[int] | None = None
+    opened: int = 0
 
     @classmethod
-    def begin(cls, task: Task, group: int, episode: Episode | None, opening: list[int]) -> Transcript:
-        n = len(opening)
-        return cls(task, group, episode, list(opening), [False] * n, [0.0] * n, [0.0] * n, [-1] * n, [None] * n)
+    def begin(
+        cls, task: Task, group: int, episode: Episode | None, opening: list[int], whispered: list[int] | None = None
+    ) -> Transcript:
+        n, blank = len(opening), [0.0] * len(opening)
+        row = cls(task, group, episode, list(opening), [False] * n, blank, [*blank], [-1] * n, [None] * n, [*blank])
+        row.whispered, row.opened = whispered, n
+        return row
+
+    @property
+    def context(self) -> list[int]:
+        """What the sampler reads."""
+        return self.ids if self.whispered is None else self.whispered + self.ids[self.opened :]
+
+    @property
+    def room(self) -> int:
+        """Tokens of the present answer, those included that stood there before."""
+        return self.said + (self.given if self.turns == 0 else 0)
 
     @property
     def over(self) -> bool:
@@ -77,14 +99,24 @@ class Transcript:
         self.said += len(ids)
         self.left = None if self.left is None else self.left - len(ids)
 
+    def give(self, ids: list[int]) -> None:
+        """How the first answer begins: nobody's decisions."""
+        self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), self.turns, None)
+        self.given += len(ids)
+
+    def pay(self, reward: float) -> None:
+        """For the answer that is complete."""
+        self.reward += reward
+        self.paid[-1] += reward
+
     def imitate(self, ids: list[int]) -> None:
         """As `decide`, of what somebody else decided."""
         self.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
 
     @property
     def saying(self) -> list[int]:
-        """Ids of the answer that is not complete."""
-        return self.ids[len(self.ids) - self.said :]
+        """Ids of the answer that is not complete, those included that stood there before."""
+        return self.ids[len(self.ids) - self.room :]
 
     def complete(self) -> None:
         """The answer is complete."""
@@ -98,16 +130,20 @@ class Transcript:
         self.logp += logp
         self.entropy = None if self.entropy is None or entropy is None else self.entropy + entropy
         self.turn += [turn] * len(ids)
+        self.paid += [0.0] * len(ids)
         self.kept += kept if kept is not None else [None] * len(ids)
 
 
 @dataclasses.dataclass(frozen=True)
 class Past:
-    """What is on record of an episode. ids: up to where it stands. turn: of each id that the policy decided, else -1.
+    """What is on record of an episode. ids: up to where it stands. turn: of each id of an answer, else -1. given: how
+    many ids of the first answer nobody decided. hinted: whether the sampler had read more than is on record.
     logp, entropy, kept, noted: as in `Transcript`."""
 
     ids: list[int]
     turn: list[int]
+    given: int
+    hinted: bool
     logp: list[float]
     entropy: list[float] | None
     kept: list[Tensor | None]
@@ -152,6 +188,7 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
     """What is on record of each row, all of it or the columns before `at` [B]."""
     tokens, kept = experience.extras["tokens"], experience.extras.get("kept")
     end = (tokens >= 0).sum(1) if at is None else at
+    given, hinted = experience.extras["given"].tolist(), experience.extras["hinted"].tolist()
     noted = {name: experience.extras[name] for name in NOTED if name in experience.extras}
     found = []
     for b, n in enumerate(end.tolist()):
@@ -162,6 +199,8 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
             Past(
                 ids=tokens[b, :n].tolist(),
                 turn=experience.turn[b, :n].tolist(),
+                given=given[b],
+                hinted=hinted[b],
                 logp=experience.logp[b, :n].tolist(),
                 entropy=None if experience.entropy is None else experience.entropy[b, :n].tolist(),
                 kept=chosen,
@@ -172,10 +211,16 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
 
 
 def to_experience(
-    rows: Sequence[Transcript], support: Support, *, horizon: int | None, policy: LanguagePolicy
+    rows: Sequence[Transcript],
+    support: Support,
+    *,
+    horizon: int | None,
+    policy: LanguagePolicy,
+    signals: Sequence[str] = (),
 ) -> Experience:
     """Transcripts as one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64
-    if the policy is, else float32. Without a row's entropy, the batch has none.
+    if the policy is, else float32. Without a row's entropy, the batch has none. signals: names of those that the world
+    gives; 0 in rows that it said nothing of.
 
     Raises:
         SupportError: a truncated support, and an answer without the ids that it left to choose from; temperatures
@@ -199,6 +244,12 @@ def to_experience(
         "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
+        "paid": pad([row.paid for row in rows], 0.0, torch.float32),
+        "given": column([row.given for row in rows], torch.long),
+        "hinted": column([row.whispered is not None for row in rows], torch.bool),
+    }
+    extras |= {
+        f"signal_{name}": column([row.signals.get(name, 0.0) for row in rows], torch.float32) for name in signals
     }
     if support.truncated:
         extras["kept"] = _kept(rows, T).to(device)

@@ -35,11 +35,12 @@ class OneAnswer:
 
 
 class TaskList:
-    """Tasks kept in memory, each taking one answer that `score` judges."""
+    """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`."""
 
-    def __init__(self, tasks: Sequence[Task], score: Score) -> None:
+    def __init__(self, tasks: Sequence[Task], score: Score, signals: Sequence[str] = ()) -> None:
         self._tasks = list(tasks)
         self._score = score
+        self.signals = tuple(signals)
 
     @property
     def kinds(self) -> list[str]:

@@ -16,7 +16,8 @@ class Step(NamedTuple):
     truncation the future still had value.
     info: what a person may want to know about the step; no part of the observation. `solved`, where the
     world says it, tells whether the task is done; otherwise it is when its rewards add up to 1. `feedback`, where the
-    world says it, is a text on what was wrong, for teachers to read.
+    world says it, is a text on what was wrong, for teachers to read. `signals`: name -> number, what else is known of
+    the answer, for parts that read it; see `signals_of`.
     """
 
     observation: str
@@ -84,6 +85,12 @@ class Tasks(Protocol):
 
     def episode(self, task: Task) -> Episode:
         """A new play of one of its tasks."""
+
+
+def signals_of(tasks: Tasks) -> tuple[str, ...]:
+    """Names of the numbers beside the reward that these tasks tell of each answer, in `Step.info["signals"]`: their
+    attribute `signals`, if they have one."""
+    return tuple(getattr(tasks, "signals", ()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,9 +70,9 @@ def test_dry_run_tells_everything_and_leaves_nothing(
 def test_answers_are_expected_as_long_as_the_longest_demonstration(recipe: Path, tmp_path: Path) -> None:
     warm = recipes.load(recipe, {"limit": 20})
     training = LanguageTraining(warm, Run(tmp_path))
-    assert likely_limit(training) == 2  # one letter and the stop token
+    assert likely_limit(training, "rl") == 2  # one letter and the stop token
     alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
-    assert likely_limit(LanguageTraining(alone, Run(tmp_path))) == 20
+    assert likely_limit(LanguageTraining(alone, Run(tmp_path)), "rl") == 20
 
 
 def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path, str]) -> None:

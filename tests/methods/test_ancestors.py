@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from sentences import batch_of, same, slope
 
@@ -97,9 +99,9 @@ def test_dapo_stops_refilling() -> None:
     asked = []
 
     class Counting(TreeSource):
-        def rollout(self, prompts: int, group: int, support: po.Support) -> po.Experience:
-            asked.append(prompts)
-            return super().rollout(prompts, group, support)
+        def rollout(self, tasks: Any, copies: Any, support: po.Support, **more: Any) -> po.Experience:
+            asked.append(len(tasks))
+            return super().rollout(tasks, copies, support, **more)
 
     algorithm = po.method("dapo", group=4, refills=3)
     policy = TabularPolicy(tree)

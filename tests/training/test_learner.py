@@ -53,7 +53,7 @@ def batch_of(made: LanguagePolicy, rows: int = 12, support: Support = Support())
     player = Player(made, Digits(50), 5)
     # Stop tokens are made likely, so that lengths differ and answers reach the world.
     source = LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
-    return source.rollout(rows // 4, 4, support)
+    return source.rollout(source.take(rows // 4), 4, support)
 
 
 def stopping(dtype: str = "float64", critic: bool = False) -> LanguagePolicy:

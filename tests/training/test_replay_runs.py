@@ -119,7 +119,7 @@ def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
     source = LanguageSource(player, rows=16, seed=0, generator=torch.Generator().manual_seed(0))
-    batch = source.rollout(6, 6, support)
+    batch = source.rollout(source.take(6), 6, support)
     assert {int(t) for t in batch.turn.amax(1)} >= {0, 2}
     again = source.recall(unpacked(packed(batch)))
     assert again.extras["answer"] == batch.extras["answer"]
@@ -136,7 +136,7 @@ def test_replayed_rows_meet_the_policy_of_now(tmp_path: Path) -> None:
     settings = recipe(**REMIX)
     training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
     algorithm, stage = training.algorithms["rl"], settings.stages["rl"]
-    player = Player(training.policy, training.train_tasks, settings.limit)
+    player = Player(training.policy, training.splits["rl"].train, settings.limit)
     source = LanguageSource(player, rows=12, seed=0, generator=training.sampling)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     references, past, ages = Beside(training.policy, algorithm, None), [training.policy.frozen()], set()

@@ -30,9 +30,11 @@ class Script:
         self.contexts: list[list[list[int]]] = []
         self.open = list(range(len(episodes)))
 
-    def __call__(self, model: Any, contexts: Sequence[Sequence[int]], *, group: int, **_: Any) -> list[Sampled]:
-        self.contexts.append([list(c) for c in contexts for _ in range(group)])
-        assert len(contexts) * group == len(self.open)
+    def __call__(
+        self, model: Any, contexts: Sequence[Sequence[int]], *, group: Sequence[int], **_: Any
+    ) -> list[Sampled]:
+        self.contexts.append([list(c) for c, n in zip(contexts, group, strict=True) for _ in range(n)])
+        assert sum(group) == len(self.open)
         return [self.say(self.answers[i]) for i in self.open]
 
     def say(self, answers: Iterator[str]) -> Sampled:
@@ -250,7 +252,7 @@ def test_rollouts_move_the_position_and_greedy_answers_do_not() -> None:
     assert first == made.greedy([world[0], world[1]])
     assert made.position == 0
     assert torch.equal(made.generator.get_state(), state)
-    batch = made.rollout(2, 4, Support())
+    batch = made.rollout(made.take(2), 4, Support())
     assert made.position == 2
     assert batch.group.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert len(batch.extras["answer"]) == 8

@@ -58,7 +58,8 @@ def by_hand(made: LanguagePolicy, batch: Experience, row: int, prompt: str) -> t
 def guesses(made: LanguagePolicy) -> Experience:
     """Episodes of several turns, the policy's own."""
     player = Player(made, build_tasks(GUESS, seed=0).train, 4)
-    return LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0)).rollout(3, 4, Support())
+    source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
+    return source.rollout(source.take(3), 4, Support())
 
 
 SUPPORTS = [Support(), Support(temperature=0.7, top_k=4)]
@@ -154,7 +155,8 @@ def test_the_world_may_give_feedback() -> None:
 
     made = stopping()
     player = Player(made, Stern(50), 5)
-    batch = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0)).rollout(3, 4, Support())
+    source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
+    batch = source.rollout(source.take(3), 4, Support())
     said = batch.extras["feedback"]
     assert said == [
         f"not {a[:2]}" if stopped and r < 1 else None

@@ -115,7 +115,7 @@ def rate_matched() -> Finding:
     corridor = Corridor()
     with torch.no_grad():
         corridor.logits[corridor.decisive, 0] = 6.0
-    largest = Clarity()(corridor.rollout(1, 16, Support())).max().item()
+    largest = Clarity()(corridor.rollout(corridor.take(1), 16, Support())).max().item()
     (ours, step), (base, base_step) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
     scaled, equal = updates(PLAIN, 4.0 * largest)[0], updates(PLAIN, 4.0 * step / base_step)[0]
     return Finding(

@@ -1,1 +1,1 @@
-"""Methods that change what a rollout was worth."""
+"""Methods that change what rollouts were worth."""

@@ -1,0 +1,1 @@
+"""Methods that change which rollouts are bought, and which of them are learned from."""

@@ -1,0 +1,50 @@
+"""Numbers kept for every task, which checkpoints hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+
+class Table(nn.Module):
+    """Columns of float64, one number a task: `Table(right=1.0, wrong=1.0)` names them and what they begin as.
+
+    How many tasks there are is known when the first batch is bought: call `sized(source.size)` before reading.
+    """
+
+    def __init__(self, **initial: float) -> None:
+        super().__init__()
+        self.initial = initial
+        for name in initial:
+            self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
+
+    def sized(self, size: int) -> Self:
+        """The table with a row for each of `size` tasks; nothing changes if it has that already.
+
+        Raises:
+            ValueError: it was made for another number of tasks.
+        """
+        for name, value in self.initial.items():
+            column = self.column(name)
+            if not len(column):
+                self.register_buffer(name, torch.full((size,), value, dtype=torch.float64, device=column.device))
+            elif len(column) != size:
+                raise ValueError(
+                    f"the record of {len(column)} tasks does not belong to a world of {size}; a part that remembers "
+                    "tasks serves one world: build the algorithm again for another"
+                )
+        return self
+
+    def column(self, name: str) -> Tensor:
+        """[tasks] the numbers themselves, to read and to change in place."""
+        return self.get_buffer(name)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        for name in self.initial:
+            stored = state_dict.get(prefix + name)
+            if stored is not None:  # buffers of the right shape, into which it is then copied
+                self.register_buffer(name, torch.empty_like(stored, device=self.column(name).device))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
