@@ -17,6 +17,7 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import Evaluation, Experience, Support
 from polopt.policies.mixture import MixturePolicy, Thoughts
+from polopt.sampling import Start
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +107,7 @@ class MixtureSource:
         copies: int | Tensor,
         support: Support,
         window: int | None = None,
-        starts: Sequence[Any] | None = None,
+        starts: Sequence[Start] | None = None,
     ) -> Experience:
         """As `Source.rollout`, whole rows from their beginning alone.
 
