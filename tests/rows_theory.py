@@ -8,8 +8,9 @@ import torch
 from batches import Batch, poisoned, random_batch
 from battery import Row
 
+from polopt.credit import LearnedDiscount
 from polopt.objectives import Auxiliary, PerDraw, SoftTargets, Surrogate
-from polopt.rewards import AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
+from polopt.rewards import Aligned, AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
 
 
 def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -56,3 +57,18 @@ OBJECTIVES = {
     "product of draws": Row(Surrogate(ratio=PerDraw(root=False)), batch=mixture_batch),
     "soft targets": Row(Auxiliary(regularise=[SoftTargets()]), batch=mixture_batch),
 }
+
+
+def hinted_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with a designer's hint and features of each decision."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(500 + seed)
+    B, T = batch.mask.shape
+    aux, features = torch.randn(B, T, generator=g).double(), torch.randn(B, T, 2, generator=g).double()
+    extras = {"aux": aux, "features": features}
+    if not clean:
+        extras = {name: poisoned(value, batch.mask) for name, value in extras.items()}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+REWARDS["aligned"] = Row(Aligned(features=2), batch=hinted_batch)
+CREDITS = {"learned discount": Row(LearnedDiscount(start=0.8))}

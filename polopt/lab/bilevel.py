@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt.lab.mdp import TabularMDP, two_goals
+from polopt.metrics import q_values
 from polopt.solvers import Solver, implicit_gradient
 
 
@@ -55,8 +56,6 @@ class Bilevel:
 
     def best(self) -> float:
         """The most that any policy earns."""
-        from polopt.metrics import q_values
-
         q = q_values(self.primary, self.mdp.transitions, self.mdp.discount)
         return float(self.mdp.start @ q.amax(-1))
 
@@ -81,7 +80,7 @@ def wrong_goal(pays: float = 2.0, entropy: float = 0.1) -> Bilevel:
     return Bilevel(mdp, right, pays * left, entropy)
 
 
-def good_hint(length: int = 6, entropy: float = 0.02) -> Bilevel:
+def good_hint(length: int = 12, entropy: float = 0.02) -> Bilevel:
     """The world pays 1 at the right end of a corridor, the hint a little for every step to the right."""
     mdp, both = two_goals(length)
     primary, aux = both.clone(), torch.zeros_like(both)
