@@ -1,21 +1,27 @@
 """Worlds: where a policy decides, and what its decisions are worth."""
 
 from polopt.worlds.answers import OneAnswer, TaskList
+from polopt.worlds.chains import Chains
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit
+from polopt.worlds.noisy import NoisyTasks
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
+    "Chains",
     "Episode",
     "EpisodeError",
     "GuessNumber",
     "Jsonl",
+    "NoisyTasks",
     "OneAnswer",
     "ReasoningGym",
+    "SecondChanceTasks",
     "Step",
     "Task",
     "TaskList",
@@ -28,4 +34,5 @@ __all__ = [
     "make_verifier",
     "parse_world",
     "read_texts",
+    "signals_of",
 ]

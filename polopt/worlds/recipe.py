@@ -6,16 +6,19 @@ import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
+from polopt.worlds.chains import Chains
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
+from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
+from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 
 
@@ -80,6 +83,71 @@ class GuessNumberWorld(World):
         return GuessNumber.split(self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed)
 
 
+class ChainsWorld(World):
+    """Sums with working or without, see `Chains`."""
+
+    kind: Literal["chains"] = "chains"
+    terms: tuple[int, int] = (2, 5)
+    base: int = 10
+    worked: float = 0.5
+    easy: int = 2
+    train: pydantic.PositiveInt = 20_000
+    heldout: pydantic.PositiveInt = 400
+
+    def build(self, seed: int) -> TaskSplit:
+        return Chains.split(
+            self.terms,
+            train=self.train,
+            heldout=self.heldout,
+            seed=seed,
+            base=self.base,
+            worked=self.worked,
+            easy=self.easy,
+        )
+
+
+class Around(World):
+    """A world made from another, `of`."""
+
+    of: dict[str, Any]
+
+    @pydantic.model_validator(mode="after")
+    def _of_a_world(self) -> Self:
+        parse_world(self.of, "of")
+        return self
+
+
+class NoisyWorld(Around):
+    """`of`, judged with errors while it is learned, see `NoisyTasks`; the held-out tasks are judged without."""
+
+    kind: Literal["noisy"] = "noisy"
+    missed: float | dict[str, float] = 0.0
+    fooled: float | dict[str, float] = 0.0
+
+    def build(self, seed: int) -> TaskSplit:
+        split = parse_world(self.of).build(seed)
+        try:
+            train = NoisyTasks(split.train, missed=self.missed, fooled=self.fooled, seed=seed)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return dataclasses.replace(split, train=train)
+
+
+class SecondChanceWorld(Around):
+    """`of`, with every answer asked for twice, see `SecondChanceTasks`."""
+
+    kind: Literal["second-chance"] = "second-chance"
+    ask: str = ASK
+
+    def build(self, seed: int) -> TaskSplit:
+        split = parse_world(self.of).build(seed)
+        try:
+            both = [SecondChanceTasks(tasks, ask=self.ask) for tasks in (split.train, split.heldout)]
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+
 class OwnWorld(World):
     """A user's class or function, by name: called with the settings and `seed`, it gives a `TaskSplit`."""
 
@@ -97,6 +165,9 @@ KINDS: dict[str, type[World]] = {
     "reasoning-gym": ReasoningGymWorld,
     "jsonl": JsonlWorld,
     "guess-number": GuessNumberWorld,
+    "chains": ChainsWorld,
+    "noisy": NoisyWorld,
+    "second-chance": SecondChanceWorld,
 }
 
 

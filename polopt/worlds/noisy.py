@@ -1,0 +1,91 @@
+"""A world whose verifier makes planted errors, so that what correcting them is worth can be measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from polopt.worlds.protocol import Episode, Step, Task, Tasks, signals_of
+
+
+class NoisyTasks:
+    """Tasks whose right answers (reward >= 1) are missed and whose other answers are taken for right, at known rates.
+
+    missed, fooled: P(paid 0 | right) and P(paid 1 | not right), one number or by kind of task, others 0. Errors are
+    drawn by hashing task and answer with `seed`: the same answer to the same task is always judged alike, as by a rule
+    that does not know it. An episode of several turns is judged anew at each. `signals["true"]` is the reward without
+    errors, and `solved` is true or false without them.
+
+    Raises:
+        ValueError: a rate outside [0, 1], or for a kind that the tasks have not.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        *,
+        missed: float | Mapping[str, float] = 0.0,
+        fooled: float | Mapping[str, float] = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.tasks, self.seed = tasks, seed
+        self.missed, self.fooled = self._rates("missed", missed), self._rates("fooled", fooled)
+        self.signals = tuple(dict.fromkeys((*signals_of(tasks), "true")))
+
+    def _rates(self, name: str, given: float | Mapping[str, float]) -> dict[str, float]:
+        kinds = self.tasks.kinds
+        rates = dict(given) if isinstance(given, Mapping) else dict.fromkeys(kinds, given)
+        for kind, rate in rates.items():
+            if kind not in kinds:
+                raise ValueError(f"noisy: {name} names the kind {kind!r}, and the tasks have {', '.join(kinds)}")
+            if not 0 <= rate <= 1:
+                raise ValueError(f"noisy: {name} must be in [0, 1], found {rate} for {kind}")
+        return rates
+
+    @property
+    def kinds(self) -> list[str]:
+        return self.tasks.kinds
+
+    @property
+    def turns(self) -> int:
+        return self.tasks.turns
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]
+
+    def episode(self, task: Task) -> Episode:
+        return NoisyEpisode(self, task, self.tasks.episode(task))
+
+    def judged(self, task: Task, action: str, reward: float) -> float:
+        """What the verifier says of an answer that is worth `reward`."""
+        right = reward >= 1
+        rate = (self.missed if right else self.fooled).get(task.kind, 0.0)
+        text = f"{self.seed}/{task.id}/{action}".encode()
+        drawn = int.from_bytes(hashlib.sha256(text).digest()[:7], "big") / 2**56
+        return float(not right) if drawn < rate else reward
+
+
+class NoisyEpisode:
+    """One play, honestly played and wrongly paid."""
+
+    def __init__(self, world: NoisyTasks, task: Task, inner: Episode) -> None:
+        self.world, self.task, self.inner = world, task, inner
+
+    def reset(self) -> str:
+        return self.inner.reset()
+
+    def step(self, action: str) -> Step:
+        step = self.inner.step(action)
+        info: dict[str, Any] = {
+            **step.info,
+            "solved": step.info.get("solved", step.reward >= 1),
+            "signals": {**step.info.get("signals", {}), "true": step.reward},
+        }
+        return step._replace(reward=self.world.judged(self.task, action, step.reward), info=info)
+
+    def demonstrate(self) -> str | None:
+        return self.inner.demonstrate()

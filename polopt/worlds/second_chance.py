@@ -1,0 +1,66 @@
+"""A world that lets every answer be corrected once: where self-correction is learned."""
+
+from __future__ import annotations
+
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, signals_of
+
+ASK = "Look again, and correct the answer if it is wrong:"
+
+
+class SecondChanceTasks:
+    """Tasks of one answer, asked for twice: after the first answer the world says `ask`, whether it was right or wrong.
+
+    Each answer is paid what the task pays for it. `solved` is that of the second.
+
+    Raises:
+        ValueError: the tasks take more than one answer already.
+    """
+
+    def __init__(self, tasks: Tasks, *, ask: str = ASK) -> None:
+        if tasks.turns != 1:
+            raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
+        self.tasks, self.ask, self.signals = tasks, ask, signals_of(tasks)
+
+    @property
+    def kinds(self) -> list[str]:
+        return self.tasks.kinds
+
+    @property
+    def turns(self) -> int:
+        return 2
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]
+
+    def episode(self, task: Task) -> Episode:
+        return SecondChanceEpisode(self, task)
+
+
+class SecondChanceEpisode:
+    """One play: two answers to one question."""
+
+    def __init__(self, world: SecondChanceTasks, task: Task) -> None:
+        self.world, self.task, self.left = world, task, 0
+
+    def reset(self) -> str:
+        self.left = 2
+        self.inner = self.world.tasks.episode(self.task)
+        return self.inner.reset()
+
+    def step(self, action: str) -> Step:
+        if not self.left:
+            raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
+        self.left -= 1
+        step = self.inner.step(action)
+        if not self.left:
+            return step
+        self.inner = self.world.tasks.episode(self.task)
+        self.inner.reset()
+        return Step(self.world.ask, step.reward, terminated=False, truncated=False, info=step.info)
+
+    def demonstrate(self) -> str | None:
+        """The right answer, both times."""
+        return self.inner.demonstrate() if self.left else None
