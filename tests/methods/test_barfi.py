@@ -13,6 +13,7 @@ from polopt.credit import LearnedDiscount, RewardToGo
 from polopt.experience import Experience, ExperienceError
 from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.lab.mdp import random_mdp
+from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import Aligned
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 from polopt.training.needs import unprovided
@@ -120,27 +121,17 @@ def test_the_sentence_samples_the_update() -> None:
     problem = random_problem(entropy=0.0)
     S, A = problem.primary.shape
     g = torch.Generator().manual_seed(5)
-    logits = torch.randn(S, A, generator=g, dtype=torch.double).requires_grad_()
+    policy = StatePolicy(torch.randn(S, A, generator=g, dtype=torch.double))
     phi = problem.naive(discount=0.7)
     phi = phi + 0.5 * torch.randn(phi.shape, generator=g, dtype=torch.double)
     sentence = po.method("barfi", features=S * A)
     sentence.reward.phi.copy_(phi[:-1].view(3, -1))
     sentence.credit.logit.copy_(phi[-1])
-    rows, T = 40_000, 25
-    state = torch.multinomial(problem.mdp.start, rows, replacement=True, generator=g)
-    states, actions = torch.zeros(2, rows, T, dtype=torch.long)
-    for t in range(T):
-        states[:, t] = state
-        actions[:, t] = torch.multinomial(logits[state].softmax(-1).detach(), 1, generator=g)[:, 0]
-        state = torch.multinomial(problem.mdp.transitions[state, actions[:, t]], 1, generator=g)[:, 0]
-    goes_on = torch.rand(rows, T, generator=g) < problem.mdp.discount
-    alive = torch.cat([torch.ones(rows, 1), goes_on[:, :-1].cumprod(1)], 1).bool()
-    batch = rows_of(problem, states, actions)
-    batch = sentence.judge(batch.replace(mask=alive))
-    logp = logits.log_softmax(-1)[states, actions]
-    loss = sentence.objective(batch, po.Evaluation(logp=logp)).loss
-    (ours,) = torch.autograd.grad(-loss, logits)
-    exact = problem.update(logits.detach().flatten(), phi).view(S, A)
+    source = WalkSource(problem.mdp, policy, problem.primary, rows=40_000, aux=problem.aux, horizon=25)
+    batch = sentence.judge(sentence.sampling(source))
+    loss = sentence.objective(batch, policy.evaluate(batch)).loss
+    (ours,) = torch.autograd.grad(-loss, policy.logits)
+    exact = problem.update(policy.logits.detach().flatten(), phi).view(S, A)
     # 40,000 episodes: a few hundredths of the largest slope.
     assert (ours - exact).abs().max() < 0.05 * exact.abs().max()
 

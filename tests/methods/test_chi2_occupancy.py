@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -12,8 +13,11 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt.experience import Experience, ExperienceError
 from polopt.lab import TabularPolicy, flat_gradient
+from polopt.lab.mdp import TabularMDP, random_mdp
+from polopt.lab.measure import learning
 from polopt.lab.problems import digits
 from polopt.lab.proxies import chi_square, correlated_proxies, distance, loved_and_rare
+from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.metrics import correlation, least_true_gain, proxy_hacking
 from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
 from polopt.rewards.departure import departure, excess, trimmed_mean
@@ -146,6 +150,42 @@ def test_the_best_linear_judge_of_two_gaussians_is_their_log_ratio() -> None:
     weight, bias = (b.item() for b in judge.buffers())
     assert weight == pytest.approx(m, abs=0.05)
     assert bias == pytest.approx(-(m**2) / 2, abs=0.05)
+
+
+def test_walks_visit_what_the_occupancy_says() -> None:
+    mdp, policy = (
+        random_mdp(1, 5, 2),
+        StatePolicy(torch.randn(5, 2, generator=torch.Generator().manual_seed(1)).double()),
+    )
+    source = WalkSource(mdp, policy, torch.zeros(5, 2).double(), rows=8, base=torch.full((5, 2), 0.5).double())
+    batch = source.rollout(source.take(1), 8000)
+    for name, mask, odds in (
+        ("features", batch.mask, policy.odds),
+        ("base_features", batch.extras["base_mask"], source.base),
+    ):
+        seen = batch.extras[name][mask].mean(0).view(5, 2)
+        assert (seen - mdp.occupancy(odds.detach())).abs().max() < 0.01
+
+
+def test_with_a_discriminator_the_sentence_stays_near_the_reference() -> None:
+    """The discriminator learns from every batch before the policy does."""
+    problem = correlated_proxies(1, seed=3, states=5, actions=3)
+    mdp = TabularMDP(problem.mdp.transitions[0], problem.mdp.start[0], 0.9)
+    base, proxy = problem.base[0], problem.proxy[0]
+    far = {}
+    for coefficient in (0.0, 1.0):
+        sentence = po.method("chi2-occupancy", coefficient=coefficient, features=15, hidden=0)
+        sentence = sentence.but({"reward.terms.1.log_ratio.steps": 40})
+        policy = StatePolicy(base.log())
+        source = WalkSource(mdp, policy, proxy, rows=200, base=base, seed=4, horizon=40)
+        for _ in itertools.islice(learning(sentence, source, policy, rate=2.0), 20):
+            pass
+        mu = mdp.occupancy(policy.odds.detach())
+        far[coefficient] = chi_square(mu, problem.occupancy[0]).item()
+        known = sentence.reward.terms[1].log_ratio
+        error = (known.weight_0[0] + known.bias_0 - (mu / problem.occupancy[0]).log().flatten()).abs()
+        assert (mu.flatten() * error).sum() < 0.25
+    assert far[1.0] < far[0.0] / 2
 
 
 def test_bad_input_is_named() -> None:
