@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -89,8 +90,20 @@ def good_hint(length: int = 12, entropy: float = 0.02) -> Bilevel:
     return Bilevel(mdp, primary, aux, entropy)
 
 
+class Problem(Protocol):
+    """What the outer loop asks, exactly or as estimates: see `Bilevel`."""
+
+    @property
+    def primary(self) -> Tensor: ...
+    @property
+    def naive(self) -> Callable[[], Tensor]: ...
+    def update(self, theta: Tensor, phi: Tensor) -> Tensor: ...
+    def slope(self, theta: Tensor) -> Tensor: ...
+    def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor: ...
+
+
 def align(
-    problem: Bilevel,
+    problem: Problem,
     solver: Solver,
     *,
     rounds: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
 from polopt.lab.mdp import TabularMDP
 from polopt.support import PLAIN
@@ -25,9 +26,11 @@ class StatePolicy(nn.Module):
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """What the table says of a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
         state, action = experience.extras["state"], experience.extras["action"]
+        law = self.logits.log_softmax(-1)
         return Evaluation(
-            logp=self.logits.log_softmax(-1)[state, action],
+            logp=law[state, action],
             support=experience.support,
+            entropy=ops.entropy_of(law)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
             value=self.values[state] if "value" in needs else None,  # type: ignore[arg-type]
         )
 
