@@ -7,17 +7,25 @@ from polopt.sampling.chance import Ranked, Resampled
 from polopt.sampling.choices import Curriculum, Posterior
 from polopt.sampling.cuts import Cuts, InDoubt
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
+from polopt.sampling.guides import Prefixes, Rules
 from polopt.sampling.histories import History, fit, predictor_loss
+from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.phrasings import Phrasings
+from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
 from polopt.sampling.predicted import Foretold, Predicted, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
+from polopt.sampling.probe import Probed, trie_logp
 from polopt.sampling.promoting import VariancePromoting
+from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
 from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.success import Success
+from polopt.sampling.successes import Successes
+from polopt.sampling.swarm import Swarm
 from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.trigger import WithoutTrigger
@@ -36,6 +44,7 @@ __all__ = [
     "Distinct",
     "EntropyTemperature",
     "Even",
+    "FolderPool",
     "Foretold",
     "GradientVariance",
     "Guide",
@@ -43,23 +52,36 @@ __all__ = [
     "InContext",
     "InDoubt",
     "Knapsack",
+    "LocalPool",
+    "Lookahead",
+    "LookaheadRollouts",
+    "Marked",
     "Mix",
     "MostVaried",
     "NonZero",
+    "Phrasings",
+    "Pool",
     "Posterior",
     "Predicted",
     "Predictor",
+    "Prefixes",
+    "Probed",
     "Ranked",
+    "Recomposed",
     "Replaced",
     "Replay",
     "Resampled",
     "Rollouts",
+    "Rules",
     "Sampling",
     "Select",
     "Sequential",
+    "Shared",
     "Source",
     "Start",
     "Success",
+    "Successes",
+    "Swarm",
     "Table",
     "Texts",
     "TopDecisions",
@@ -84,4 +106,6 @@ __all__ = [
     "neyman",
     "predictor_loss",
     "self_bleu",
+    "shortest_right_longest_wrong",
+    "trie_logp",
 ]

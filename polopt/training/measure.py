@@ -50,6 +50,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["replayed"] = float((experience.extras["age"] > 0).float().mean())
     if "predicted" in experience.extras:
         record["predicted/brier"] = float((experience.extras["predicted"] - experience.outcome).square().mean())
+    if "external" in experience.extras:
+        record["external"] = float(experience.extras["external"].float().mean())
     if experience.ref_logp is not None:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
