@@ -117,6 +117,6 @@ def data_efficiency() -> Finding:
         holds=any(ahead),
         note="A rule over 6 attributes, each with 16 wordings. The reasoner reads an attribute rightly 9 times in 10 "
         "before training, which the imitator has to learn. The reasoner samples what it says, which is its ceiling. "
-        "It holds by a point, for 32 labels: with 64 and more four times as many labels are worth more than reasoning. A "
+        "It holds by a point, for 32 labels: from 64 on four times as many labels are worth more than reasoning. A "
         "hundredfold, as the paper reports of a model that knows the world, is not to be seen here.",
     )
