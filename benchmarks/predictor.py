@@ -44,6 +44,7 @@ CHANGES: dict[str, Any] = {
     "checkpoint": 1000,
 }
 EVERY, PROBLEMS, SAMPLES = 6, 240, 4
+SIZES: dict[str, Any] = {"buckets": 1024, "longest": 3}
 
 
 class Snapshots:
@@ -114,7 +115,7 @@ def measure(folder: Path) -> dict[str, Any]:
     rows = []
     for name, run in runs.items():
         others = [h for other, found in runs.items() if other != name for h in found]
-        trained = fit(InContext(buckets=2048), others, steps=300, context=128)
+        trained = fit(InContext(**SIZES), others, steps=120, context=128)
         mean = torch.stack([h.scores for h in others]).mean(0)
         order = torch.randperm(PROBLEMS, generator=torch.Generator().manual_seed(0))[PROBLEMS // 2 :]
         prompt = [float((mean[order] - later.scores[order]).square().mean()) for later in run[1:]]
@@ -124,7 +125,7 @@ def measure(folder: Path) -> dict[str, Any]:
                 "name": name,
                 "solved": [float(run[0].scores.mean()), float(run[-1].scores.mean())],
                 "trained": judged(trained, run),
-                "untrained": judged(InContext(buckets=2048), run),
+                "untrained": judged(InContext(**SIZES), run),
                 "shuffled": judged(trained, run, shuffled=True),
                 "prompt": sum(prompt) / len(prompt) if shared else None,
             }
