@@ -87,11 +87,11 @@ def histories(method: str, seed: int, folder: Path) -> list[History]:
 
 def judged(predictor: InContext, run: list[History], shuffled: bool = False) -> dict[str, float]:
     """Mean squared errors against the next snapshot's scores at problems outside of the context, and how often of two
-    of them the one with the higher score was predicted higher."""
+    of them the one with the higher score was predicted higher. Of snapshots that solve something."""
     order = torch.randperm(PROBLEMS, generator=torch.Generator().manual_seed(0))
     given, asked = order[: PROBLEMS // 2], order[PROBLEMS // 2 :]
     found: dict[str, list[float]] = {"error": [], "base": [], "order": []}
-    for now, later in itertools.pairwise(run):
+    for now, later in solving(run):
         scores = now.scores[given]
         if shuffled:
             scores = scores[torch.randperm(len(given), generator=torch.Generator().manual_seed(1))]
@@ -101,6 +101,11 @@ def judged(predictor: InContext, run: list[History], shuffled: bool = False) -> 
         found["base"].append(float((now.scores[given].mean() - truth).square().mean()))
         found["order"].append(concordance(guess, truth))
     return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def solving(run: list[History]) -> list[tuple[History, History]]:
+    """Each snapshot that solves something, and the next."""
+    return [(now, later) for now, later in itertools.pairwise(run) if now.scores.any()]
 
 
 def concordance(guess: Tensor, truth: Tensor) -> float:
@@ -118,7 +123,7 @@ def measure(folder: Path) -> dict[str, Any]:
         trained = fit(InContext(**SIZES), others, steps=120, context=128)
         mean = torch.stack([h.scores for h in others]).mean(0)
         order = torch.randperm(PROBLEMS, generator=torch.Generator().manual_seed(0))[PROBLEMS // 2 :]
-        prompt = [float((mean[order] - later.scores[order]).square().mean()) for later in run[1:]]
+        prompt = [float((mean[order] - later.scores[order]).square().mean()) for _, later in solving(run)]
         shared = all(h.prompts == run[0].prompts for h in others)
         rows.append(
             {
