@@ -1,6 +1,6 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
-from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
@@ -9,6 +9,7 @@ from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLeve
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.mixture import Mixture, log_mixture
+from polopt.objectives.mixtures import PerDraw, SoftTargets
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.one_token import OneToken
@@ -58,9 +59,11 @@ __all__ = [
     "NormalisedEntropy",
     "Objective",
     "OneToken",
+    "PerDraw",
     "PerTime",
     "Phase",
     "Phased",
+    "PromptMean",
     "Proximal",
     "Ratio",
     "ReferenceKL",
@@ -74,6 +77,7 @@ __all__ = [
     "SequenceMean",
     "SequenceSum",
     "Shaped",
+    "SoftTargets",
     "Solved",
     "SteadyEntropy",
     "Surrogate",

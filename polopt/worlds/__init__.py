@@ -2,6 +2,7 @@
 
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains
+from polopt.worlds.critic import Critic
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
@@ -15,6 +16,7 @@ from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
     "Chains",
+    "Critic",
     "Episode",
     "EpisodeError",
     "GuessNumber",
