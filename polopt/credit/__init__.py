@@ -4,7 +4,7 @@ from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
 from polopt.credit.cuts import BetweenCuts
-from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
+from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
 from polopt.credit.halves import Halves
 from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
 from polopt.credit.modulated import Centred, Clarity, Faded, Modulated, Surprise
@@ -22,11 +22,14 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.shown import Anchored, Together
+from polopt.credit.shrunk import Shrunk, trust_in_mean
 from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
 
 __all__ = [
     "GAE",
     "AcrossGroups",
+    "Anchored",
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
@@ -62,11 +65,15 @@ __all__ = [
     "Scale",
     "SemanticEntropy",
     "Share",
+    "Shrunk",
     "Signal",
     "Strata",
     "SuccessRate",
     "Surprise",
+    "Task",
+    "Together",
     "Turns",
     "Voices",
     "Whitened",
+    "trust_in_mean",
 ]
