@@ -24,8 +24,8 @@ def test_every_stage_says_when_it_is_done(name: str) -> None:
 
 def test_stages_are_those_of_the_methods() -> None:
     adacot = [stage.algorithm(name) for name, stage in recipes.load("adacot").stages.items()]
-    for number, found in enumerate(adacot[:2], start=1):
-        assert diff(found, po.method("adacot", stage=number)) == []
+    assert diff(adacot[0], po.method("adacot", stage=1)) == []
+    assert diff(adacot[1], po.method("adacot", stage=2, deciding=3)) == []
     marks = {"reward.terms.1.thought", "reward.terms.1.need", "reward.terms.1.malformed"}
     assert {path.removesuffix(".pattern") for path, *_ in diff(adacot[2], po.method("adacot"))} <= marks
     _, walk, run = (stage.algorithm(name) for name, stage in recipes.load("conciser").stages.items())
