@@ -3,6 +3,7 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
+from polopt.credit.consistency import Informative, Steady
 from polopt.credit.cuts import BetweenCuts
 from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
 from polopt.credit.halves import Halves
@@ -22,9 +23,11 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.revalued import Plus, Standardised
 from polopt.credit.shown import Anchored, Together
 from polopt.credit.shrunk import Shrunk, trust_in_mean
-from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
+from polopt.credit.stepwise import GAE, Clipped, Constant, LearnedDiscount, RewardToGo, Whitened
+from polopt.credit.turns import ByTurn
 
 __all__ = [
     "GAE",
@@ -36,6 +39,7 @@ __all__ = [
     "BetweenCuts",
     "Blend",
     "Bounded",
+    "ByTurn",
     "Centred",
     "Clarity",
     "Clipped",
@@ -49,7 +53,9 @@ __all__ = [
     "GroupStd",
     "Grouping",
     "Halves",
+    "Informative",
     "Kind",
+    "LearnedDiscount",
     "LeaveOneOut",
     "Length",
     "Logistic",
@@ -59,6 +65,7 @@ __all__ = [
     "MovingAverage",
     "NormalScores",
     "Noted",
+    "Plus",
     "Prompt",
     "Relative",
     "RewardToGo",
@@ -67,6 +74,8 @@ __all__ = [
     "Share",
     "Shrunk",
     "Signal",
+    "Standardised",
+    "Steady",
     "Strata",
     "SuccessRate",
     "Surprise",

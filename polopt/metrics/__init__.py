@@ -12,6 +12,7 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
@@ -22,22 +23,28 @@ from polopt.metrics.intervals import Interval, bootstrap, clopper_pearson, rate_
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.routing import route, router_regret
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.signal import mixed_groups
+from polopt.metrics.stability import Stability, policy_stability, q_values
 
 __all__ = [
     "Audit",
     "Comparison",
+    "Correction",
     "EntropyLaw",
     "Gate",
     "GradientNoise",
     "Interval",
     "Mismatch",
     "Parting",
+    "ProxyHacking",
     "Row",
     "Sigmoid",
+    "Stability",
     "Trials",
+    "attempts",
     "audit_verifier",
     "auroc",
     "average_precision",
@@ -46,6 +53,8 @@ __all__ = [
     "calibration_error",
     "chronological",
     "clopper_pearson",
+    "correction",
+    "correlation",
     "cost_curve",
     "effective_sample_size",
     "entropy_law",
@@ -54,6 +63,7 @@ __all__ = [
     "gradient_noise",
     "improvement",
     "iqm",
+    "least_true_gain",
     "logp_mismatch",
     "mixed_groups",
     "most_reliable",
@@ -61,7 +71,10 @@ __all__ = [
     "pass_all_k",
     "pass_at_k",
     "perplexity",
+    "policy_stability",
     "probability_of_improvement",
+    "proxy_hacking",
+    "q_values",
     "r_squared",
     "rate_interval",
     "reference_kl",

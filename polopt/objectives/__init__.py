@@ -9,6 +9,7 @@ from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLeve
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
 from polopt.objectives.mixture import Mixture, log_mixture
+from polopt.objectives.mixtures import PerDraw, SoftTargets
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.one_token import OneToken
@@ -58,6 +59,7 @@ __all__ = [
     "NormalisedEntropy",
     "Objective",
     "OneToken",
+    "PerDraw",
     "PerTime",
     "Phase",
     "Phased",
@@ -75,6 +77,7 @@ __all__ = [
     "SequenceMean",
     "SequenceSum",
     "Shaped",
+    "SoftTargets",
     "Solved",
     "SteadyEntropy",
     "Surrogate",

@@ -77,6 +77,8 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.Knapsack"}}},
     ),
     "measured tasks": (GPT2, GUESS, {"method": {"name": "vas", "rollouts": 2, "every": 2, "kl": 0.0}, "group": 4}),
+    "predicted tasks": (GPT2, DIGITS, {"method": {"name": "v0", "least": 2}, "group": 4}),
+    "predicted baselines": (GPT2, DIGITS, {"method": {"name": "v0.5", "most": 5, "cost": 0.0}, "group": 2}),
     "measured budgets": (GPT2, DIGITS, {"method": {"name": "gvm", "first": 2, "block": "wte"}, "group": 4}),
 }
 
