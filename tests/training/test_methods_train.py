@@ -29,7 +29,11 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Tasks that tell signals beside the reward, for methods that read some.
-TOLD = {"kind": "noisy", "of": {"kind": "chains", "terms": [2, 3], "train": 500, "heldout": 20}, "missed": 0.2}
+TOLD = {
+    "kind": "noisy",
+    "of": {"kind": "chains", "steps": [1, 2], "letters": 2, "train": 500, "heldout": 20},
+    "missed": 0.2,
+}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
