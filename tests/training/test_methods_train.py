@@ -19,8 +19,10 @@ from polopt.training.needs import unprovided
 from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
+    # Its tasks tell what a second policy makes of an answer.
+    "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},
 }
@@ -31,6 +33,7 @@ SMALL = {
 def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     # Demonstrations first: answers then end, reach the world and differ in reward.
     own: dict[str, Any] = dict(SMALL.get(slug, {}))
+    world = {key: own.pop(key) for key in ("tasks", "limit") if key in own}
     method = {"but": own.pop("but", {}), "method": {"name": slug, **own}}
     stages = {
         "warmup": {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}},
@@ -38,6 +41,7 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     }
     settings = recipe(stages=stages, evaluation={"problems": 4}, checkpoint=100)
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
+    settings = settings.model_copy(update=world)
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
             LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
