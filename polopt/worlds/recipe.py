@@ -112,6 +112,8 @@ class CriticWorld(World):
 
     kind: Literal["critic"] = "critic"
     steps: int = 4
+    operations: str = "+-*"
+    base: int = 10
     share: float = 0.5
     tries: pydantic.PositiveInt = 8
     told: float = 0.9
@@ -121,7 +123,10 @@ class CriticWorld(World):
     heldout: pydantic.PositiveInt = 400
 
     def build(self, seed: int) -> TaskSplit:
-        settings = {name: getattr(self, name) for name in ("steps", "share", "tries", "told", "alone", "leaks")}
+        settings = {
+            name: getattr(self, name)
+            for name in ("steps", "operations", "base", "share", "tries", "told", "alone", "leaks")
+        }
         try:
             return Critic.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
         except ValueError as error:
