@@ -9,6 +9,7 @@ from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
@@ -23,6 +24,7 @@ __all__ = [
     "NoisyTasks",
     "OneAnswer",
     "ReasoningGym",
+    "Rulebook",
     "SecondChanceTasks",
     "Step",
     "Task",
