@@ -20,6 +20,7 @@ from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
+from polopt.worlds.unit_tests import UnitTests
 
 
 class World(Config):
@@ -106,6 +107,18 @@ class ChainsWorld(World):
         )
 
 
+class UnitTestsWorld(World):
+    """Unit tests of small functions, see `UnitTests`."""
+
+    kind: Literal["unit-tests"] = "unit-tests"
+    smelly: float = pydantic.Field(default=0.7, ge=0, le=1)
+    train: pydantic.PositiveInt = 5_000
+    heldout: pydantic.PositiveInt = 200
+
+    def build(self, seed: int) -> TaskSplit:
+        return UnitTests.split(train=self.train, heldout=self.heldout, seed=seed, smelly=self.smelly)
+
+
 class Around(World):
     """A world made from another, `of`."""
 
@@ -168,6 +181,7 @@ KINDS: dict[str, type[World]] = {
     "chains": ChainsWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
+    "unit-tests": UnitTestsWorld,
 }
 
 
