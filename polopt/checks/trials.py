@@ -311,10 +311,13 @@ def equal(row: Row, batch: Batch) -> Iterator[Trial]:
 
 
 def alone(row: Row, batch: Batch) -> Iterator[Trial]:
-    """A row's reward depends on that row alone."""
+    """A row's reward depends on that row alone; or, if it says that it compares rows, not on their order."""
     B = len(batch.mask)
     whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
     yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])
+    if any(getattr(part, "reads_batch", False) for part in row.part.parts()):
+        yield from regrouped(row, batch)
+        return
     for way, order in (("the first row alone", [0]), ("every other row, reversed", range(B - 1, -1, -2))):
         rows = torch.tensor(list(order), dtype=torch.long)
         yield Trial(way, {"whole": whole, "some": Call(batch.rows(rows))}, [Same("some", "whole", rows=rows)])

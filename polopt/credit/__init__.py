@@ -5,7 +5,7 @@ from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
 from polopt.credit.consistency import Informative, Steady
 from polopt.credit.cuts import BetweenCuts
-from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
+from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
 from polopt.credit.halves import Halves
 from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
 from polopt.credit.modulated import Centred, Clarity, Faded, Modulated, Surprise
@@ -24,12 +24,15 @@ from polopt.credit.relative import (
     Voices,
 )
 from polopt.credit.revalued import Plus, Standardised
-from polopt.credit.stepwise import GAE, Clipped, Constant, RewardToGo, Whitened
+from polopt.credit.shown import Anchored, Together
+from polopt.credit.shrunk import Shrunk, trust_in_mean
+from polopt.credit.stepwise import GAE, Clipped, Constant, LearnedDiscount, RewardToGo, Whitened
 from polopt.credit.turns import ByTurn
 
 __all__ = [
     "GAE",
     "AcrossGroups",
+    "Anchored",
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
@@ -52,6 +55,7 @@ __all__ = [
     "Halves",
     "Informative",
     "Kind",
+    "LearnedDiscount",
     "LeaveOneOut",
     "Length",
     "Logistic",
@@ -68,13 +72,17 @@ __all__ = [
     "Scale",
     "SemanticEntropy",
     "Share",
+    "Shrunk",
     "Signal",
     "Standardised",
     "Steady",
     "Strata",
     "SuccessRate",
     "Surprise",
+    "Task",
+    "Together",
     "Turns",
     "Voices",
     "Whitened",
+    "trust_in_mean",
 ]

@@ -36,12 +36,33 @@ class RewardToGo(Credit):
             raise ValueError(f"credit.RewardToGo: gamma must be in [0, 1], found {self.gamma}")
 
     def forward(self, experience: Experience) -> Tensor:
+        return self.to_go(experience, self.gamma)
+
+    @staticmethod
+    def to_go(experience: Experience, gamma: float) -> Tensor:
         ended = torch.zeros_like(experience.mask)
         for flag in (experience.terminated, experience.truncated):
             if flag is not None and flag.ndim == 2:
                 ended = ended | flag
         rewards = ops.per_decision_reward(experience.reward.detach(), experience.mask)
-        return ops.discounted_to_go(rewards, experience.mask, self.gamma, ended)
+        return ops.discounted_to_go(rewards, experience.mask, gamma, ended)
+
+
+class LearnedDiscount(Credit):
+    """As `RewardToGo`, with a gamma in a buffer that begins at `start`. An outer loop moves it, as it moves the reward
+    `rewards.Aligned`: through `logit`, of which gamma is the sigmoid. Source: BARFI, arXiv:2310.19007."""
+
+    start: float = 0.99
+
+    needs = frozenset({"reward"})
+
+    def setup(self) -> None:
+        if not 0 < self.start < 1:
+            raise ValueError(f"credit.LearnedDiscount: start must be in (0, 1), found {self.start}")
+        self.register_buffer("logit", torch.tensor(self.start, dtype=torch.float64).logit())
+
+    def forward(self, experience: Experience) -> Tensor:
+        return RewardToGo.to_go(experience, self.get_buffer("logit").sigmoid().item())
 
 
 class GAE(Credit):

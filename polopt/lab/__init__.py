@@ -1,6 +1,7 @@
 """Exactly solvable problems: bias, variance, entropy and learning as numbers."""
 
 from polopt.lab.gaussian import ChainSource, GaussianChain
+from polopt.lab.mdp import TabularMDP
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
@@ -14,6 +15,7 @@ __all__ = [
     "HintedPolicy",
     "LeafGradient",
     "Policy",
+    "TabularMDP",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.rewards.marks import Mark
 from polopt.rewards.parts import Reward
 
 Unit = Literal["decisions", "words", "characters"]
@@ -125,15 +126,12 @@ class Brevity(Measured):
         return torch.exp(-length / self.scale)
 
 
-class Gated(Reward):
-    """`reward` where `gate` pays more than 0, `otherwise` elsewhere: what nobody could read is worth that, whatever it
-    looks like to the other terms."""
+class Paying(Mark):
+    """Rows that `reward` pays more than `above`. As a gate: what nobody can read is worth nothing, whatever it looks
+    like to other terms."""
 
     reward: Reward
-    gate: Reward
-    otherwise: float = 0.0
+    above: float = 0.0
 
     def forward(self, experience: Experience) -> Tensor:
-        value = self.reward(experience)
-        passed = self.gate(experience) > 0
-        return torch.where(passed if value.ndim == 1 else passed[:, None], value, self.otherwise)
+        return self.reward(experience) > self.above

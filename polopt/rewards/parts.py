@@ -11,10 +11,16 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part, name_of
+from polopt.rewards.marks import Mark
 
 
 class Reward(Part):
-    """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient."""
+    """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient.
+
+    reads_batch: whether a row's reward depends on other rows of the batch too, which it must then see whole.
+    """
+
+    reads_batch: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
@@ -158,6 +164,17 @@ class Clipped(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         return self.reward(experience).clamp(-self.limit, self.limit)
+
+
+class Gated(Reward):
+    """The reward where `when` holds, 0 elsewhere."""
+
+    reward: Reward
+    when: Mark
+
+    def forward(self, experience: Experience) -> Tensor:
+        reward, when = self.reward(experience), self.when(experience)
+        return torch.where(when if reward.ndim == 1 else when[:, None], reward, 0)
 
 
 class Combined(Reward):

@@ -1,0 +1,186 @@
+"""The smallest sum that is not negative: add or subtract each of a few numbers, and say the least total from 0 on.
+
+Whoever follows one path of partial sums must know the right signs beforehand; a mixture of tokens can hold all partial
+sums at once, and choose in the end. Source: the MNNS task of continuous chain of thought, arXiv:2505.23648.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience, Support
+from polopt.policies.mixture import MixturePolicy, Thoughts
+from polopt.sampling import Start
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SignedSums:
+    """All sequences of `count` numbers from 1 to `most`: a beginning, the numbers, then `count` steps of partial sums.
+
+    prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the law of all partial
+    sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out: [N] bool, a
+    fifth: all orders of the numbers that are in it.
+    """
+
+    prompts: Tensor
+    right: Tensor
+    every: Tensor
+    path: Tensor
+    held_out: Tensor
+
+    @property
+    def vocabulary(self) -> int:
+        return self.every.shape[-1]
+
+    @property
+    def length(self) -> int:
+        return self.prompts.shape[1] + self.every.shape[1]
+
+    def policy(self, thoughts: Thoughts, **settings: Any) -> MixturePolicy:
+        return MixturePolicy(self.vocabulary, self.length, thoughts, **settings)
+
+
+def signed_sums(count: int = 4, most: int = 9, seed: int = 0) -> SignedSums:
+    """Tokens: a beginning, the numbers 1 to `most`, the sums from -count * most to count * most."""
+    zero = 1 + most + count * most  # the token of sum 0
+    numbers = torch.tensor(list(itertools.product(range(1, most + 1), repeat=count)))
+    signs = torch.tensor(list(itertools.product([1, -1], repeat=count)))
+    partial = (numbers[:, None] * signs).cumsum(2) + zero  # [N, 2^count, count]
+    total = partial[:, :, -1]
+    right, best = torch.where(total >= zero, total, 2 * zero).min(1)
+    V = zero + count * most + 1
+    every = torch.zeros(len(numbers), count, V)
+    every.scatter_add_(2, partial.transpose(1, 2), torch.full((len(numbers), count, len(signs)), 1 / len(signs)))
+    last = torch.nn.functional.one_hot(right, V).float()
+    every[:, -1] = last
+    path = torch.nn.functional.one_hot(partial[torch.arange(len(numbers)), best], V).float()
+    kinds = torch.unique(numbers.sort(1).values, dim=0, return_inverse=True)[1]
+    order = torch.randperm(int(kinds.max()) + 1, generator=torch.Generator().manual_seed(seed))
+    beginning = torch.zeros(len(numbers), 1, dtype=torch.long)
+    held = order[kinds] < len(order) // 5
+    return SignedSums(torch.cat([beginning, numbers], 1), right, every, path, held)
+
+
+class MixtureSource:
+    """Rollouts of a mixture policy on prompts that are right or wrong by their last token, 1 or 0.
+
+    prompts [N, P], right [N] ids. targets: [N, steps, V] the laws that demonstrations show. rows: of one optimiser
+    batch. reference: fills `ref_logp`.
+    """
+
+    def __init__(
+        self,
+        policy: MixturePolicy,
+        prompts: Tensor,
+        right: Tensor,
+        targets: Tensor,
+        *,
+        rows: int,
+        seed: int = 0,
+        reference: MixturePolicy | None = None,
+    ) -> None:
+        self.policy, self.prompts, self.right, self.targets = policy, prompts, right, targets
+        self.rows, self.size, self.reference = rows, len(prompts), reference
+        self.generator = torch.Generator().manual_seed(seed)
+        self._queue = torch.zeros(0, dtype=torch.long)
+
+    def refresh(self) -> None:
+        """Nothing is remembered of the policy."""
+
+    def take(self, count: int) -> Tensor:
+        """[count] numbers of the next prompts: in random order, all of them before any comes again."""
+        while len(self._queue) < count:
+            self._queue = torch.cat([self._queue, torch.randperm(self.size, generator=self.generator)])
+        taken, self._queue = self._queue[:count], self._queue[count:]
+        return taken
+
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+    ) -> Experience:
+        """As `Source.rollout`, whole rows from their beginning alone.
+
+        Raises:
+            SupportError: the support is not plain. ValueError: rows shall be cut, or begin with something.
+        """
+        if window is not None or starts is not None:
+            raise ValueError("MixtureSource: rows are drawn whole, from their beginning; leave out window and starts")
+        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand(len(tasks)))
+        rows = tasks[group]
+        beside = () if self.reference is None else (self.reference,)
+        batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=beside)
+        return self._known(batch.replace(support=support), rows, group)
+
+    def demonstrate(self, rows: int) -> Experience:
+        """The next prompts with their targets read as thoughts: teacher forcing. `extras["targets"]` [B, T, V]."""
+        tasks = self.take(rows)
+        prompts, targets = self.prompts[tasks], self.targets[tasks].to(self.policy.token.dtype)
+        B, P = prompts.shape
+        shown = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
+        columns = torch.arange(shown.shape[1]).expand(B, -1)
+        ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < shown.shape[1] - 1)
+        extras = {"mixture": shown, "targets": shown, "thought": thought, "kept": torch.ones_like(shown).bool()}
+        extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "demonstrated": ended}
+        batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
+        return self._known(batch, tasks, torch.arange(B)).replace(
+            outcome=torch.ones(B), logp=torch.zeros(columns.shape)
+        )
+
+    def _known(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:
+        paid = (batch.extras["tokens"][:, -1] == self.right[tasks]).to(self.policy.token.dtype)
+        batch = batch.replace(outcome=paid, reward=paid, group=group, extras={"index": tasks})
+        if self.reference is None:
+            return batch
+        with torch.no_grad():
+            return batch.replace(ref_logp=self.reference.evaluate(batch).logp)
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """What the current policy says, without gradient."""
+        with torch.no_grad():
+            return self.policy.evaluate(experience, needs)
+
+
+def fit(
+    algorithm: Algorithm,
+    source: MixtureSource,
+    *,
+    steps: int,
+    rate: float,
+    watch: Callable[[], float] | None = None,
+    every: int = 100,
+) -> list[float]:
+    """Adam on so many batches; what `watch` saw after every so many."""
+    seen, policy = [], source.policy
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.01)
+    for step in range(steps):
+        batch = algorithm.judge(algorithm.sampling(source))
+        loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.wanted("evaluates"))).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        algorithm.advance()
+        if watch is not None and (step + 1) % every == 0:
+            seen.append(watch())
+    return seen
+
+
+@torch.no_grad()
+def accuracy(policy: MixturePolicy, task: SignedSums, rows: Tensor, thoughts: Thoughts | None = None) -> float:
+    """Share of the prompts `rows` that the likeliest last token answers, after thoughts that are drawn as the policy
+    draws them, or otherwise."""
+    own, steps = policy.thoughts, task.every.shape[1]
+    policy.thoughts = thoughts or own
+    said = policy.sample(task.prompts[rows], steps, torch.Generator().manual_seed(0), greedy=True)
+    policy.thoughts = own
+    return (said.extras["tokens"][:, -1] == task.right[rows]).float().mean().item()

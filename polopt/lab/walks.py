@@ -1,0 +1,118 @@
+"""Episodes sampled in a tabular Markov decision process."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from polopt import ops
+from polopt.experience import Evaluation, Experience, Support
+from polopt.lab.mdp import TabularMDP
+from polopt.support import PLAIN
+
+
+class StatePolicy(nn.Module):
+    """Softmax over free logits [S, A] in every state, and a table of values for a critic, initially 0."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.detach().clone())
+        self.values = nn.Parameter(torch.zeros_like(logits[:, 0]))
+
+    @property
+    def odds(self) -> Tensor:
+        return self.logits.softmax(-1)
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """What the table says of a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
+        state, action = experience.extras["state"], experience.extras["action"]
+        law = self.logits.log_softmax(-1)
+        return Evaluation(
+            logp=law[state, action],
+            support=experience.support,
+            entropy=ops.entropy_of(law)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
+            value=self.values[state] if "value" in needs else None,  # type: ignore[arg-type]
+        )
+
+
+class WalkSource:
+    """Episodes that stop with probability 1 - mdp.discount after each step, so that what is visited is spread as the
+    discounted occupancy, and sums need no discount; or after `horizon` steps.
+
+    reward [S, A]. base: [S, A] odds of a reference, of which a fresh episode stands beside each row
+    (`extras["base_features"]`, `base_mask`). aux: [S, A] a designer's hint. A decision's features are one-hot: its
+    state and action. rows: of one optimiser batch.
+    """
+
+    size = 1
+
+    def __init__(
+        self,
+        mdp: TabularMDP,
+        policy: StatePolicy,
+        reward: Tensor,
+        *,
+        rows: int,
+        seed: int = 0,
+        base: Tensor | None = None,
+        aux: Tensor | None = None,
+        horizon: int = 60,
+    ) -> None:
+        self.mdp, self.policy, self.reward, self.rows = mdp, policy, reward, rows
+        self.base, self.aux, self.horizon = base, aux, horizon
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def refresh(self) -> None:
+        """Nothing is remembered of the policy."""
+
+    def take(self, count: int) -> Tensor:
+        """There is one start, number 0."""
+        return torch.zeros(count, dtype=torch.long)
+
+    def _draw(self, odds: Tensor) -> Tensor:
+        return torch.multinomial(odds, 1, generator=self.generator)[:, 0]
+
+    @torch.no_grad()
+    def walk(self, odds: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """States, actions and mask, [rows, horizon], of episodes under a policy [S, A]."""
+        state, alive = self._draw(self.mdp.start.expand(rows, -1)), torch.ones(rows, dtype=torch.bool)
+        visited = []
+        for _ in range(self.horizon):
+            action = self._draw(odds[state])
+            visited.append((state, action, alive))
+            state = self._draw(self.mdp.transitions[state, action])
+            alive = alive & (torch.rand(rows, generator=self.generator) < self.mdp.discount)
+        states, actions, mask = (torch.stack(x, 1) for x in zip(*visited, strict=True))
+        return states, actions, mask
+
+    def _features(self, states: Tensor, actions: Tensor) -> Tensor:
+        pairs = self.reward.numel()
+        return nn.functional.one_hot(states * self.reward.shape[1] + actions, pairs).to(self.reward.dtype)
+
+    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, starts: None = None) -> Experience:
+        """As `Source.rollout`: a group of `copies` episodes for each of `tasks`."""
+        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+        states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
+        paid = torch.where(mask, self.reward[states, actions], 0)
+        extras = {"state": states, "action": actions, "features": self._features(states, actions)}
+        if self.aux is not None:
+            extras["aux"] = self.aux[states, actions]
+        if self.base is not None:
+            at, done, known = self.walk(self.base, len(group))
+            extras |= {"base_features": self._features(at, done), "base_mask": known}
+        cut = mask[:, -1]
+        batch = Experience(
+            mask=mask,
+            reward=paid,
+            outcome=paid.sum(1),
+            terminated=~cut,
+            truncated=cut,
+            group=group,
+            horizon=self.horizon,
+            support=support,
+            extras=extras | {"index": tasks[group]},
+        )
+        with torch.no_grad():
+            said = self.policy.evaluate(batch, frozenset({"value"}))
+        final = torch.zeros(len(batch), dtype=paid.dtype)
+        return batch.replace(logp=said.logp, old_logp=said.logp, value=said.value, final_value=final)

@@ -1,0 +1,43 @@
+"""A reward that is learned: how much of the world's and of the designer's to follow, and where."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience, ExperienceError
+from polopt.rewards.parts import Reward
+
+
+class Aligned(Reward):
+    """r_t = phi_1(x_t) + phi_2(x_t) r_primary,t + phi_3(x_t) r_aux,t on each decision, phi_k linear in the features x.
+
+    Primary is what the world pays, `reward`; `extras["aux"]` [B, T] is the designer's hint; `extras["features"]`
+    [B, T, features] describes a decision in its state, one-hot for a table. phi, [3, features] in a buffer, begins at
+    (0, 1, 1), the naive sum. The part does not move it: an outer loop does, by what the policy that follows this reward
+    earns of the primary one. Source: BARFI, arXiv:2310.19007.
+    """
+
+    features: int = 1
+
+    needs = frozenset({"reward", "extras.aux", "extras.features"})
+
+    def setup(self) -> None:
+        if self.features < 1:
+            raise ValueError(f"rewards.Aligned: features must be >= 1, found {self.features}")
+        start = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+        self.register_buffer("phi", start[:, None].repeat(1, self.features))
+
+    def forward(self, experience: Experience) -> Tensor:
+        aux, features = experience.extras["aux"], experience.extras["features"]
+        B, T = experience.mask.shape
+        if aux.shape != (B, T) or features.shape != (B, T, self.features):
+            raise ExperienceError(
+                f"rewards.Aligned: extras['aux'] must be [B, T] = {[B, T]} and extras['features'] [B, T, features] = "
+                f"{[B, T, self.features]}, found {list(aux.shape)} and {list(features.shape)}"
+            )
+        primary = ops.per_decision_reward(experience.reward, experience.mask)
+        shares = features @ self.get_buffer("phi").to(features.dtype).T
+        reward = shares[..., 0] + shares[..., 1] * primary + shares[..., 2] * aux
+        return torch.where(experience.mask, reward, 0)

@@ -1,0 +1,27 @@
+"""A reward for keeping other decisions possible."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.rewards.parts import Reward
+
+
+class Surprise(Reward):
+    """-coefficient * logp of the behaviour policy, on each decision.
+
+    Its expectation is coefficient times the entropy of whole rows, and so is, on policy, its policy gradient. Outcome
+    plus this has one best policy, the softmax of outcome / coefficient, which moves continuously with the outcome.
+    Unlike an entropy bonus in the loss, which credits each decision with its own entropy alone, it also credits a
+    decision with the entropy of what follows. `KLPenalty` with k1 and a uniform reference is the same up to a constant
+    for each decision.
+    """
+
+    coefficient: float = 0.01
+
+    needs = frozenset({"logp"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return -self.coefficient * torch.where(experience.mask, experience.logp, 0)

@@ -1,0 +1,48 @@
+"""The gradient of what an inner optimisation ends at, with respect to what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polopt.solvers.linear import Solver
+
+
+def implicit_gradient(
+    update: Callable[[Tensor, Tensor], Tensor], slope: Tensor, theta: Tensor, phi: Tensor, solver: Solver
+) -> Tensor:
+    """dJ(theta*(phi)) / dphi at an end theta of the inner optimisation, where update(theta, phi) = 0:
+
+        -slope' (d update / d theta)^{-1} (d update / d phi),    slope = dJ / dtheta
+
+    update: [N] from theta [N] and phi [M], differentiable in both; it need be no gradient. It is what inner steps add
+    to theta, so -d update / d theta is what the solver inverts, transposed. Products with it are exact, by
+    differentiating once more.
+
+    Raises:
+        ValueError: theta, slope and the update are not flat tensors of one size.
+    """
+    with torch.enable_grad():
+        theta, phi = theta.detach().requires_grad_(), phi.detach().requires_grad_()
+        found = update(theta, phi)
+        if not (theta.ndim == found.ndim == slope.ndim == 1 and theta.shape == found.shape == slope.shape):
+            raise ValueError(
+                "implicit_gradient: theta, slope and update need one shape [N], found "
+                f"{list(theta.shape)}, {list(slope.shape)} and {list(found.shape)}"
+            )
+        probe = torch.zeros_like(found, requires_grad=True)
+        (pulled,) = torch.autograd.grad(found, theta, probe, create_graph=True)
+
+        def transposed(v: Tensor) -> Tensor:
+            """-(d update / d theta)' v."""
+            return -torch.autograd.grad(found, theta, v, retain_graph=True)[0]
+
+        def times(v: Tensor) -> Tensor:
+            """-(d update / d theta) v, from the derivative of the above in v."""
+            return -torch.autograd.grad(pulled, probe, v, retain_graph=True)[0]
+
+        w = solver(transposed, times, slope.detach())
+        (result,) = torch.autograd.grad(found, phi, w)
+    return result

@@ -1,0 +1,74 @@
+"""Rows of the battery: rewards that keep a policy steady, and near a reference."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from batches import Batch, poisoned, random_batch
+from battery import Row
+
+from polopt.credit import LearnedDiscount
+from polopt.objectives import Auxiliary, PerDraw, SoftTargets, Surrogate
+from polopt.rewards import Aligned, AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
+
+
+def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose decisions have features, with rollouts of a reference beside each row. What the battery
+    hides off the mask it hides in those too, so they are no longer than the row."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    B, T = batch.mask.shape
+    features, base = (torch.randn(B, T, 3, generator=g, dtype=torch.float64) for _ in range(2))
+    known = batch.mask & (torch.rand(B, T, generator=g) < 0.7)
+    if not clean:
+        features, base = poisoned(features, batch.mask), poisoned(base, known)
+    extras = {"features": features, "base_features": base, "base_mask": known}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+JUDGE = Discriminator(features=3, hidden=4, steps=3)
+
+REWARDS = {
+    "surprise": Row(Surprise()),
+    "outcome and surprise": Row(Sum(terms=[Outcome(), Surprise(coefficient=0.5)])),
+    "departure": Row(Departure()),
+    "departure by kl": Row(Departure(divergence="kl", log_ratio=AnswerRatio(), limit=0.5)),
+    "departure by chi2": Row(Departure(divergence="chi2")),
+    "departure by tv": Row(Departure(divergence="tv")),
+    "departure of occupancies": Row(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch),
+    "departure of occupancies by chi2": Row(
+        Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch
+    ),
+}
+
+
+def mixture_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch of decisions of several draws each, with laws as targets."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(400 + seed)
+    B, T = batch.mask.shape
+    law = torch.randn(*batch.leaves["logits"].shape, generator=g, dtype=torch.float64).softmax(-1)
+    extras = {"drawn": torch.randint(1, 4, (B, T), generator=g)}
+    extras["targets"] = law if clean else poisoned(law, batch.mask)
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+OBJECTIVES = {
+    "per draw": Row(Surrogate(ratio=PerDraw()), batch=mixture_batch),
+    "product of draws": Row(Surrogate(ratio=PerDraw(root=False)), batch=mixture_batch),
+    "soft targets": Row(Auxiliary(regularise=[SoftTargets()]), batch=mixture_batch),
+}
+
+
+def hinted_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with a designer's hint and features of each decision."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(500 + seed)
+    B, T = batch.mask.shape
+    aux, features = torch.randn(B, T, generator=g).double(), torch.randn(B, T, 2, generator=g).double()
+    extras = {"aux": aux, "features": features}
+    if not clean:
+        extras = {name: poisoned(value, batch.mask) for name, value in extras.items()}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+REWARDS["aligned"] = Row(Aligned(features=2), batch=hinted_batch)
+CREDITS = {"learned discount": Row(LearnedDiscount(start=0.8))}
