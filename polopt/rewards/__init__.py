@@ -12,6 +12,7 @@ from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
 from polopt.rewards.measured import Audit, Measured
+from polopt.rewards.modelled import Modelled
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
 from polopt.rewards.noted import Noted
 from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Paid, Paying, Reward, Scaled, Sum
@@ -21,6 +22,7 @@ from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 from polopt.rewards.shaped import Discounted, Shaped, bent, interval_iou
 from polopt.rewards.surprise import Surprise
 from polopt.rewards.thinking import ThinkOrNot
+from polopt.rewards.unit_tests import UnitTest
 from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "Mark",
     "Measured",
     "Meta",
+    "Modelled",
     "Noted",
     "NotedRates",
     "OfKind",
@@ -85,6 +88,7 @@ __all__ = [
     "Surprise",
     "ThinkOrNot",
     "TopGroups",
+    "UnitTest",
     "Window",
     "arithmetic_mean",
     "bent",

@@ -22,6 +22,7 @@ from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
+from polopt.worlds.unit_tests import UnitTests
 
 
 class World(Config):
@@ -140,6 +141,18 @@ class CriticWorld(World):
             raise ConfigError(str(error)) from None
 
 
+class UnitTestsWorld(World):
+    """Unit tests of small functions, see `UnitTests`."""
+
+    kind: Literal["unit-tests"] = "unit-tests"
+    smelly: float = pydantic.Field(default=0.7, ge=0, le=1)
+    train: pydantic.PositiveInt = 5_000
+    heldout: pydantic.PositiveInt = 200
+
+    def build(self, seed: int) -> TaskSplit:
+        return UnitTests.split(train=self.train, heldout=self.heldout, seed=seed, smelly=self.smelly)
+
+
 class RulebookWorld(World):
     """Questions that a book of rules answers, see `Rulebook`. Its texts are the book itself."""
 
@@ -220,6 +233,7 @@ KINDS: dict[str, type[World]] = {
     "rulebook": RulebookWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
+    "unit-tests": UnitTestsWorld,
 }
 
 
