@@ -1,6 +1,8 @@
-"""Every method on the main job's recipe with one small budget and several seeds, against GRPO.
+"""Every method with one small budget and several seeds, against GRPO or another plain method.
 
-python -m benchmarks.methods              all methods, 3 seeds, into benchmarks/results/methods.{json,md}
+python -m benchmarks.methods              all methods on the main job, into benchmarks/results/methods.{json,md}
+python -m benchmarks.methods --suite mix  methods on tasks where their idea matters (benchmarks/suites.py), into
+                                          benchmarks/results/methods-mix.{json,md}; also at equal tokens and seconds
 python -m benchmarks.methods --only bnpo dapo --seeds 5
 python -m benchmarks.methods --folder F   keeps the runs in F; called again it goes on from there
 
@@ -22,12 +24,15 @@ from statistics import mean
 from typing import Any
 
 from benchmarks import table
+from benchmarks.curves import equal_budgets
 from benchmarks.spec import HERE
+from benchmarks.suites import SUITES
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
-from polopt.training.compare import Trial, TrialError, compare, file_name
+from polopt.training.compare import Method, Trial, TrialError, compare, file_name
+from polopt.training.compare import label as label_of
 from polopt.training.needs import unprovided
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
@@ -74,20 +79,25 @@ def texts(file: Path) -> str:
 
 
 def contest(
-    slugs: Sequence[str], seeds: int, folder: Path, changes: Mapping[str, Any]
+    methods: Sequence[Method],
+    seeds: int,
+    folder: Path,
+    changes: Mapping[str, Any],
+    source: str | None = None,
 ) -> tuple[Comparison, dict[str, str]]:
-    """The comparison of those that finished, and why the others did not."""
-    left, failed = [s for s in slugs if s != "grpo"], dict[str, str]()
+    """The comparison of those that finished with the first of them, and why the others did not."""
+    left, failed = {label_of(method): method for method in methods}, dict[str, str]()
+    yardstick = next(iter(left))
     while True:
         try:
-            methods = [YARDSTICK, *left]
-            return compare(methods, seeds=seeds, folder=folder, changes={**BUDGET, **changes}, watch=_say), failed
+            found = compare(list(left.values()), seeds=seeds, folder=folder, recipe=source, changes=changes, watch=_say)
+            return found, failed
         except TrialError as error:
             name = error.trial.name
-            if name not in left:
+            if name == yardstick:
                 raise
             failed[name] = str(error).partition(" (all of it")[0]
-            left.remove(name)
+            del left[name]
 
 
 _said: set[str] = set()
@@ -110,7 +120,7 @@ def costs(name: str, seeds: int, folder: Path) -> dict[str, float]:
         entropy = [record["entropy"] for record in steps if "entropy" in record]
         found.append(
             {
-                "tokens": sum(record.get("tokens", 0) for record in steps),
+                "tokens": sum(record.get("sampled", 0) for record in steps),
                 "seconds": sum(record.get(f"seconds/{part}", 0.0) for record in steps for part in PARTS),
                 "entropy_before": entropy[0] if entropy else float("nan"),
                 "entropy_after": mean(entropy[-3:]) if entropy else float("nan"),
@@ -147,8 +157,8 @@ def markdown(data: dict[str, Any]) -> str:
         "the table says what a method does when it is dropped in by its name, not what it can do. Accuracy: mean and "
         "95 % interval over seeds (Student's t). Difference: to `grpo` without KL, paired by seed; an interval that "
         "holds 0 shows no difference, and with so many rows about one in twenty misses the truth. Entropy: of the "
-        "sampler at its decisions in the last three batches over that in the first. Tokens: in the batches that were "
-        "learned from; what filters dropped, and rollouts that only told values (spo), are not in it. Seconds of the "
+        "sampler at its decisions in the last three batches over that in the first. Tokens: every one that was "
+        "sampled while learning, dropped ones too. Seconds of the "
         "reinforcement learning stage on one thread, two runs at a time. sft, otr, chord and unified-hpt see "
         "demonstrations, and typhoon-s-ink-grpo reads 2,000 questions with their answers, which the others do not.",
         *(["", data["note"]] if data.get("note") else []),
@@ -181,14 +191,94 @@ def _ends(low: float, high: float, form: str = ".1f", cut: bool = True) -> str:
     return " – ".join(format(end * 100, form) for end in ends)
 
 
+def race(name: str, given: argparse.Namespace) -> None:
+    """The methods of one suite, with what they reach at equal tokens and at equal seconds."""
+    suite = SUITES[name]
+    slugs = [slug for slug in suite.methods if not given.only or slug in given.only]
+    about = {**table.about(ROOT, threads=1), "command": f"python -m benchmarks.methods --suite {name}"}
+    with tempfile.TemporaryDirectory(prefix="polopt-suite-") as temporary:
+        folder = Path(temporary) if given.folder is None else given.folder
+        methods = [dict(suite.yardstick), *(suite.settings(slug) for slug in slugs)]
+        comparison, failed = contest(methods, given.seeds, folder, suite.changes, suite.recipe)
+        plain = label_of(dict(suite.yardstick))
+        rows = results(comparison, given.seeds, folder)
+        for row in rows:
+            if row["name"] != plain:
+                runs = [
+                    (_run_of(folder, plain, seed), _run_of(folder, row["name"], seed)) for seed in range(given.seeds)
+                ]
+                row["equal"] = equal_budgets(runs)
+        data = {
+            "about": {**about, "load_after": os.getloadavg()},
+            "note": given.note,
+            "suite": name,
+            "what": suite.about,
+            "changes": dict(suite.changes),
+            "yardstick": plain,
+            "seeds": given.seeds,
+            "rows": rows,
+            "failed": failed,
+        }
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / f"methods-{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    (given.output / f"methods-{name}.md").write_text(suite_markdown(data), encoding="utf-8")
+    print(suite_markdown(data))
+
+
+def _run_of(folder: Path, name: str, seed: int) -> Run:
+    return Run.open(folder / f"{file_name(name)}-seed-{seed}")
+
+
+def suite_markdown(data: dict[str, Any]) -> str:
+    """A suite's table for people."""
+    it = data["about"]
+    lines = [
+        f"# Methods on tasks where their idea matters: {data['suite']}",
+        "",
+        f"{it['date']}, commit {it['commit']}, `{it['command']}`.",
+        "",
+        table.machine(it),
+        "",
+        data["what"],
+        "",
+        f"{data['seeds']} seeds. Accuracy on held-out tasks after the last batch: mean and 95 % interval over seeds "
+        f"(Student's t). Differences to `{data['yardstick']}` in points, paired by seed: after as many batches; after "
+        "as many sampled tokens, every one counted that was drawn while learning, dropped ones too; after as many "
+        "seconds of sampling, rewarding and learning on one thread, two runs at a time. Between evaluations accuracy is "
+        "interpolated. An interval that holds 0 shows no difference; with so many rows about one in twenty misses the "
+        "truth. Nobody's settings were tuned on these tasks.",
+        *(["", data["note"]] if data.get("note") else []),
+        "",
+        "|method|accuracy, %|at equal batches|at equal tokens|at equal seconds|tokens, k|seconds|",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in sorted(data["rows"], key=lambda r: -r["final"]["estimate"]):
+        final, gap, equal = row["final"], row.get("difference"), row.get("equal", {})
+        cells = [row["name"], f"{final['estimate'] * 100:.1f} ({_ends(final['low'], final['high'])})"]
+        cells += [_gap(found) for found in (gap, equal.get("tokens"), equal.get("seconds"))]
+        cells += [f"{row['tokens'] / 1e3:,.0f}", f"{row['seconds']:.1f}"]
+        lines.append(f"|{'|'.join(cells)}|")
+    if data["failed"]:
+        lines += ["", "Did not finish:", "", *(f"- {name}: {why}" for name, why in data["failed"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _gap(found: Mapping[str, float] | None) -> str:
+    return f"{found['estimate'] * 100:+.1f} ({_ends(found['low'], found['high'], '+.1f', cut=False)})" if found else ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--suite", choices=sorted(SUITES), help="tasks where an idea matters; else the main job")
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--folder", type=Path, help="where the runs are kept; a temporary folder if not given")
     parser.add_argument("--note", default="", help="a sentence on the circumstances, for the table's head")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     given = parser.parse_args()
+    if given.suite:
+        race(given.suite, given)
+        return
     recipes.load(changes=BUDGET)
     able, unable = contestants(given.only)
     # Where and how is noted, not where the runs lie.
@@ -198,13 +288,18 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         readers = [slug for slug in able if reads_texts(slug)]
         others = [slug for slug in able if slug not in readers]
-        comparison, failed = contest(others, given.seeds, folder, {})
+        comparison, failed = contest([YARDSTICK, *(s for s in others if s != "grpo")], given.seeds, folder, BUDGET)
         rows = results(comparison, given.seeds, folder)
         if readers:
             # Texts are part of the tasks, so these runs are a comparison of their own, with its own yardstick.
             place = folder / "with-texts"
             place.mkdir(exist_ok=True)
-            also, fallen = contest(readers, given.seeds, place, {"tasks.texts": texts(folder / "texts.jsonl")})
+            also, fallen = contest(
+                [YARDSTICK, *readers],
+                given.seeds,
+                place,
+                {**BUDGET, "tasks.texts": texts(folder / "texts.jsonl")},
+            )
             rows += [row for row in results(also, given.seeds, place) if row["name"] in readers]
             failed |= fallen
         data = {

@@ -31,13 +31,13 @@ JUDGE = Discriminator(features=3, hidden=4, steps=3)
 REWARDS = {
     "surprise": Row(Surprise()),
     "outcome and surprise": Row(Sum(terms=[Outcome(), Surprise(coefficient=0.5)])),
-    "departure": Row(Departure(), compares=True),
+    "departure": Row(Departure()),
     "departure by kl": Row(Departure(divergence="kl", log_ratio=AnswerRatio(), limit=0.5)),
     "departure by chi2": Row(Departure(divergence="chi2")),
     "departure by tv": Row(Departure(divergence="tv")),
-    "departure of occupancies": Row(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch, compares=True),
+    "departure of occupancies": Row(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch),
     "departure of occupancies by chi2": Row(
-        Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch, compares=True
+        Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -52,7 +52,6 @@ class Row:
     keeps: what a selection does. "rows": some rows, and the same again if it chooses among those it chose. "share":
         some of the rows there are, so fewer again. "decisions": all rows, and a share of their decisions.
         "repeats": some rows, and some of them several times.
-    compares: a reward that reads the whole batch, so that a row alone is worth something else.
     batch: makes the batch from a seed.
     """
 
@@ -61,7 +60,6 @@ class Row:
     relative: bool = False
     key: Key = DECIDED
     keeps: Literal["rows", "share", "decisions", "repeats"] = "rows"
-    compares: bool = False
     batch: Callable[..., Batch] = random_batch
 
 
@@ -313,14 +311,14 @@ def equal(row: Row, batch: Batch) -> Iterator[Trial]:
 
 
 def alone(row: Row, batch: Batch) -> Iterator[Trial]:
-    """A row's reward depends on that row alone; or on all rows, in whatever order."""
+    """A row's reward depends on that row alone; or, if it says that it compares rows, not on their order."""
     B = len(batch.mask)
     whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
     yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])
-    ways: dict[str, Sequence[int]] = {"the first row alone": [0], "every other row, reversed": range(B - 1, -1, -2)}
-    if row.compares:
-        ways = {"all rows, reversed": range(B - 1, -1, -1)}
-    for way, order in ways.items():
+    if any(getattr(part, "compares", False) for part in row.part.parts()):
+        yield from regrouped(row, batch)
+        return
+    for way, order in (("the first row alone", [0]), ("every other row, reversed", range(B - 1, -1, -2))):
         rows = torch.tensor(list(order), dtype=torch.long)
         yield Trial(way, {"whole": whole, "some": Call(batch.rows(rows))}, [Same("some", "whole", rows=rows)])
 

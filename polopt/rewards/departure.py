@@ -81,6 +81,10 @@ class Departure(Reward):
     trim: float = 0.01
     limit: float | None = None
 
+    @property
+    def compares(self) -> bool:  # type: ignore[override]
+        return self.divergence == "sqrt_chi2"
+
     def setup(self) -> None:
         if self.coefficient < 0 or not 0 <= self.trim < 0.5 or (self.limit is not None and self.limit <= 0):
             raise ValueError(

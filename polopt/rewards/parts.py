@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,10 +11,16 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part
+from polopt.rewards.marks import Mark
 
 
 class Reward(Part):
-    """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient."""
+    """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient.
+
+    compares: whether a row's reward depends on other rows of the batch too, which it must then see whole.
+    """
+
+    compares: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
@@ -135,6 +142,17 @@ class Clipped(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         return self.reward(experience).clamp(-self.limit, self.limit)
+
+
+class Gated(Reward):
+    """The reward where `when` holds, 0 elsewhere."""
+
+    reward: Reward
+    when: Mark
+
+    def forward(self, experience: Experience) -> Tensor:
+        reward, when = self.reward(experience), self.when(experience)
+        return torch.where(when if reward.ndim == 1 else when[:, None], reward, 0)
 
 
 class Sum(Reward):

@@ -11,6 +11,7 @@ from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
 from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
 from polopt.sampling.table import Table
 from polopt.sampling.temperature import EntropyTemperature
+from polopt.sampling.trigger import WithoutTrigger
 from polopt.sampling.windows import Windows
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",
+    "WithoutTrigger",
     "most_varied",
 ]

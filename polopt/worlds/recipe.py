@@ -84,23 +84,23 @@ class GuessNumberWorld(World):
 
 
 class ChainsWorld(World):
-    """Sums with working or without, see `Chains`."""
+    """Words to rearrange, with working or without, see `Chains`."""
 
     kind: Literal["chains"] = "chains"
-    terms: tuple[int, int] = (2, 5)
-    base: int = 10
+    steps: tuple[int, int] = (1, 3)
+    letters: int = 4
     worked: float = 0.5
-    easy: int = 2
+    easy: int = 1
     train: pydantic.PositiveInt = 20_000
     heldout: pydantic.PositiveInt = 400
 
     def build(self, seed: int) -> TaskSplit:
         return Chains.split(
-            self.terms,
+            self.steps,
             train=self.train,
             heldout=self.heldout,
             seed=seed,
-            base=self.base,
+            letters=self.letters,
             worked=self.worked,
             easy=self.easy,
         )

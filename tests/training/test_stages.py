@@ -49,7 +49,10 @@ def test_resuming_in_any_stage_is_an_equality(where: str, tmp_path: Path) -> Non
 
 
 def test_only_what_is_named_learns(tmp_path: Path) -> None:
-    stages = {"a": {"method": "sft", "steps": 2, "rows": 4, "train": "wpe"}, "b": {"method": "sft", "steps": 2, "rows": 4}}
+    stages = {
+        "a": {"method": "sft", "steps": 2, "rows": 4, "train": "wpe"},
+        "b": {"method": "sft", "steps": 2, "rows": 4},
+    }
     train(recipe(stages=stages, checkpoint=1), tmp_path / "run")
     found = tmp_path / "run" / "checkpoints"
     one, two = (load_file(found / f"{n:08d}" / "state.safetensors") for n in (3, 4))

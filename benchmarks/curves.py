@@ -1,0 +1,46 @@
+"""What two runs had reached when they had spent the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polopt.metrics.compare import paired_difference
+from polopt.training.run import Run
+
+PARTS = ("rollout", "reward", "learn")
+# What is spent -> how a step's record tells it.
+SPENT = {
+    "tokens": lambda record: record.get("sampled", 0),
+    "seconds": lambda record: sum(record.get(f"seconds/{part}", 0.0) for part in PARTS),
+}
+
+
+def curve(run: Run, what: str, stage: str) -> tuple[list[float], list[float]]:
+    """Spent since the stage began, and held-out accuracy, at each of its evaluations."""
+    steps = {m["step"]: SPENT[what](m) for m in run.read("metrics") if m["stage"] == stage}
+    first = min(steps)
+    found = [e for e in run.read("evaluations") if e["stage"] == stage]
+    spent = [sum(cost for step, cost in steps.items() if step < e["step"]) for e in found]
+    assert first <= found[0]["step"], "the stage was evaluated before it began"
+    return [float(s) for s in spent], [e["pass@1"]["estimate"] for e in found]
+
+
+def equal_budgets(pairs: Sequence[Sequence[Run]], stage: str = "rl") -> dict[str, Any]:
+    """By what was spent: the interval of the difference (second run less first) at the smaller of both budgets."""
+    result = {}
+    for what in SPENT:
+        plain, other, budgets = [], [], []
+        for pair in pairs:
+            curves = [curve(run, what, stage) for run in pair]
+            budget = min(spent[-1] for spent, _ in curves)
+            (a, b) = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in curves)
+            plain.append(a)
+            other.append(b)
+            budgets.append(budget)
+        gap = dataclasses.asdict(paired_difference(other, plain))
+        result[what] = {**gap, "budget": float(np.mean(budgets))}
+    return result

@@ -1,0 +1,100 @@
+"""Questions whose answers may be short or long: how long an answer must be to be right differs from kind to kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Evaluation, Experience
+from polopt.lab.measure import training
+from polopt.lab.shapes import LinearPolicy, coin
+from polopt.lab.tree import TokenTree
+from polopt.objectives import SequenceSum
+
+LENGTHS, EASY, HARD = 20, 7, 3
+APART = 0.3  # how much a difficulty's own logits count, beside those that all questions share
+
+
+def success() -> Tensor:
+    """[questions, lengths] how likely an answer of each length is right: 0.97 from 3 tokens on for the easy questions,
+    0.95 sigmoid(length - 12) for the hard ones."""
+    length = torch.arange(1, LENGTHS + 1, dtype=torch.double)
+    easy, hard = 0.97 * (length >= 3).double(), 0.95 * torch.sigmoid(length - 12)
+    return torch.stack([easy] * EASY + [hard] * HARD)
+
+
+class LengthPolicy(LinearPolicy):
+    """A softmax over lengths, whose logits are shared but for a small part of each difficulty. The first token picks
+    the length, the others follow with certainty."""
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        said = super().evaluate(experience, needs)
+        first = experience.mask & (experience.mask.cumsum(1) == 1)
+        return Evaluation(logp=torch.where(first, said.logp, 0), support=said.support)
+
+
+def length_bandit() -> tuple[TokenTree, LengthPolicy]:
+    """Ten questions, seven of them easy, of kinds "easy" and "hard"; answers of 1 to 20 tokens, at first all as likely.
+    An answer is worth its chance of being right, so that `shapes.coin` pays 0 or 1."""
+    answers = [(k, *[0] * k) for k in range(LENGTHS)]
+    kinds = ["easy"] * EASY + ["hard"] * HARD
+    tree = TokenTree(LENGTHS, answers, success(), EASY + HARD, kinds)
+    hard = torch.tensor([kind == "hard" for kind in kinds]).double()
+    features = torch.stack([torch.ones_like(hard), APART * (1 - hard), APART * hard], 1)
+    return tree, LengthPolicy(tree, features, torch.zeros(3, LENGTHS, dtype=torch.double))
+
+
+class Thrift(NamedTuple):
+    """How likely easy and hard questions are answered right, and with how many tokens, at the end; and the lowest that
+    the hard ones sank to on the way, looked at every 50 batches. Exact; means over seeds."""
+
+    easy: float
+    hard: float
+    easy_length: float
+    hard_length: float
+    hard_lowest: float
+
+
+def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds: int = 4, groups: int = 8) -> Thrift:
+    """What the bandit's policy does after gradient descent on so many batches of `groups` questions."""
+    found = []
+    for seed in range(seeds):
+        tree, policy = length_bandit()
+        lowest = 1.0
+        for batch, _ in enumerate(_learning(algorithm, tree, policy, rate, groups, seed), start=1):
+            if batch % 50 == 0:
+                lowest = min(lowest, rightness(tree, policy)[1].item())
+            if batch == steps:
+                break
+        odds = tree.log_probabilities(policy).detach().exp()
+        length = odds @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
+        found.append([*rightness(tree, policy).tolist(), length[:EASY].mean(), length[EASY:].mean(), lowest])
+    return Thrift(*torch.tensor(found, dtype=torch.double).mean(0).tolist())
+
+
+def stable_for(algorithm: Algorithm, *, most: int, rate: float = 0.3, groups: int = 8, seed: int = 0) -> int:
+    """Batches, in fives, until hard questions are answered right half as often as at first; `most` if that is later."""
+    tree, policy = length_bandit()
+    start = rightness(tree, policy)[1].item()
+    for batch, _ in enumerate(_learning(algorithm, tree, policy, rate, groups, seed), start=1):
+        if batch >= most or (batch % 5 == 0 and rightness(tree, policy)[1].item() < start / 2):
+            break
+    return batch
+
+
+def rightness(tree: TokenTree, policy: LengthPolicy) -> Tensor:
+    """[2] how likely the easy and the hard questions are answered right."""
+    right = (tree.log_probabilities(policy).detach().exp() * tree.outcome).sum(1)
+    return torch.stack([right[:EASY].mean(), right[EASY:].mean()])
+
+
+def _learning(
+    algorithm: Algorithm, tree: TokenTree, policy: LengthPolicy, rate: float, groups: int, seed: int
+) -> Iterator[object]:
+    """Batches, answers of which weigh the same whatever their length, and are paid 0 or 1."""
+    algorithm = algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})
+    return training(algorithm, tree, policy, rate=rate, rows=groups, seed=seed, draw=coin)

@@ -1,0 +1,47 @@
+"""Right answers reached by wrong steps, and what the judge of steps is itself paid."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.rewards.marks import Mark, Right, Signalled
+from polopt.rewards.parts import Reward
+
+
+class FlawedPositive(Reward):
+    """-weight for rows that are right and yet flawed, 0 for all others.
+
+    flawed: what a check of the steps says; by default the world's signal "flawed". A check that gave no answer, NaN,
+    found nothing. Beside outcomes of +1 and -1, weight 1 makes them 0, and 2 makes them as bad as wrong ones.
+    Source: FAPO, arXiv:2510.22543.
+    """
+
+    weight: float = 1.0
+    flawed: Mark = Signalled(name="flawed")
+    right: Mark = Right()
+
+    def setup(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"rewards.FlawedPositive: weight must be >= 0, found {self.weight}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        punished = self.right(experience) & self.flawed(experience)
+        return torch.where(punished, -self.weight, 0.0).to(experience.outcome.dtype)
+
+
+def step_verdict(found: Int[Tensor, "B"], first: Int[Tensor, "B"], steps: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """What a judge of solutions is paid that names the first wrong step, with n = `steps` steps, counted from 0:
+
+        1 for finding none where there is none;   1 - |found - first| / n for naming one where there is one;
+        -1 for anything else.
+
+    found: what it says, -1 for none; any other number outside 0 .. n - 1 stands for a verdict that cannot be read.
+    first: the truth, -1 for none. Source: FAPO's GenRM, arXiv:2510.22543.
+    """
+    named, wrong = (found >= 0) & (found < steps), first >= 0
+    near = 1 - (found - first).abs() / steps.clamp(min=1)
+    agreed = torch.where(wrong, near, 1.0)
+    return torch.where(torch.where(wrong, named, found == -1), agreed, -1.0)

@@ -1,0 +1,92 @@
+"""What an answer's length costs, or what is left of it earns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience, ExperienceError
+from polopt.rewards.marks import Mark, Right
+from polopt.rewards.parts import Reward
+
+
+class OfLength(Reward):
+    """A reward for what a row is long in: of "decisions", "turns" in which something was decided, or a number that the
+    world noted of each row, `extras[of]`, such as its tool calls. right: which rows are right."""
+
+    of: str = "decisions"
+    right: Mark = Right()
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        own = {"decisions": set[str](), "turns": {"turn"}}.get(self.of, {f"extras.{self.of}"})
+        return frozenset({"outcome"} | own)
+
+    def length(self, experience: Experience) -> Tensor:
+        """[B] in the outcome's precision."""
+        if self.of == "decisions":
+            count = experience.lengths
+        elif self.of == "turns":
+            count = torch.bincount(ops.turns(experience.turn, experience.mask)[1], minlength=len(experience))
+        else:
+            count = experience.extras[self.of]
+        return count.to(experience.outcome.dtype)
+
+
+class RelativeLength(OfLength):
+    """-weight sigmoid((L_i - m) / s) for right rows, 0 for wrong ones; m and s: mean and population's standard
+    deviation of the length of the group's right rows.
+
+    Where these are all as long, or there is one, it is -weight / 2. Source: arXiv:2502.04463.
+    """
+
+    of: str = "decisions"
+    right: Mark = Right()
+    weight: float = 0.2
+
+    compares = True
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return super().needs | {"group"}
+
+    def forward(self, experience: Experience) -> Tensor:
+        right, length = self.right(experience), self.length(experience)
+        among = ops.crossed(experience.group, right)
+        std = ops.group_std(length, among, correction=0)
+        apart = torch.where(std > 0, (length - ops.group_mean(length, among)) / std, 0)
+        return torch.where(right, -self.weight * torch.sigmoid(apart), 0)
+
+
+class LinearLength(OfLength):
+    """weight (free - L_i / limit): at free 0 what a row's length costs, at free 1 what is left of the limit.
+
+    rows: for "all" rows, or for the "right" ones alone. limit None takes the batch's horizon.
+
+    Raises:
+        ExperienceError: limit is None and the batch has no horizon.
+    """
+
+    of: str = "decisions"
+    right: Mark = Right()
+    weight: float = 0.2
+    free: float = 0.0
+    limit: int | None = None
+    rows: Literal["all", "right"] = "right"
+
+    def setup(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"rewards.LinearLength: limit must be >= 1, found {self.limit}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        limit = self.limit if self.limit is not None else experience.horizon
+        if limit is None:
+            raise ExperienceError(
+                "rewards.LinearLength needs the longest row allowed: set LinearLength(limit=...) or give the batch "
+                "its horizon, found neither"
+            )
+        worth = self.weight * (self.free - self.length(experience) / limit)
+        return worth if self.rows == "all" else torch.where(self.right(experience), worth, 0)

@@ -1,0 +1,139 @@
+"""Of which rows something holds: what gates a reward, and what a penalty is for."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.part import Part
+
+
+class Mark(Part):
+    """`mark(experience) -> [B] bool`.
+
+    compares: whether it depends on other rows of the batch too, which it must then see whole.
+    """
+
+    compares: ClassVar[bool] = False
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError
+
+
+class Right(Mark):
+    """The outcome reaches `threshold`."""
+
+    threshold: float = 1.0
+
+    needs = frozenset({"outcome"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.outcome >= self.threshold
+
+
+class Signalled(Mark):
+    """The world's signal `name`, `extras["signal_<name>"]` [B], is above `above`. NaN, a judge that did not answer, is
+    not."""
+
+    name: str
+    above: float = 0.5
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.signal_{self.name}"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.extras[f"signal_{self.name}"] > self.above
+
+
+class OfKind(Mark):
+    """The task is of one of these kinds, `extras["kind"]`."""
+
+    kinds: tuple[str, ...]
+
+    needs = frozenset({"extras.kind"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.tensor([kind in self.kinds for kind in experience.extras["kind"]], device=experience.device).bool()
+
+
+class Answering(Mark):
+    """The regular expression `pattern` finds something in the answer, `extras["answer"]`; `invert` turns it round."""
+
+    pattern: str
+    invert: bool = False
+
+    needs = frozenset({"extras.answer"})
+
+    def setup(self) -> None:
+        try:
+            re.compile(self.pattern, re.DOTALL)
+        except re.error as error:
+            raise ValueError(f"rewards.Answering: pattern {self.pattern!r} is no regular expression: {error}") from None
+
+    def forward(self, experience: Experience) -> Tensor:
+        found = [re.search(self.pattern, text, re.DOTALL) is not None for text in experience.extras["answer"]]
+        return torch.tensor(found, device=experience.device).bool() != self.invert
+
+
+class Longer(Mark):
+    """The row has more than `than` decisions."""
+
+    than: int
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.lengths > self.than
+
+
+class SolvedGroups(Mark):
+    """Rows of groups of which a share of at least `least` is right, and some row is. At 1 all must be."""
+
+    least: float = 1.0
+    right: Mark = Right()
+
+    needs = frozenset({"group"})
+    compares = True
+
+    def setup(self) -> None:
+        if not 0 <= self.least <= 1:
+            raise ValueError(f"rewards.SolvedGroups: least must be in [0, 1], found {self.least}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        rate = ops.group_mean(self.right(experience).double(), experience.group)
+        return (rate >= self.least) & (rate > 0)
+
+
+class TopGroups(Mark):
+    """Rows of the ceil(share n) of the batch's n groups of which the largest share is right, and some row is.
+
+    Ties: the group that comes first in the batch. Source: batch-wise top-lambda selection in GRPO-lambda,
+    arXiv:2505.18086.
+    """
+
+    share: float = 0.2
+    right: Mark = Right()
+
+    needs = frozenset({"group"})
+    compares = True
+
+    def setup(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"rewards.TopGroups: share must be in [0, 1], found {self.share}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        group = experience.group
+        index, size = ops.group_index(group)
+        rate = ops.group_mean(self.right(experience).double(), group)
+        first = ops.group_first(group)
+        order = first.argsort()
+        order = order[rate[first][order].argsort(descending=True, stable=True)]
+        chosen = torch.zeros_like(size, dtype=torch.bool)
+        # A hair less, so that 0.2 of 5 groups is one.
+        chosen[order[: math.ceil(self.share * len(size) - 1e-9)]] = True
+        return chosen[index] & (rate > 0)

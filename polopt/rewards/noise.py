@@ -1,0 +1,179 @@
+"""Verdicts of a verifier that errs, corrected by how often it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.part import Part
+from polopt.rewards.marks import Mark, Right
+from polopt.rewards.parts import Reward
+
+
+class Rates(Part):
+    """`rates(experience) -> (rho0 [B], rho1 [B])`: how often a wrong answer is paid, and a right one is not."""
+
+    def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+class FixedRates(Rates):
+    """Rates that are known. kinds: (kind, rho0, rho1) for tasks whose `extras["kind"]` has rates of its own."""
+
+    false_positive: float = 0.1
+    false_negative: float = 0.2
+    kinds: Sequence[tuple[str, float, float]] = ()
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"outcome"} | ({"extras.kind"} if self.kinds else set()))
+
+    def setup(self) -> None:
+        for rho in ((self.false_positive, self.false_negative), *(own[1:] for own in self.kinds)):
+            if min(rho) < 0 or sum(rho) >= 1:
+                raise ValueError(f"rewards.FixedRates: need rates >= 0 that add up to less than 1, found {list(rho)}")
+
+    def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        plain = (self.false_positive, self.false_negative)
+        if not self.kinds:
+            both = experience.outcome.new_tensor(plain).expand(len(experience), 2)
+        else:
+            own = {kind: (rho0, rho1) for kind, rho0, rho1 in self.kinds}
+            table = [own.get(kind, plain) for kind in experience.extras["kind"]]
+            both = experience.outcome.new_tensor(table).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+
+class NotedRates(Rates):
+    """Rates that the world notes of each row: `extras[false_positive]` and `extras[false_negative]`, [B]."""
+
+    false_positive: str = "signal_false_positive"
+    false_negative: str = "signal_false_negative"
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.false_positive}", f"extras.{self.false_negative}"})
+
+    def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        return experience.extras[self.false_positive], experience.extras[self.false_negative]
+
+
+class RejudgedRates(Rates):
+    """Rates estimated on the way, by judging again a share of the `negatives`, the rows that the verifier refused, and
+    of the `positives`, those that `verdict` marks. With N and P the numbers of both,
+
+        O = N overturned / judged again, F alike of the positives;   rho1 = O / (O + P - F), rho0 = F / (F + N - O),
+
+    all counts smoothed over batches with `decay`, rates at most `most`. judge: the extra [B] in which a second judge
+    says 1 or 0, or NaN where it does not answer. Until some were judged again, rho0 is `false_positive`, with F = 0,
+    and rho1 `false_negative`. kinds: kinds of task that have estimates of their own. A batch is counted after it was
+    corrected, in training mode only. What is drawn, by `seed`, is how many rows of those that cannot be told apart are
+    judged again, so the order of the rows does not matter.
+
+    Source: the appeals of arXiv:2510.00915, whose estimate is rho1 at F = 0.
+    """
+
+    judge: str = "signal_true"
+    verdict: Mark = Right()
+    negatives: float = 0.1
+    positives: float = 0.0
+    decay: float = 0.9
+    most: float = 0.45
+    false_positive: float = 0.0
+    false_negative: float = 0.0
+    kinds: Sequence[str] = ()
+    seed: int = 0
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"outcome", f"extras.{self.judge}"} | ({"extras.kind"} if self.kinds else set()))
+
+    def setup(self) -> None:
+        for name in ("negatives", "positives", "decay", "false_positive", "false_negative"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"rewards.RejudgedRates: {name} must be in [0, 1], found {getattr(self, name)}")
+        if not 0 < self.most < 1:
+            raise ValueError(f"rewards.RejudgedRates: most must be in (0, 1), found {self.most}")
+        # By kind (all others last) and verdict, 0 and 1: rows, rows judged again, verdicts overturned.
+        self.register_buffer("counts", torch.zeros(len(self.kinds) + 1, 2, 3, dtype=torch.float64))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        kind = self._kind(experience)
+        rho0, rho1 = (rate[kind].to(experience.outcome) for rate in self.estimates())
+        if self.training and len(experience):
+            self._count(experience, kind)
+        return rho0, rho1
+
+    def estimates(self) -> tuple[Tensor, Tensor]:
+        """[kinds + 1] rho0 and rho1 as they are known now; the last are those of all other kinds."""
+        rows, judged, overturned = self.get_buffer("counts").unbind(-1)
+        share = torch.where(judged > 0, overturned / judged.clamp(min=1e-300), 0)
+        missed, passed = (rows * share).unbind(1)
+        wrong, right = passed + rows[:, 0] - missed, missed + rows[:, 1] - passed
+        rho0 = torch.where((judged[:, 1] > 0) & (wrong > 0), passed / wrong.clamp(min=1e-300), self.false_positive)
+        rho1 = torch.where((judged[:, 0] > 0) & (right > 0), missed / right.clamp(min=1e-300), self.false_negative)
+        return rho0.clamp(max=self.most), rho1.clamp(max=self.most)
+
+    def _kind(self, experience: Experience) -> Tensor:
+        if not self.kinds:
+            return torch.zeros(len(experience), dtype=torch.long, device=experience.device)
+        known = {kind: i for i, kind in enumerate(self.kinds)}
+        found = [known.get(kind, len(known)) for kind in experience.extras["kind"]]
+        return torch.tensor(found, dtype=torch.long, device=experience.device)
+
+    def _count(self, experience: Experience, kind: Tensor) -> None:
+        counts, batches = self.get_buffer("counts"), self.get_buffer("batches")
+        paid, second = self.verdict(experience), experience.extras[self.judge]
+        answered, other = second.isfinite(), (second >= 0.5) != paid
+        # Rows that are alike in all of this stand together; numbers belong to places in that order.
+        cell = ((kind * 2 + paid) * 2 + answered) * 2 + (answered & other)
+        order = cell.argsort(stable=True)
+        key = ops.scrambled(torch.stack([batches, torch.full_like(batches, self.seed)])).sum()
+        draw = ops.uniform(key + torch.arange(len(cell), device=cell.device))
+        drawn = torch.empty_like(draw).scatter(0, order, draw) < torch.where(paid, self.positives, self.negatives)
+        judged = drawn & answered
+        seen = torch.stack([torch.ones_like(draw), judged.double(), (judged & other).double()], 1)
+        counts.mul_(self.decay).view(-1, 3).index_add_(0, kind * 2 + paid, seen.to(counts))
+        batches.add_(1)
+
+
+class BackwardCorrected(Reward):
+    """(r - rho0) / (1 - rho0 - rho1), with expectation 1 for right answers and 0 for wrong ones.
+
+    verdict: which rows the verifier says are right, r = 1; r = 0 for all others. The variance is that of r over
+    (1 - rho0 - rho1)^2. least: what the denominator is at least. With one pair of rates for a whole group it is an
+    affine map, so a z-score undoes it. Source: arXiv:2510.00915.
+    """
+
+    rates: Rates = FixedRates()
+    verdict: Mark = Right()
+    least: float = 0.1
+
+    def setup(self) -> None:
+        if self.least <= 0:
+            raise ValueError(f"rewards.BackwardCorrected: least must be > 0, found {self.least}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        rho0, rho1 = self.rates(experience)
+        return (self.verdict(experience).to(rho0) - rho0) / (1 - rho0 - rho1).clamp(min=self.least)
+
+
+class ForwardCorrected(Reward):
+    """rho1 where r = 1 and rho1 - 1 where r = 0, with expectation 0 for right answers and -(1 - rho0 - rho1) for wrong
+    ones: as a weight of the score, (1 - rho0 - rho1) times the clean gradient, and rho0 need not be known.
+
+    verdict: as for `BackwardCorrected`. A weight, not a reward to be compared: any group mean taken off it undoes the
+    correction, so its credit is `Relative(baseline=None, scale=None)`. Source: arXiv:2510.00915.
+    """
+
+    rates: Rates = FixedRates()
+    verdict: Mark = Right()
+
+    def forward(self, experience: Experience) -> Tensor:
+        _, rho1 = self.rates(experience)
+        return self.verdict(experience).to(rho1) - 1 + rho1

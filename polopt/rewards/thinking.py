@@ -1,0 +1,42 @@
+"""Whether it was worth thinking first."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.rewards.marks import Mark, Signalled
+from polopt.rewards.parts import Reward
+
+
+class ThinkOrNot(Reward):
+    """-miss where thinking was needed and left out, -over where it was done and not needed, and -form where the answer
+    is malformed; 0 where nothing is wrong.
+
+    thought: which answers began by thinking. need: which tasks need it: what the world or a labeller says, or a rule.
+    malformed: None where nothing can be. With miss = over = a the first two are -a [thought != need].
+    Source: AdaCoT, arXiv:2505.11896.
+    """
+
+    thought: Mark = Signalled(name="working")
+    need: Mark = Signalled(name="needed")
+    malformed: Mark | None = None
+    miss: float = 0.2
+    over: float = 0.2
+    form: float = 1.0
+
+    needs = frozenset({"outcome"})
+
+    def setup(self) -> None:
+        if min(self.miss, self.over, self.form) < 0:
+            raise ValueError(
+                f"rewards.ThinkOrNot: miss, over and form must be >= 0, found {self.miss}, {self.over} and {self.form}"
+            )
+
+    def forward(self, experience: Experience) -> Tensor:
+        thought, need = self.thought(experience), self.need(experience)
+        dtype = experience.outcome.dtype
+        cost = self.miss * (need & ~thought).to(dtype) + self.over * (thought & ~need).to(dtype)
+        if self.malformed is not None:
+            cost = cost + self.form * self.malformed(experience).to(dtype)
+        return -cost

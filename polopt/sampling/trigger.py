@@ -1,0 +1,39 @@
+"""Leave the decision to think alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from polopt.experience import Experience
+from polopt.sampling.parts import Select
+
+
+class WithoutTrigger(Select):
+    """All decisions but the one that decides whether to think: the row's first, or, with `after`, the one behind the
+    first place at which it says these tokens. A row that never says them keeps all.
+
+    after: ids of what opens a thought. Tokens that the policy did not decide are passed over. What was learned of that
+    decision is kept by not teaching it: neither its policy loss nor its critic's counts. Source: selective loss masking
+    in AdaCoT, arXiv:2505.11896.
+    """
+
+    after: Sequence[int] = ()
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras.tokens"} if self.after else ())
+
+    def forward(self, experience: Experience) -> Experience:
+        mask = experience.mask
+        number = mask.cumsum(1) - 1  # of each decision in its row, from 0
+        if not self.after:
+            return experience.only(~(mask & (number == 0)))
+        # Decisions alone, moved to the left.
+        said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
+        opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
+        for i, token in enumerate(self.after):
+            opened &= said.roll(-i, 1) == token
+        behind = opened.int().argmax(1, keepdim=True) + len(self.after)
+        return experience.only(~(mask & (number == behind) & opened.any(1, keepdim=True)))

@@ -1,0 +1,75 @@
+"""Flawed right answers, and the judge's own reward; exact in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import polopt as po
+from polopt.part import diff
+from polopt.rewards import FlawedPositive, Outcome, Overlong, Right, Signalled, Sum, step_verdict
+
+
+def rows(outcome: list[float], flawed: list[float]) -> po.Experience:
+    return po.Experience(
+        mask=torch.ones(len(outcome), 2, dtype=torch.bool),
+        outcome=torch.tensor(outcome, dtype=torch.double),
+        group=torch.zeros(len(outcome), dtype=torch.long),
+        horizon=100,
+        extras={"signal_flawed": torch.tensor(flawed)},
+    )
+
+
+ANSWERS = rows([1.0, 1.0, 1.0, 0.0, 0.0], [0.0, 1.0, torch.nan, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0, 2.0])
+def test_only_right_answers_are_judged_and_a_judge_that_fails_found_nothing(weight: float) -> None:
+    reward = po.method("fapo", weight=weight).reward(ANSWERS)
+    wanted = torch.tensor([1.0, 1.0 - weight, 1.0, -1.0, -1.0], dtype=torch.double)
+    torch.testing.assert_close(reward, wanted, rtol=0, atol=0)
+
+
+def test_weight_0_is_outcomes_alone_and_weight_2_is_a_strict_check_of_the_process() -> None:
+    none = po.method("fapo", weight=0.0).credited(ANSWERS).advantage
+    alone = po.method("fapo").but(reward=Sum(terms=[Outcome(scale=2, shift=-1), Overlong()]))
+    torch.testing.assert_close(none, alone.credited(ANSWERS).advantage, rtol=1e-12, atol=0)
+    strict = po.method("fapo", weight=2.0).credited(ANSWERS).advantage
+    sound = ANSWERS.replace(outcome=torch.where(Signalled(name="flawed")(ANSWERS), 0, ANSWERS.outcome))
+    torch.testing.assert_close(strict, alone.credited(sound).advantage, rtol=1e-12, atol=0)
+    assert (strict - none).abs().max() > 0.1
+
+
+def test_what_fapo_changes_of_dapo() -> None:
+    assert {path for path, *_ in diff(po.method("fapo", group=16), po.method("dapo"))} == {
+        "sampling.select", "sampling.refills", "objective.trust.dual", "reward.terms"
+    }  # fmt: skip
+
+
+def test_the_judge_is_paid_for_the_step_it_names() -> None:
+    """Every verdict on every solution of up to 5 steps, against the rule case by case."""
+    for steps in range(1, 6):
+        for first in range(-1, steps):
+            for found in range(-3, steps + 3):
+                readable = found == -1 or 0 <= found < steps
+                if not readable:
+                    wanted = -1.0
+                elif first == -1:
+                    wanted = 1.0 if found == -1 else -1.0
+                else:
+                    wanted = -1.0 if found == -1 else 1 - abs(found - first) / steps
+                paid = step_verdict(torch.tensor([found]), torch.tensor([first]), torch.tensor([steps]))
+                assert paid.item() == pytest.approx(wanted, abs=1e-7)
+
+
+def test_any_check_of_the_process_will_do() -> None:
+    judged = FlawedPositive(flawed=Signalled(name="flawed", above=0.3), right=Right(threshold=0.5))
+    batch = rows([0.6, 0.6, 0.4], [0.4, 0.2, 0.9])
+    assert judged(batch).tolist() == [-1.0, 0.0, 0.0]
+
+
+def test_bad_input_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"rewards\.FlawedPositive: weight must be >= 0, found -1"):
+        FlawedPositive(weight=-1)
+    with pytest.raises(po.ExperienceError, match=r"Signalled needs experience\.extras\['signal_flawed'\]"):
+        FlawedPositive()(po.Experience(mask=ANSWERS.mask, outcome=ANSWERS.outcome))

@@ -1,0 +1,96 @@
+"""Rows of the battery: rewards that gate, correct or punish, and what they need a world to say."""
+
+from __future__ import annotations
+
+import torch
+from batches import Batch, random_batch
+from battery import Row
+
+from polopt.rewards import (
+    Answering,
+    BackwardCorrected,
+    FixedRates,
+    FlawedPositive,
+    ForwardCorrected,
+    Gated,
+    KLPenalty,
+    LinearLength,
+    Longer,
+    NotedRates,
+    OfKind,
+    Outcome,
+    RejudgedRates,
+    RelativeLength,
+    Right,
+    Signalled,
+    SolvedGroups,
+    Sum,
+    ThinkOrNot,
+    TopGroups,
+)
+from polopt.sampling import WithoutTrigger
+
+
+def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with what a world may say of a row: numbers from 0 to 1, and none from a judge that failed."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)
+    names = ("flawed", "true", "false_positive", "false_negative")
+    extras = {f"signal_{name}": torch.rand(len(batch.mask), generator=g).double() for name in names}
+    extras["signal_true"] = extras["signal_true"].round()
+    extras["signal_calls"] = torch.randint(0, 5, (len(batch.mask),), generator=g).double()
+    extras["signal_flawed"][3] = torch.nan
+    return batch.replace(extras=extras)
+
+
+def ranked_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch whose groups differ in their share of right rows: which of two equals comes first is arbitrary."""
+    outcome = torch.tensor([1, 1, 0, 1, 1, 0, 0, 1, 1]).double()
+    return signal_batch(seed, clean).replace(outcome=outcome)
+
+
+def token_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch of three tokens."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    return batch.replace(extras={"tokens": torch.randint(0, 3, batch.mask.shape, generator=g)})
+
+
+BRIEF = RelativeLength(weight=0.5)
+
+REWARDS = {
+    "relative length": Row(BRIEF),
+    "relative length in turns": Row(RelativeLength(of="turns", right=Right(threshold=0.5))),
+    "relative length in calls": Row(RelativeLength(of="signal_calls"), batch=signal_batch),
+    "length of all": Row(LinearLength(rows="all")),
+    "length that is left": Row(Sum(terms=[Outcome(), LinearLength(free=1.0, limit=20)])),
+    "gated by solved groups": Row(Gated(reward=BRIEF, when=SolvedGroups(least=0.5))),
+    "gated by the best groups": Row(Gated(reward=BRIEF, when=TopGroups(share=0.5)), batch=ranked_batch),
+    "gated kl": Row(Gated(reward=KLPenalty(), when=OfKind(kinds=("a",)))),
+    "gated by answers": Row(Gated(reward=Outcome(), when=Answering(pattern="[12]$"))),
+    "gated by length": Row(Gated(reward=Outcome(), when=Longer(than=3))),
+    "gated by a signal": Row(Gated(reward=Outcome(shift=1.0), when=Signalled(name="flawed")), batch=signal_batch),
+    "flawed": Row(Sum(terms=[Outcome(scale=2, shift=-1), FlawedPositive(weight=0.7)]), batch=signal_batch),
+    "think or not": Row(
+        ThinkOrNot(
+            thought=Longer(than=4),
+            need=OfKind(kinds=("b",)),
+            malformed=Answering(pattern="[01]", invert=True),
+        )
+    ),
+    "think or not, by signals": Row(
+        ThinkOrNot(thought=Signalled(name="flawed"), need=Signalled(name="true"), over=0.5), batch=signal_batch
+    ),
+    "backward": Row(BackwardCorrected()),
+    "backward, a hopeless verifier": Row(BackwardCorrected(rates=FixedRates(false_positive=0.5, false_negative=0.45))),
+    "backward by kind": Row(BackwardCorrected(rates=FixedRates(kinds=[("a", 0.3, 0.4)]))),
+    "backward as noted": Row(BackwardCorrected(rates=NotedRates(), least=0.2), batch=signal_batch),
+    "backward, judged again": Row(
+        BackwardCorrected(rates=RejudgedRates(negatives=0.5, positives=0.5, kinds=("b",))), batch=signal_batch
+    ),
+    "forward": Row(ForwardCorrected()),
+    "forward, judged again": Row(ForwardCorrected(rates=RejudgedRates(negatives=1.0)), batch=signal_batch),
+}
+
+SELECTS = {
+    "without the first": Row(WithoutTrigger(), keeps="decisions"),
+    "without what follows a tag": Row(WithoutTrigger(after=(1, 2)), keeps="decisions", batch=token_batch),
+}
