@@ -244,9 +244,9 @@ def suite_markdown(data: dict[str, Any]) -> str:
         f"{data['seeds']} seeds. Accuracy on held-out tasks after the last batch: mean and 95 % interval over seeds "
         f"(Student's t). Differences to `{data['yardstick']}` in points, paired by seed: after as many batches; after "
         "as many sampled tokens, every one counted that was drawn while learning, dropped ones too; after as many "
-        "seconds of sampling, rewarding and learning on one thread, two runs at a time. Between evaluations accuracy is "
-        "interpolated. An interval that holds 0 shows no difference; with so many rows about one in twenty misses the "
-        "truth. Nobody's settings were tuned on these tasks.",
+        "seconds of sampling, rewarding and learning on one thread, two runs at a time. Between evaluations accuracy "
+        "is interpolated. An interval that holds 0 shows no difference; with so many rows about one in twenty misses "
+        "the truth. Nobody's settings were tuned on these tasks.",
         *(["", data["note"]] if data.get("note") else []),
         "",
         "|method|accuracy, %|at equal batches|at equal tokens|at equal seconds|tokens, k|seconds|",

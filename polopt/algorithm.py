@@ -41,6 +41,16 @@ class Algorithm(Part):
     def setup(self) -> None:
         if isinstance(self.follow, float) and not 0 <= self.follow <= 1:
             raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.follow}")
+        unknown = {"logp", "entropy"} & (self.reward.all_needs | self.credit.all_needs)
+        if self._judges_demonstrations and unknown:
+            raise ValueError(
+                f"Algorithm: {self.credit!r} judges demonstrated rows, which nobody sampled, and reward or credit read "
+                f"{' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
+            )
+
+    @property
+    def _judges_demonstrations(self) -> bool:
+        return any(part.judges_demonstrations for part in self.credit.parts() if isinstance(part, Credit))
 
     def judge(self, experience: Experience) -> Experience:
         """What is to be learned from the batch: credited, then selected."""
@@ -49,11 +59,11 @@ class Algorithm(Part):
     def credited(self, experience: Experience) -> Experience:
         """The batch with its shaped `reward` and its `advantage`, computed on the whole of it.
 
-        Reward and credit never see demonstrated rows. These are paid their outcome, and each of their decisions has
-        advantage 1, which makes a likelihood of the score function.
+        Reward and credit see no demonstrated rows, unless the credit judges them too. Otherwise these are paid their
+        outcome, and each of their decisions has advantage 1, which makes a likelihood of the score function.
         """
         shown = experience.demonstrated
-        if not shown.any():
+        if not shown.any() or self._judges_demonstrations:
             return self._credited(experience)
         others = experience[shown]
         advantage = others.mask.to(torch.get_default_dtype())

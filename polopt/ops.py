@@ -170,6 +170,14 @@ def group_std(
     return torch.where(n > correction, (squares / (n - correction).clamp(min=1)).sqrt(), 0)
 
 
+def prior_error(
+    mean: Float[Tensor, "*N"], prior: Float[Tensor, "*N"], variance: Float[Tensor, "*N"]
+) -> Float[Tensor, "*N"]:
+    """max(0, (mean - prior)^2 - variance): the squared error of a prior, by a mean of this variance. 0 where chance
+    alone would put the two that far apart."""
+    return ((mean - prior).square() - variance).clamp(min=0)
+
+
 def group_place(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
     """Each row's place in its group: 0 for the largest x, ties in the order of the rows."""
     # Stable sorts: by value, then by group.

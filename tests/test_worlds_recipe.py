@@ -22,6 +22,16 @@ def test_reasoning_gym() -> None:
     assert first(split.train) != first(build_tasks(yaml.safe_load(text), seed=5).train)
 
 
+def test_tasks_may_have_a_seed_of_their_own() -> None:
+    """Whatever the seed of the run."""
+    own = {"kind": "guess-number", "train": 5, "heldout": 2, "seed": 3}
+    plain = {key: value for key, value in own.items() if key != "seed"}
+    ids = lambda spec, seed: [task.id for task in (build_tasks(spec, seed=seed).train[i] for i in range(5))]  # noqa: E731
+    assert ids(own, 1) == ids(own, 2) == ids(plain, 3) != ids(plain, 1)
+    around = {"kind": "noisy", "of": own}
+    assert ids(around, 1) == ids(own, 1)
+
+
 def test_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"q": f"{i}?", "answer": str(i), "k": "odd"}) + "\n" for i in range(10)))

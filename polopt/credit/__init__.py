@@ -3,8 +3,9 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
+from polopt.credit.consistency import Informative, Steady
 from polopt.credit.cuts import BetweenCuts
-from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Turns
+from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
 from polopt.credit.halves import Halves
 from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
 from polopt.credit.modulated import Centred, Clarity, Faded, Modulated, Surprise
@@ -22,17 +23,23 @@ from polopt.credit.relative import (
     Share,
     Voices,
 )
+from polopt.credit.revalued import Plus, Standardised
+from polopt.credit.shown import Anchored, Together
+from polopt.credit.shrunk import Shrunk, trust_in_mean
 from polopt.credit.stepwise import GAE, Clipped, Constant, LearnedDiscount, RewardToGo, Whitened
+from polopt.credit.turns import ByTurn
 
 __all__ = [
     "GAE",
     "AcrossGroups",
+    "Anchored",
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
     "BetweenCuts",
     "Blend",
     "Bounded",
+    "ByTurn",
     "Centred",
     "Clarity",
     "Clipped",
@@ -46,6 +53,7 @@ __all__ = [
     "GroupStd",
     "Grouping",
     "Halves",
+    "Informative",
     "Kind",
     "LearnedDiscount",
     "LeaveOneOut",
@@ -57,17 +65,24 @@ __all__ = [
     "MovingAverage",
     "NormalScores",
     "Noted",
+    "Plus",
     "Prompt",
     "Relative",
     "RewardToGo",
     "Scale",
     "SemanticEntropy",
     "Share",
+    "Shrunk",
     "Signal",
+    "Standardised",
+    "Steady",
     "Strata",
     "SuccessRate",
     "Surprise",
+    "Task",
+    "Together",
     "Turns",
     "Voices",
     "Whitened",
+    "trust_in_mean",
 ]

@@ -19,6 +19,16 @@ class Prompt(Grouping):
         return experience.group
 
 
+class Task(Grouping):
+    """Rows of one task, however they began: `extras["index"]`, the task's number. Rows of a task that a guide lists
+    several times are several groups."""
+
+    needs = frozenset({"extras.index"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        return experience.extras["index"]
+
+
 class Everyone(Grouping):
     """All rows of the batch."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from polopt.experience import Experience
@@ -12,7 +14,11 @@ class Credit(Part):
     """`credit(experience) -> advantage [B, T]`, 0 outside the mask, without gradient.
 
     Runs once on the whole optimiser batch, before any split, so group and batch statistics are whole.
+    judges_demonstrations: whether it, and the reward, are shown the demonstrated rows too; otherwise these are paid
+    their outcome, and each of their decisions has advantage 1.
     """
+
+    judges_demonstrations: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
+from polopt.rewards import interval_iou
 
 Problem = tuple[TokenTree, TabularPolicy, Tensor]
 
@@ -41,6 +42,23 @@ def noisy_labels(classes: int = 10, wrong: int = 10, share: float = 0.2) -> Prob
     shown = (1 - share) * torch.eye(classes, classes + wrong, dtype=torch.double)
     shown[:, classes:] = share / wrong
     return tree, TabularPolicy(tree), shown
+
+
+def an_interval(seed: int = 0, prompts: int = 1, grid: int = 64) -> Problem:
+    """Answers are a start and an end on a grid, paid the overlap (intersection over union) with an interval that is
+    right, a third to a half of the grid long, and is shown. Start and end are decided apart, and evenly at first."""
+    generator = torch.Generator().manual_seed(seed)
+    length = torch.randint(grid // 3, grid // 2, (prompts,), generator=generator)
+    start = (torch.rand(prompts, generator=generator) * (grid - length)).long()
+    right = torch.stack([start, start + length], 1)
+    places = torch.cartesian_prod(torch.arange(grid), torch.arange(grid))
+    worth = interval_iou(places.double(), right[:, None].double())
+    tree = TokenTree(grid, [(int(a), int(b)) for a, b in places], worth, prompts)
+    tied = torch.zeros(len(tree.choices), dtype=torch.long)
+    prompt = torch.arange(prompts).repeat_interleave(grid**2)
+    tied[tree.nodes[:, tree.start]], tied[tree.nodes[:, tree.start + 1]] = 2 * prompt, 2 * prompt + 1
+    shown = (places == right[:, None]).all(-1).double()
+    return tree, TabularPolicy(tree, tied=tied), shown
 
 
 def another_style(prompts: int = 20, facts: int = 10) -> Problem:

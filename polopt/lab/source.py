@@ -10,8 +10,12 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import OLD, Evaluation, Experience
+from polopt.lab.steps import TreeSteps
 from polopt.lab.tree import Policy, TokenTree
+from polopt.policies.lookahead import explore
 from polopt.sampling import Start
+from polopt.sampling.lookahead import Look
+from polopt.sampling.parts import Said
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -150,6 +154,7 @@ class TreeSource:
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
+        look: Look | None = None,
     ) -> Experience:
         """As `Source.rollout`: independent answers to each prompt, or their first `window` tokens.
 
@@ -158,19 +163,41 @@ class TreeSource:
         """
         if not torch.is_tensor(copies):
             copies = torch.full_like(tasks, copies)
-        if starts is None and (copies == copies[0]).all():  # one draw for all of them
-            batch = self._deal(*self.deck(support), tasks, int(copies[0]))
+        if look is not None and look.share > 0:
+            if window is not None or starts is not None:
+                raise ValueError("TreeSource: a look ahead begins at the prompt and ends with the answer")
+            batch = self._explored(tasks, copies.tolist(), support, look)
+        elif starts is None:  # one draw for all of them
+            batch = self._deal(*self.deck(support), tasks, copies)
         else:
-            plain = [Start()] * len(tasks) if starts is None else starts
             dealt = [
                 self._start(task, count, start, support)
-                for task, count, start in zip(tasks.tolist(), copies.tolist(), plain, strict=True)
+                for task, count, start in zip(tasks.tolist(), copies.tolist(), starts, strict=True)
                 if count
             ]
             batch = Experience.cat(dealt).replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
         batch = self._until(batch, window)
         batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
+
+    def _explored(self, tasks: Tensor, copies: Sequence[int], support: Support, look: Look) -> Experience:
+        steps, deck = TreeSteps(self.tree, self.behaviour), self.deck(support)[0]
+        asked = [(task, n) for task, n in zip(tasks.tolist(), copies, strict=True) if n]
+        answers = explore(
+            steps,
+            [deck.extras["tokens"][task * len(self.tree.answers), : self.tree.start].tolist() for task, _ in asked],
+            copies=[n for _, n in asked],
+            branches=[look.branches(n) for _, n in asked],
+            rule=look.rule,
+            support=support,
+            limit=self.tree.horizon,
+            ends=steps.ended,
+            generator=self.generator,
+        )
+        number = {answer: i for i, answer in enumerate(self.tree.answers)}
+        prompts = torch.tensor([task for task, _ in asked]).repeat_interleave(torch.tensor([n for _, n in asked]))
+        leaf = prompts * len(number) + torch.tensor([number[tuple(answer.tokens)] for answer in answers])
+        return deck[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
 
     def _start(self, task: int, count: int, start: Start, support: Support) -> Experience:
         """So many answers to one task that begin so."""
@@ -197,6 +224,11 @@ class TreeSource:
     def _solution(self, task: int) -> int:
         """The answer that is demonstrated most often; of several the first."""
         return int(self.demonstrations[task].argmax())
+
+    def prompts(self, tasks: Tensor) -> list[str]:
+        """Tokens as numbers between spaces, as `encode` reads them."""
+        first = self.tree.leaves().extras["tokens"][tasks * len(self.tree.answers), : self.tree.start]
+        return [" ".join(map(str, row)) for row in first.tolist()]
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
         return torch.tensor([len(self.tree.answers[self._solution(task)]) for task in tasks.tolist()])
@@ -274,9 +306,10 @@ class TreeSource:
         outcome = reward if reward.ndim == 1 else reward.sum(1)
         return batch.replace(mask=mask, terminated=ended, reward=reward, outcome=outcome)
 
-    def _settled(self, batch: Experience, before: Tensor) -> Experience:
-        """Pay the rows that have ended, and note what the batch cost: `before` [B] decisions were there already."""
-        self.drawn += len(batch)
+    def _settled(self, batch: Experience, before: Tensor, rows: int | None = None) -> Experience:
+        """Pay the rows that have ended, and note what the batch cost: `before` [B] decisions were there already, and
+        so many rows were drawn, None for all."""
+        self.drawn += len(batch) if rows is None else rows
         self.decided += int((batch.lengths - before).sum())
         if self.draw is not None:
             outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
@@ -300,7 +333,7 @@ class TreeSource:
         return self._paid(self.deck()[0][drawn].replace(group=torch.arange(rows)))
 
     def _shown(self, odds: Tensor, asked: Tensor) -> Experience:
-        return self._paid(self._deal(self.deck()[0], odds, asked, 1))
+        return self._paid(self._deal(self.deck()[0], odds, asked, torch.ones_like(asked)))
 
     def _paid(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
@@ -312,6 +345,32 @@ class TreeSource:
         extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
         return _as_sampled(now, experience, experience.mask).replace(extras=extras, **paid)
 
+    def names(self, tasks: Tensor) -> list[str]:
+        return [str(task) for task in tasks.tolist()]
+
+    def answers(self, experience: Experience) -> list[list[str]]:
+        """As numbers between spaces."""
+        texts = [" ".join(map(str, answer)) for answer in self.tree.answers]
+        return [[texts[leaf % len(texts)]] for leaf in experience.extras["leaf"].tolist()]
+
+    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+        """As `Source.receive`; it counts as nothing drawn.
+
+        Raises:
+            ValueError: an answer that the tree has not.
+        """
+        number = {answer: i for i, answer in enumerate(self.tree.answers)}
+        leaves, group = [], []
+        for place, (task, rows) in enumerate(zip(tasks.tolist(), answers, strict=True)):
+            for row in rows:
+                said = tuple(self.encode(row[0]) if isinstance(row[0], str) else row[0]) if len(row) == 1 else ()
+                if said not in number:
+                    raise ValueError(f"TreeSource.receive: the tree has no answer {row!r}, one turn of its tokens")
+                leaves.append(task * len(number) + number[said])
+                group.append(place)
+        batch = self.deck(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
+        return self._settled(batch, batch.lengths, rows=0)
+
     def take(self, prompts: int) -> Tensor:
         while len(self._queue) < prompts:
             self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
@@ -319,10 +378,11 @@ class TreeSource:
         del self._queue[:prompts]
         return asked
 
-    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, group: int) -> Experience:
-        answers = torch.multinomial(odds[asked], group, replacement=True, generator=self.generator)
-        batch = deck[(answers + asked[:, None] * odds.shape[1]).flatten()]
-        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(group))
+    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, copies: Tensor) -> Experience:
+        most = max([1, *copies.tolist()])
+        answers = torch.multinomial(odds[asked], most, replacement=True, generator=self.generator)
+        batch = deck[(answers + asked[:, None] * odds.shape[1])[torch.arange(most) < copies[:, None]]]
+        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(copies))
 
 
 def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:

@@ -1,5 +1,7 @@
 """Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
 
+from polopt.metrics.audit import Audit, audit_verifier
+from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
     Comparison,
     Row,
@@ -10,36 +12,60 @@ from polopt.metrics.compare import (
     probability_of_improvement,
     welch_difference,
 )
+from polopt.metrics.correction import Correction, attempts, correction
+from polopt.metrics.cost import cost_curve
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
+from polopt.metrics.feedback import Gate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
-from polopt.metrics.intervals import Interval, bootstrap, rate_interval, t_interval, wilson
+from polopt.metrics.hacking import Parting, reward_parting
+from polopt.metrics.intervals import Interval, bootstrap, clopper_pearson, rate_interval, t_interval, wilson
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
+from polopt.metrics.routing import route, router_regret
+from polopt.metrics.scaling import Sigmoid, fit_sigmoid
+from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 
 __all__ = [
+    "Audit",
     "Comparison",
+    "Correction",
     "EntropyLaw",
+    "Gate",
     "GradientNoise",
     "Interval",
     "Mismatch",
+    "Parting",
     "ProxyHacking",
     "Row",
+    "Sigmoid",
     "Stability",
     "Trials",
+    "attempts",
+    "audit_verifier",
+    "auroc",
+    "average_precision",
+    "balanced_accuracy",
     "bootstrap",
+    "calibration_error",
+    "chronological",
+    "clopper_pearson",
+    "correction",
     "correlation",
+    "cost_curve",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
+    "fit_sigmoid",
     "gradient_noise",
     "improvement",
     "iqm",
     "least_true_gain",
     "logp_mismatch",
+    "mixed_groups",
     "most_reliable",
     "paired_difference",
     "pass_all_k",
@@ -52,7 +78,12 @@ __all__ = [
     "r_squared",
     "rate_interval",
     "reference_kl",
+    "release_gate",
+    "reward_parting",
+    "route",
+    "router_regret",
     "t_interval",
+    "tic_rate",
     "welch_difference",
     "wilson",
 ]

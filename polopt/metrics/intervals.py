@@ -52,6 +52,30 @@ def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
     return Interval(p, max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)), level, n)
 
 
+def clopper_pearson(successes: float, n: int, level: float = 0.95) -> Interval:
+    """Exact interval of a proportion, from the binomial distribution itself: it covers at least `level`, always.
+
+        low = Beta^-1(alpha / 2; s, n - s + 1),   high = Beta^-1(1 - alpha / 2; s + 1, n - s)
+
+    Wider than `wilson`, which covers `level` on average.
+
+    Raises:
+        ValueError: as `wilson`.
+
+    Source: Clopper and Pearson 1934, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
+    Binomial".
+    """
+    _check(n, level, "clopper_pearson")
+    if not 0 <= successes <= n:
+        raise ValueError(f"clopper_pearson: successes must be from 0 to n = {n}, found {successes:g}")
+    from scipy.special import betaincinv
+
+    tail = (1 - level) / 2
+    low = float(betaincinv(successes, n - successes + 1, tail)) if successes > 0 else 0.0
+    high = float(betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
+    return Interval(successes / n, low, high, level, n)
+
+
 def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """Student's interval of a mean: mean +- t(n-1) s / sqrt(n). For seeds, one value each [n].
 

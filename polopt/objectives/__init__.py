@@ -1,6 +1,6 @@
 """How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
 
-from polopt.objectives.aggregate import SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
@@ -8,13 +8,14 @@ from polopt.objectives.distil import Distil, DistilSampled, TeacherCertainty
 from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
 from polopt.objectives.guarded import Guarded, PerTime
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.mixture import Mixture, log_mixture
 from polopt.objectives.mixtures import PerDraw, SoftTargets
 from polopt.objectives.negative import NegativeAware
 from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
 from polopt.objectives.one_token import OneToken
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
 from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
-from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token
+from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token, Unsampled
 from polopt.objectives.regularise import Entropy, EntropyTarget, ReferenceKL, ValueLoss
 from polopt.objectives.routes import Demonstrated, Ended, Marked, Route, Routed, Rows, Solved, Taught
 from polopt.objectives.surrogate import Auxiliary, Surrogate
@@ -53,6 +54,7 @@ __all__ = [
     "LayerRatio",
     "Likely",
     "Marked",
+    "Mixture",
     "NegativeAware",
     "NormalisedEntropy",
     "Objective",
@@ -61,6 +63,7 @@ __all__ = [
     "PerTime",
     "Phase",
     "Phased",
+    "PromptMean",
     "Proximal",
     "Ratio",
     "ReferenceKL",
@@ -86,8 +89,10 @@ __all__ = [
     "Trust",
     "Undecided",
     "Unlimited",
+    "Unsampled",
     "ValueLoss",
     "ValueRegression",
     "Watched",
     "Weight",
+    "log_mixture",
 ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.objectives.parts import Aggregate
 
@@ -56,3 +59,24 @@ class SequenceSum(Aggregate):
                 "its horizon, found neither"
             )
         return torch.tensor(float(whole.population * length), device=whole.device)
+
+
+class PromptMean(Aggregate):
+    """mean_g mean_(i in g) sum_t m l: every prompt counts the same, however many rows it has.
+
+    decisions: "sum" adds up those of a row, "mean" takes their mean, as `SequenceMean`. Rows without decisions, and
+    prompts without rows, do not count. With groups of one size, "mean" is `SequenceMean`.
+    """
+
+    decisions: Literal["mean", "sum"] = "mean"
+
+    needs = frozenset({"group"})
+
+    def weights(self, experience: Experience) -> Tensor:
+        whole = experience.whole
+        rows = experience.mine(ops.group_sum(whole.mask.any(1).double(), whole.group)).clamp(min=1)
+        weights = experience.mask.double() / rows[:, None]
+        return weights if self.decisions == "sum" else weights / experience.lengths.clamp(min=1)[:, None]
+
+    def denominator(self, whole: Experience) -> Tensor:
+        return torch.tensor(float(len(whole.group[whole.mask.any(1)].unique())), device=whole.device)

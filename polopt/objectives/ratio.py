@@ -33,6 +33,17 @@ class Proximal(Ratio):
         return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
 
 
+class Unsampled(Ratio):
+    """Another ratio, and 1 on demonstrated rows, which nobody sampled: exp(logp - sg(logp)), with the gradient of the
+    score, whatever a trust region says. For credits that judge demonstrations (`Credit.judges_demonstrations`)."""
+
+    ratio: Ratio = Token()
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        own = evaluation.logp - evaluation.logp.detach()
+        return torch.where(experience.demonstrated[:, None], own, self.ratio(experience, evaluation))
+
+
 class LayerRatio(Ratio):
     """Per-decision ratio of a policy inside the network: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
     what layer `layer` (from 1) passes on and W_U the output layer. among: if given, the layer that lies as deep as

@@ -11,7 +11,9 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.config import Config
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled, sample
+from polopt.policies.lookahead import explore
+from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, sample
+from polopt.sampling.lookahead import Look
 from polopt.support import Support
 
 
@@ -109,6 +111,32 @@ class NativeEngine:
                 stop=stop,
                 generator=generator,
                 decoder=self.policy.decoder,
+            )
+
+    def explore(
+        self,
+        contexts: Sequence[Sequence[int]],
+        *,
+        group: Sequence[int],
+        support: Support,
+        limit: int,
+        stop: frozenset[int],
+        generator: torch.Generator,
+        look: Look,
+    ) -> list[Sampled]:
+        """As `sample`, with trees of rollouts among the answers."""
+        decoder, stops = self.policy.decoder, torch.tensor(sorted(stop), device=self.policy.device)
+        with self.policy.arithmetic():
+            return explore(
+                ModelSteps(self.policy.model) if decoder is None else DecoderSteps(decoder),
+                contexts,
+                copies=group,
+                branches=[look.branches(n) for n in group],
+                rule=look.rule,
+                support=support,
+                limit=limit,
+                ends=lambda token: torch.isin(token, stops),
+                generator=generator,
             )
 
     def hand_over(self, version: int) -> None:

@@ -68,12 +68,17 @@ def sample(
     if not all(map(len, contexts)):
         raise ValueError("sample: every context needs at least one token to continue, found an empty one")
     copies = copies_of(contexts, group)
-    # Below 1 by enough that a fraction of the total mass stays below it after rounding.
-    noise = torch.rand(limit, sum(copies), generator=generator, dtype=torch.float64) * (1 - 2**-52)
+    noise = drawn(limit, sum(copies), generator)
     with torch.inference_mode():
         steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
         logits = steps.begin(contexts, copies, limit)
         return _continue(steps, logits, noise.to(logits.device), support, stop)
+
+
+def drawn(limit: int, rows: int, generator: torch.Generator) -> Tensor:
+    """[limit, rows] what rows draw their tokens with, below 1 by enough that a fraction of the total mass stays below
+    it after rounding."""
+    return torch.rand(limit, rows, generator=generator, dtype=torch.float64) * (1 - 2**-52)
 
 
 def copies_of(contexts: Sequence[Sequence[int]], group: int | Sequence[int]) -> list[int]:
@@ -133,6 +138,9 @@ class Steps(Protocol):
 
     def keep(self, rows: Tensor) -> None:
         """Go on with some rows only; most of them stay where they are, rows[i] = i."""
+
+    def fork(self, rows: Tensor) -> None:
+        """Go on with copies of these rows too, which stand behind all others; a row may be named several times."""
 
 
 class DecoderSteps:
@@ -208,6 +216,11 @@ class DecoderSteps:
             used[:, to] = used[:, moved]
             self.cache[i] = cache[:, : len(rows)]
 
+    def fork(self, rows: Tensor) -> None:
+        self.position = torch.cat([self.position, self.position[rows]])
+        self.bias = None if self.bias is None else torch.cat([self.bias, self.bias[rows]])
+        self.cache = [torch.cat([cache, cache[:, rows]], 1) for cache in self.cache]
+
     def _logits(self, x: Tensor) -> Tensor:
         return self.head(self.final_norm(x))
 
@@ -258,6 +271,9 @@ class ModelSteps:
         self.seen, self.position = self.seen[rows], self.position[rows]
         self.cache.reorder_cache(rows)
 
+    def fork(self, rows: Tensor) -> None:
+        self.keep(torch.cat([torch.arange(len(self.seen), device=rows.device), rows]))
+
     def _forward(self, ids: Tensor, seen: Tensor, position: Tensor) -> Tensor:
         output = self.model(
             input_ids=ids,
@@ -268,6 +284,14 @@ class ModelSteps:
             logits_to_keep=1,
         )
         return output.logits[:, -1]
+
+
+def inverted(p: Tensor, noise: Tensor) -> Tensor:
+    """[rows] the choices at which the cumulative distributions of p [rows, V] pass the noise [rows]."""
+    reached = p.cumsum(-1, dtype=torch.float64)
+    token = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)
+    # Beyond the last only where a logit is not finite, which is told at the end.
+    return token.clamp_(max=p.shape[-1] - 1).flatten()
 
 
 class _Record:
@@ -289,10 +313,7 @@ class _Record:
             self.kept.append(keep)
         logp = logits.log_softmax(-1)
         p = logp.exp()
-        reached = p.cumsum(-1, dtype=torch.float64)
-        token = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)
-        # Beyond the last only where a logit is not finite, which is told at the end.
-        token = token.clamp_(max=p.shape[-1] - 1)
+        token = inverted(p, noise)[:, None]
         self.rows_.append(rows)
         entropy = ops.entropy_of(logp) if self.support.truncated else -torch.linalg.vecdot(p, logp)
         self.said.append((token, logp.gather(1, token), entropy))

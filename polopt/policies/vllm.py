@@ -42,14 +42,20 @@ class VLLMSpec(EngineSpec):
     enforce_eager: bool = False
 
     def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
-        """As `EngineSpec.check`. Refused: sampling over a truncated support, parts that read the sampler's
-        entropy, temperatures that vLLM changes or refuses, float64, and a device that is not the first."""
+        """As `EngineSpec.check`. Refused: sampling over a truncated support or token by token, parts that read the
+        sampler's entropy, temperatures that vLLM changes or refuses, float64, and a device that is not the first."""
         for stage, algorithm in algorithms.items():
             support = getattr(algorithm.sampling, "support", None)
             if support is not None and support.truncated:
                 raise ConfigError(
                     f"stages.{stage}: the sampling's {support} is truncated, and vLLM does not tell the learner which "
                     "ids top-k and top-p left; set top_k: 0 and top_p: 1 there, or rollout.engine: native"
+                )
+            steered = [type(part).__name__ for part in algorithm.parts() if "steps" in getattr(part, "asks", ())]
+            if steered:
+                raise ConfigError(
+                    f"stages.{stage}: {steered[0]} steers rollouts token by token, which vLLM does not let it; set "
+                    "rollout.engine: native, or another sampling"
                 )
             if "entropy" in algorithm.all_needs:
                 readers = sorted(type(part).__name__ for part in algorithm.parts() if "entropy" in part.needs)

@@ -157,9 +157,20 @@ def outcomes(run: Run) -> Figure | None:
 
 
 def signal(run: Run) -> Figure | None:
-    panels = [Panel("groups with signal", lines(run, {"groups/signal": "groups with signal"}, form=".1%"), SHARE)]
-    caption = "Share of groups whose completions did not all earn the same. The others teach nothing."
+    shares = {"groups/signal": "groups with an advantage", "groups/mixed": "groups with right and wrong answers"}
+    panels = [Panel("share of groups", lines(run, shares, form=".1%"), SHARE)]
+    caption = "Groups without any advantage teach nothing. Credit relative to the group finds it where outcomes differ."
     return figure(run, "signal", "How much of a batch teaches?", caption, panels)
+
+
+def truth(run: Run) -> Figure | None:
+    if not run.series("signal/true"):
+        return None
+    paid = lines(run, {"outcome/mean": "what was paid", "signal/true": "what was right"}, form=".1%")
+    wrong = {"verifier/false_positive": "paid, of wrong answers", "verifier/false_negative": "not paid, of right ones"}
+    panels = [Panel("share of answers", paid, SHARE), Panel("errors", lines(run, wrong, start=2, form=".1%"), SHARE)]
+    caption = "A reward that rises while the truth does not is being gamed."
+    return figure(run, "truth", "Does the reward mean what it should?", caption, panels)
 
 
 def entropy(run: Run) -> Figure | None:
@@ -264,6 +275,7 @@ def time(run: Run) -> Figure | None:
 
 FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
     reward,
+    truth,
     signal,
     outcomes,
     entropy,

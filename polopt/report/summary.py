@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from polopt.metrics import Parting, reward_parting
 from polopt.report.run import Record, Run, number, rate
 
 Rate = tuple[float, float, float]
@@ -102,7 +103,32 @@ def notices(run: Run, change: Change | None) -> list[str]:
     if signal is not None and signal < 0.2:
         why = "by now nearly every answer is right" if (solved or 0) > 0.9 else "the tasks are too easy or too hard"
         result.append(f"Only {signal:.0%} of the last groups had any signal: {why}.")
+    found = parting(run)
+    if found is not None and found.parts:
+        what = "falls while it rises" if found.hacked else "falls behind"
+        result.append(
+            f"From about step {found.step.estimate:.0f} on ({found.step.low:.0f} to {found.step.high:.0f}) the truth "
+            f"no longer follows the reward: it {what}."
+        )
     return result
+
+
+def parting(run: Run, points: int = 40) -> Parting | None:
+    """Where what was paid and what was right part in the last stage, if both were measured, from means of so many
+    stretches of it; None where there is too little to tell."""
+    truth = dict(run.series("signal/true"))
+    stages = run.stages()
+    first = stages[-1][1] if stages else 0.0
+    paid = [(step, value) for step, value in run.series("outcome/mean") if step >= first and step in truth]
+    each = max(1, len(paid) // points)
+    cut = [paid[i : i + each] for i in range(0, len(paid) - each + 1, each)]
+    if len(cut) < 8:
+        return None
+    mean = lambda values: sum(values) / each  # noqa: E731
+    steps = [mean([s for s, _ in part]) for part in cut]
+    return reward_parting(
+        steps, [mean([v for _, v in part]) for part in cut], [mean([truth[s] for s, _ in part]) for part in cut]
+    )
 
 
 def _recent(run: Run, key: str) -> float | None:

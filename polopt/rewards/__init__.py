@@ -1,50 +1,97 @@
 """What the rollouts were worth: the world's outcome, shaped and combined."""
 
 from polopt.rewards.aligned import Aligned
+from polopt.rewards.blocks import Blocks, Brevity, Gated, Window
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
+from polopt.rewards.editing import Clean, Consistent, Correct, InForm
 from polopt.rewards.envelope import Envelope
 from polopt.rewards.flawed import FlawedPositive, step_verdict
+from polopt.rewards.judged import Judged
+from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
+from polopt.rewards.measured import Audit, Measured
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
-from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Reward, Scaled, Sum
+from polopt.rewards.noted import Noted
+from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Paid, Reward, Scaled, Sum
+from polopt.rewards.payoffs import Legible, Payoffs, payoffs
+from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
+from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
+from polopt.rewards.shaped import Discounted, Shaped, bent, interval_iou
 from polopt.rewards.surprise import Surprise
 from polopt.rewards.thinking import ThinkOrNot
+from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
 
 __all__ = [
     "Aligned",
     "AnswerRatio",
     "Answering",
+    "Audit",
     "BackwardCorrected",
+    "Blocks",
+    "Brevity",
+    "Chat",
+    "Clean",
     "Clipped",
+    "Consistent",
+    "Correct",
     "Departure",
+    "Discounted",
     "Discriminator",
     "Envelope",
     "FixedRates",
     "FlawedPositive",
     "ForwardCorrected",
     "Gated",
+    "GeometricMean",
+    "Grader",
+    "HTTPGrader",
+    "HTTPJudge",
+    "HTTPMeta",
+    "InForm",
+    "Item",
+    "Judge",
+    "Judged",
     "KLPenalty",
+    "LearnedJudge",
+    "Least",
+    "Legible",
     "LinearLength",
     "LogRatio",
     "Longer",
     "Mark",
+    "Measured",
+    "Meta",
+    "Noted",
     "NotedRates",
     "OfKind",
     "Outcome",
     "Overlong",
+    "Paid",
+    "Payoffs",
     "Rates",
     "RejudgedRates",
     "RelativeLength",
     "Reward",
     "Right",
+    "RubricReward",
     "Scaled",
+    "Shaped",
     "Signalled",
     "SolvedGroups",
     "Sum",
     "Surprise",
     "ThinkOrNot",
     "TopGroups",
+    "Window",
+    "arithmetic_mean",
+    "bent",
+    "choose",
+    "efficient",
+    "geometric_mean",
+    "interval_iou",
+    "least",
+    "payoffs",
     "step_verdict",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
-from polopt.part import Part
+from polopt.part import Part, name_of
 from polopt.rewards.marks import Mark
 
 
@@ -70,21 +70,43 @@ class Overlong(Reward):
         return torch.where(length > limit, -1.0, soft)
 
 
+class Paid(Reward):
+    """weight_k times what the world paid for the answer of turn k, `extras["paid"]`, on its last decision.
+
+    weights: one for each turn, the last of them for all further turns; none given means 1 each.
+    """
+
+    weights: Sequence[float] = ()
+
+    needs = frozenset({"extras.paid", "turn"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        paid = torch.where(experience.mask, experience.extras["paid"], 0)
+        if not self.weights:
+            return paid
+        turn = experience.turn.clamp(0, len(self.weights) - 1).long()
+        return paid * paid.new_tensor(self.weights)[turn]
+
+
 class KLPenalty(Reward):
     """-coefficient * KL estimate between the behaviour policy and the reference, on each decision.
 
     The classical placement of the KL term: inside the reward, without gradient of its own, so that the policy
-    gradient of k1 is that of KL(policy || reference).
+    gradient of k1 is that of KL(policy || reference). turn: of that turn's decisions alone, from 0.
     """
 
     coefficient: float = 0.05
     estimator: ops.KLEstimator = "k1"
+    turn: int | None = None
 
-    needs = frozenset({"logp", "ref_logp"})
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
         clean = experience.blanked()
-        return -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
+        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
+        return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 
 
 class Scaled(Reward):
@@ -155,24 +177,52 @@ class Gated(Reward):
         return torch.where(when if reward.ndim == 1 else when[:, None], reward, 0)
 
 
-class Sum(Reward):
-    """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
+class Combined(Reward):
+    """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
-    weights: one per term; none given means 1 each.
+    Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
+    (`by_decision`). weights: one per term; none given means 1 each.
+
+    Raises:
+        ExperienceError: a term is per decision, and the rule is one of whole rows.
     """
 
     terms: Sequence[Reward]
     weights: Sequence[float] = ()
 
+    by_decision: ClassVar[bool] = False
+
     def setup(self) -> None:
         if not len(self.terms):
-            raise ValueError("rewards.Sum needs at least one term, found none")
+            raise ValueError(f"{name_of(type(self))} needs at least one term, found none")
         if self.weights and len(self.weights) != len(self.terms):
-            raise ValueError(f"rewards.Sum: {len(self.terms)} terms need as many weights, found {len(self.weights)}")
+            raise ValueError(
+                f"{name_of(type(self))}: {len(self.terms)} terms need as many weights, found {len(self.weights)}"
+            )
+
+    def rule(self, values: Tensor, weights: Tensor) -> Tensor:
+        raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
         values = [term(experience) for term in self.terms]
         if any(v.ndim == 2 for v in values):
+            if not self.by_decision:
+                raise ExperienceError(
+                    f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
+                    f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
+                )
             values = [ops.per_decision_reward(v, experience.mask) for v in values]
-        weights = self.weights or [1.0] * len(values)
-        return torch.stack([w * v for w, v in zip(weights, values, strict=True)]).sum(0)
+        stacked = torch.stack(values)
+        return self.rule(stacked, stacked.new_tensor(self.weights or [1.0] * len(values)))
+
+
+class Sum(Combined):
+    """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
+
+    weights: one per term; none given means 1 each.
+    """
+
+    by_decision = True
+
+    def rule(self, values: Tensor, weights: Tensor) -> Tensor:
+        return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)

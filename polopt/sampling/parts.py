@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, Support
 from polopt.part import Part
+
+if TYPE_CHECKING:
+    from polopt.sampling.lookahead import Look
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +32,10 @@ class Start:
 
 
 PLAINLY = Start()
+
+
+# An answer: its text, or its token ids.
+Said = str | Sequence[int]
 
 
 class Source(Protocol):
@@ -53,6 +60,7 @@ class Source(Protocol):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
+        look: Look | None = None,
     ) -> Experience:
         """Play the tasks of these numbers [M], `copies` times each (one number or [M], 0 for not at all), with the
         current policy over `support`. `group` is the place in `tasks`, where a task may stand twice.
@@ -66,7 +74,8 @@ class Source(Protocol):
 
         window: the most decisions of a row; one that has not ended by then has neither terminated nor been truncated,
         and its outcome is what it was paid so far. starts: one for each of `tasks`, None for plain ones.
-        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them.
+        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them. look: lets the first
+        look.branches(copies) rows of each task be the leaves of a tree; what asks for it needs a source with "steps".
         """
         ...
 
@@ -89,6 +98,10 @@ class Source(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text in the middle of an answer."""
+        ...
+
+    def prompts(self, tasks: Tensor) -> list[str]:
+        """The prompts of the tasks of these numbers [M], as texts."""
         ...
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
@@ -120,11 +133,30 @@ class Source(Protocol):
         the source itself fills in of the learner's opinion is that of the learner now."""
         ...
 
+    def names(self, tasks: Tensor) -> list[str]:
+        """[M] a name of each task, the same in every process that has these tasks."""
+        ...
+
+    def answers(self, experience: Experience) -> list[list[str]]:
+        """What each row answered, turn by turn, read from its tensors."""
+        ...
+
+    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+        """Rows of what somebody else answered to the tasks of these numbers [M]: answers[i] holds rows of task i, each
+        the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
+
+        They are played in this source's own world, which pays them, and come as `rollout` gives them, under the place
+        in `tasks`; `logp` and `entropy` are those of the current policy over `support`. An answer longer than the
+        source's own may be is cut off there.
+        """
+        ...
+
 
 class Sampling(Part):
     """`sampling(source) -> Experience`: which experience one optimiser batch is made of.
 
-    asks: what the source must have besides tasks, any of "demonstrations" and "texts".
+    asks: what the source must have besides tasks, any of "demonstrations", "texts" and "steps", which is an engine that
+    lets rollouts be steered token by token.
     """
 
     asks: ClassVar[frozenset[str]] = frozenset()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.mix import Mix
-from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Uniform
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
 from polopt.sampling.temperature import EntropyTemperature
 
 
@@ -78,15 +79,20 @@ class Rollouts(Sampling):
         guide = self.guide
         tasks = self.choice(source, groups if guide is None else max(1, groups // guide.each))
         tasks, starts = (tasks, None) if guide is None else guide(source, tasks)
-        batch = self.budget(
-            source, tasks, self.group, lambda copies: source.rollout(tasks, copies, support, starts=starts)
-        )
+        buy = lambda copies: self.play(source, tasks, copies, support, starts)  # noqa: E731
+        batch = self.budget(source, tasks, self.group, buy)
         for part in (self.choice, self.budget, guide):
             if part is not None:
                 part.observe(batch)
         # Rows of a group that were bought one after the other stand together again.
         order = batch.group.argsort(stable=True)
         return batch if torch.equal(order, torch.arange(len(order), device=order.device)) else batch[order]
+
+    def play(
+        self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
+    ) -> Experience:
+        """So many rollouts of each task."""
+        return source.rollout(tasks, copies, support, starts=starts)
 
 
 def _whole_groups(experience: Experience, rows: int) -> Experience:

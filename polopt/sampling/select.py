@@ -27,24 +27,26 @@ class Varied(Select):
 
 
 class Best(Select):
-    """Keep the `count` rows of each group with the highest outcome (ties: the earlier row), if it reaches
-    `threshold`.
+    """Keep the `count` rows of each group with the highest outcome (ties: the earlier row), None for all, if it
+    reaches `threshold`.
 
     With one row per prompt this is RAFT's best-of-n, arXiv:2304.06767.
     """
 
-    count: int = 1
+    count: int | None = 1
     threshold: float = -float("inf")
 
     needs = frozenset({"outcome", "group"})
 
     def setup(self) -> None:
-        if self.count < 1:
+        if self.count is not None and self.count < 1:
             raise ValueError(f"sampling.Best: count must be >= 1, found {self.count}")
 
     def forward(self, experience: Experience) -> Experience:
-        place = ops.group_place(experience.outcome, experience.group)
-        return experience[(place < self.count) & (experience.outcome >= self.threshold)]
+        keep = experience.outcome >= self.threshold
+        if self.count is not None:
+            keep = keep & (ops.group_place(experience.outcome, experience.group) < self.count)
+        return experience[keep]
 
 
 class Balanced(Select):

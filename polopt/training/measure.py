@@ -8,13 +8,14 @@ import torch
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.metrics import perplexity, reference_kl
+from polopt.metrics import audit_verifier, mixed_groups, perplexity, reference_kl
 from polopt.training.transcript import Transcript
 
 
 @torch.no_grad()
 def describe(experience: Experience) -> dict[str, Any]:
-    """Metrics of a batch after credit: rewards, outcomes per kind, entropy, lengths, signal, drift from a reference.
+    """Metrics of a batch after credit: rewards, outcomes per kind, what else the world told, entropy, lengths, signal,
+    drift from a reference.
 
     Of rollouts alone: demonstrated rows only have their share of the batch. Nothing where nobody sampled. Rewards and
     lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
@@ -39,6 +40,7 @@ def describe(experience: Experience) -> dict[str, Any]:
         "length/max": float(length.max()),
         "truncated": float(done.truncated.float().mean()),
         "groups/signal": _signal(experience),
+        "groups/mixed": float(mixed_groups(experience.outcome, experience.group)),
         "outcome/mean": float(done.outcome.mean()),
         "perplexity": float(perplexity(experience.logp, experience.mask)),
     }
@@ -46,14 +48,34 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["unfinished"] = float(1 - ended.float().mean())
     if "age" in experience.extras:
         record["replayed"] = float((experience.extras["age"] > 0).float().mean())
+    if "predicted" in experience.extras:
+        record["predicted/brier"] = float((experience.extras["predicted"] - experience.outcome).square().mean())
+    if "external" in experience.extras:
+        record["external"] = float(experience.extras["external"].float().mean())
     if experience.ref_logp is not None:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
+    record |= _told(done)
     kinds = [task.kind for task in done.extras["task"]]
     for kind in sorted(set(kinds)):
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
         record[f"outcome/{kind}"] = float(done.outcome[rows].mean())
+    return record
+
+
+def _told(done: Experience) -> dict[str, float]:
+    """Means of the world's signals, and, where one of them is the truth, how often the reward is wrong: paid to wrong
+    answers, kept from right ones. Rows of which the world said nothing, NaN, do not count."""
+    told = {k: v.double() for k, v in done.extras.items() if k.startswith("signal_")}
+    record = {f"signal/{k.removeprefix('signal_')}": float(v.nanmean()) for k, v in told.items() if not v.isnan().all()}
+    if "signal_true" in told:
+        known = ~told["signal_true"].isnan()
+        truth, paid = told["signal_true"][known] >= 1, done.outcome[known] >= 1
+        if len(truth):
+            found = audit_verifier(paid.cpu(), truth.cpu())
+            rates = {"false_positive": found.false_positive, "false_negative": found.false_negative}
+            record |= {f"verifier/{k}": rate.estimate for k, rate in rates.items() if rate is not None}
     return record
 
 

@@ -17,6 +17,8 @@ from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
+from polopt.sampling.lookahead import Look
+from polopt.sampling.parts import Said
 from polopt.training.transcript import Past, Transcript, first, pasts, to_experience
 from polopt.worlds.protocol import Episode, Task, Tasks, signals_of
 
@@ -48,6 +50,7 @@ class Player:
         generator: torch.Generator,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
+        look: Look | None = None,
     ) -> list[Transcript]:
         """`copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
 
@@ -59,7 +62,7 @@ class Player:
         rows: list[Transcript] = []
         for i, (task, count, start) in enumerate(zip(tasks, counts, starts, strict=True)):
             rows += self._begin(i, task, count, start)
-        self.go_on(rows, [count for count in counts if count], support, generator, window)
+        self.go_on(rows, [count for count in counts if count], support, generator, window, look)
         return rows
 
     def _begin(self, group: int, task: Task, count: int, start: Start) -> list[Transcript]:
@@ -96,11 +99,13 @@ class Player:
         support: Support,
         generator: torch.Generator,
         window: int | None = None,
+        look: Look | None = None,
     ) -> None:
         """Play on. The first copies[0] rows stand at the same place, and so do the next copies[1].
 
         An answer that is cut off by the token limit never reaches the world: its episode is truncated. window: how many
-        more tokens the policy may decide in each row; an episode that is not over then is left as it stands.
+        more tokens the policy may decide in each row; an episode that is not over then is left as it stands. look: how
+        the first answers are drawn, by an engine that can; later ones are drawn independently.
         """
         for row in rows:
             row.left = window
@@ -108,10 +113,11 @@ class Player:
         while going:
             rooms = [min(self.limit - row.room, row.left or self.limit) for row in going]
             places = itertools.accumulate(shares[:-1], initial=0)
-            answers = self._sample([going[i].context for i in places], shares, max(rooms), support, generator)
+            contexts = [going[i].context for i in places]
+            answers = self._sample(contexts, shares, max(rooms), support, generator, look)
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
             going = [row for row in going if not row.over and row.left != 0]
-            shares = [1] * len(going)
+            shares, look = [1] * len(going), None
 
     def resume(self, task: Task, group: int, past: Past) -> Transcript:
         """An episode as it stood: what the policy said is played again, and the world must answer as it did.
@@ -189,6 +195,35 @@ class Player:
             rows.append(row)
         return rows
 
+    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[Transcript]:
+        """Episodes of these tasks that are played by what somebody else answered, row by row and turn by turn.
+
+        An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
+        be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
+        """
+        rows = []
+        for i, (task, given) in enumerate(zip(tasks, answers, strict=True)):
+            for turns in given:
+                episode = self.tasks.episode(task)
+                row = Transcript.begin(task, i, episode, self._open([episode]))
+                for answer in turns:
+                    self._hear(row, answer)
+                row.truncated = row.truncated or not row.terminated
+                rows.append(row)
+        return rows
+
+    def _hear(self, row: Transcript, answer: Said) -> None:
+        ids = (self.dialogue.answer(answer) if isinstance(answer, str) else list(answer))[: self.limit]
+        if row.over or not ids:
+            return
+        row.imitate(ids)
+        row.answer = self.dialogue.text(ids)
+        if ids[-1] in self.policy.stop:
+            self._step(row, row.answer)
+        else:
+            row.complete()
+            row.truncated = True
+
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
         """Raw texts, as token ids, each as one long answer to nothing."""
         rows = []
@@ -213,16 +248,14 @@ class Player:
         limit: int,
         support: Support,
         generator: torch.Generator,
+        look: Look | None,
     ) -> list[Sampled]:
         start = time.perf_counter()
-        answers = self.engine.sample(
-            contexts,
-            group=group,
-            support=support,
-            limit=limit,
-            stop=self.policy.stop,
-            generator=generator,
-        )
+        asked: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": self.policy.stop}
+        if look is None or look.share == 0:
+            answers = self.engine.sample(contexts, generator=generator, **asked)
+        else:
+            answers = self.engine.explore(contexts, look=look, generator=generator, **asked)  # type: ignore[attr-defined]
         self.seconds["rollout"] += time.perf_counter() - start
         self.sampled += sum(len(answer.tokens) for answer in answers)
         return answers
@@ -306,10 +339,11 @@ class LanguageSource:
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
+        look: Look | None = None,
     ) -> Experience:
         counts = copies if isinstance(copies, int) else copies.tolist()
         known = self._tasks(tasks.tolist())
-        rows = self.player.play(known, counts, support, self.generator, window, starts)
+        rows = self.player.play(known, counts, support, self.generator, window, starts, look)
         experience = self._experience(rows, support)
         return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
 
@@ -354,8 +388,24 @@ class LanguageSource:
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
 
+    def names(self, tasks: Tensor) -> list[str]:
+        return [task.id for task in self._tasks(tasks.tolist())]
+
+    def answers(self, experience: Experience) -> list[list[str]]:
+        return [[self.player.dialogue.text(ids) for ids in past.answers] for past in pasts(experience)]
+
+    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+        rows = self.player.receive(self._tasks(tasks.tolist()), answers)
+        experience = self._experience(rows, support)
+        index = tasks.to(experience.device)[experience.group]
+        said = self.evaluate(experience, frozenset({"entropy"}))
+        return experience.replace(logp=said.logp, entropy=said.entropy, extras={"index": index})
+
     def encode(self, text: str) -> list[int]:
         return self.player.dialogue.answer(text)[:-1]
+
+    def prompts(self, tasks: Tensor) -> list[str]:
+        return [task.prompt for task in self._tasks(tasks.tolist())]
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
         return torch.tensor([self.player.solution_length(task) for task in self._tasks(tasks.tolist())])

@@ -2,18 +2,21 @@
 
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains
+from polopt.worlds.critic import Critic
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
     "Chains",
+    "Critic",
     "Episode",
     "EpisodeError",
     "GuessNumber",
@@ -21,6 +24,7 @@ __all__ = [
     "NoisyTasks",
     "OneAnswer",
     "ReasoningGym",
+    "Rulebook",
     "SecondChanceTasks",
     "Step",
     "Task",

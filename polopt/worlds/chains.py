@@ -23,8 +23,8 @@ STRIPES = 5
 
 
 class Chains:
-    """`abcd rl=` asks to reverse `abcd` and then to move the first letter to the end: `cbad`, or, with working, the word
-    after every step, `dcba cbad`.
+    """`abcd rl=` asks to reverse `abcd` and then to move the first letter to the end: `cbad`, or, with working, the
+    word after every step, `dcba cbad`.
 
     Pays 1 if the last word is right. Signals: "working" is 1 where there is more than one word; "flawed" where the
     words before the last are not those after each step, in order; "needed" where the task has more than `easy` steps,

@@ -18,14 +18,21 @@ from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
+from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 
 
 class World(Config):
-    """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`."""
+    """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`. seed: of
+    its tasks, the recipe's if None; runs of different seeds that share their tasks say the same here."""
 
     texts: str | None = None
+    seed: int | None = None
+
+    def split(self, seed: int) -> TaskSplit:
+        """As `build`, with this seed if the world has none of its own."""
+        return self.build(seed if self.seed is None else self.seed)
 
     @abc.abstractmethod
     def build(self, seed: int) -> TaskSplit:
@@ -106,6 +113,22 @@ class ChainsWorld(World):
         )
 
 
+class RulebookWorld(World):
+    """Questions that a book of rules answers, see `Rulebook`. Its texts are the book itself."""
+
+    kind: Literal["rulebook"] = "rulebook"
+    book: str = "a42 b71 c19 d93"
+    shown: bool = False
+    train: pydantic.PositiveInt = 2_000
+    heldout: pydantic.PositiveInt = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        try:
+            return Rulebook.split(self.book, shown=self.shown, train=self.train, heldout=self.heldout, seed=seed)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class Around(World):
     """A world made from another, `of`."""
 
@@ -125,7 +148,7 @@ class NoisyWorld(Around):
     fooled: float | dict[str, float] = 0.0
 
     def build(self, seed: int) -> TaskSplit:
-        split = parse_world(self.of).build(seed)
+        split = parse_world(self.of).split(seed)
         try:
             train = NoisyTasks(split.train, missed=self.missed, fooled=self.fooled, seed=seed)
         except ValueError as error:
@@ -140,7 +163,7 @@ class SecondChanceWorld(Around):
     ask: str = ASK
 
     def build(self, seed: int) -> TaskSplit:
-        split = parse_world(self.of).build(seed)
+        split = parse_world(self.of).split(seed)
         try:
             both = [SecondChanceTasks(tasks, ask=self.ask) for tasks in (split.train, split.heldout)]
         except ValueError as error:
@@ -166,6 +189,7 @@ KINDS: dict[str, type[World]] = {
     "jsonl": JsonlWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
+    "rulebook": RulebookWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
 }
@@ -183,7 +207,9 @@ def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
         raise ConfigError(f"{where}.kind is missing; give one of {kinds}, or file.py:Name for a world of your own")
     kind = spec["kind"]
     if ":" in kind:
-        return _own(kind, {key: value for key, value in spec.items() if key not in ("kind", "texts")}, spec, where)
+        return _own(
+            kind, {key: value for key, value in spec.items() if key not in ("kind", "texts", "seed")}, spec, where
+        )
     if kind not in KINDS:
         raise ConfigError(f"{where}.kind = {kind!r} is not a world{nearest(kind, KINDS)}")
     return parse(KINDS[kind], spec, where)
@@ -194,14 +220,14 @@ def _own(kind: str, settings: dict[str, Any], spec: Mapping[str, Any], where: st
     names = [name for name, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for key in settings:
-        if key == "seed" or (key not in names and not takes_any):
+        if key not in names and not takes_any:
             raise ConfigError(f"{where}.{key} is not a setting of {kind}{nearest(key, set(names) - {'seed'})}")
     try:
         signature.bind(**settings, seed=0)
     except TypeError as error:
         raise ConfigError(f"{where}: {kind} is called with these settings and seed, but {error}") from None
-    texts = {key: spec[key] for key in ("texts",) if key in spec}
-    return parse(OwnWorld, {"kind": kind, "settings": settings, **texts}, where)
+    common = {key: spec[key] for key in ("texts", "seed") if key in spec}
+    return parse(OwnWorld, {"kind": kind, "settings": settings, **common}, where)
 
 
 def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
@@ -211,5 +237,5 @@ def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
         ConfigError: as `parse_world`, or the world cannot be built as asked, or its texts cannot be read.
     """
     world = parse_world(spec)
-    split = world.build(seed)
+    split = world.split(seed)
     return split if world.texts is None else dataclasses.replace(split, texts=read_texts(world.texts))

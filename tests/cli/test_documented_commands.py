@@ -47,6 +47,14 @@ def test_vllm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "engine: vllm" in (made / "recipe.yaml").read_text()
 
 
+def test_swarm(place: Path) -> None:
+    text = (ROOT / "polopt/recipes/sapo-swarm.yaml").read_text()
+    text = text.replace("steps: 20", "steps: 2").replace("steps: 60", "steps: 2").replace("rows: 64", "rows: 16")
+    (place.parent / "recipes" / "sapo-swarm.yaml").write_text(text)
+    run("docs/swarm.md")
+    assert sorted(node.name for node in (place / "runs" / "swarm").iterdir()) == ["one", "two"]
+
+
 def test_adding_a_method(place: Path) -> None:
     page = "docs/adding-a-method.md"
     snippets = SNIPPET.findall((ROOT / page).read_text())

@@ -71,6 +71,13 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "layers": (QWEN2, DIGITS, {"method": {"name": "bupo", "batches": 9}, "group": 4}),
     "values": (GPT2, DIGITS, {"method": "rover", "group": 4, "epochs": 2}),
+    "chosen tasks": (
+        GPT2,
+        DIGITS,
+        {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.Knapsack"}}},
+    ),
+    "measured tasks": (GPT2, GUESS, {"method": {"name": "vas", "rollouts": 2, "every": 2, "kl": 0.0}, "group": 4}),
+    "measured budgets": (GPT2, DIGITS, {"method": {"name": "gvm", "first": 2, "block": "wte"}, "group": 4}),
 }
 
 

@@ -366,6 +366,27 @@ def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
     assert {k: v.tolist() for k, v in learner.state().items()} == {k: v.tolist() for k, v in again.state().items()}
 
 
+def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
+    made = stopping("float32")
+    algorithm = Algorithm(credit=Relative(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
+    batch = algorithm.judge(batch_of(made, rows=16))
+    paid = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 2)
+    true = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, float("nan")] * 2)
+    judge = torch.full((16,), float("nan"))
+    batch = batch.replace(
+        outcome=paid,
+        terminated=torch.ones(16, dtype=torch.bool),
+        truncated=torch.zeros(16, dtype=torch.bool),
+        extras={"signal_true": true, "signal_judge": judge},
+    )
+    record = describe(batch)
+    assert record["signal/true"] == pytest.approx(3 / 7)
+    assert "signal/judge" not in record  # it never answered
+    assert record["verifier/false_positive"] == pytest.approx(1 / 4)
+    assert record["verifier/false_negative"] == pytest.approx(1 / 3)
+    assert record["groups/mixed"] == pytest.approx(2 / 4)  # every second group of four is all wrong
+
+
 def test_the_numbers_of_a_batch() -> None:
     made = stopping("float32")
     algorithm = Algorithm(credit=Relative(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))

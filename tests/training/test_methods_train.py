@@ -19,8 +19,11 @@ from polopt.training.needs import SIGNAL, unprovided
 from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
+    "gvm": {"block": "wte"},
+    "policyrollout": {"rules": " 2 4 6 8"},
+    "rex-rag": {"texts": ["2", "4"]},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},
 }

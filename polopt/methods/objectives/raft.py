@@ -23,10 +23,10 @@ from polopt.sampling import Best, Rollouts
     changes="SFT on the policy's own rollouts: of each group, the best.",
     tier="faithful",
 )
-def raft(*, group: int = 32, keep: int = 1, threshold: float = -math.inf) -> Algorithm:
+def raft(*, group: int = 32, keep: int | None = 1, threshold: float = -math.inf) -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the `keep` best answers of each group that reach `threshold`.
 
-    The paper keeps the best one, however bad. For answers that are right or wrong, keep=group and threshold=1
+    The paper keeps the best one, however bad. For answers that are right or wrong, keep=None and threshold=1
     keep all right ones: on answers of one length that is REINFORCE on the reward 0 or 1, divided by the share
     of right answers. Ties go to the earlier row; a batch without survivors has loss 0. The paper samples for
     a whole round and then fits; here a round is one batch. Its optional KL penalty in the ranking is left out.

@@ -1,0 +1,55 @@
+"""Credit for groups that hold a solution somebody else found."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Credit
+from polopt.credit.relative import Relative
+from polopt.experience import Experience
+
+
+class Together(Credit):
+    """Another credit, to which a demonstrated row is a row of its group like any other."""
+
+    credit: Credit = Relative()
+
+    judges_demonstrations: ClassVar[bool] = True
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.credit(experience)
+
+
+class Anchored(Credit):
+    """Another credit of the rollouts alone; a demonstrated row has `factor` times the highest advantage of its group's.
+
+    Demonstrations then move no group's mean, and are always worth more than what the policy found, if factor > 1. In a
+    group whose rollouts are all equal, all advantages are 0, the demonstration's as well. Source: the advantage
+    anchoring of TempSamp-R1, arXiv:2509.18056.
+    """
+
+    credit: Credit = Relative()
+    factor: float = 1.2
+
+    judges_demonstrations: ClassVar[bool] = True
+    needs = frozenset({"group"})
+
+    def setup(self) -> None:
+        if self.factor < 0:
+            raise ValueError(f"credit.Anchored: factor must be >= 0, found {self.factor}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        shown, mask = experience.demonstrated, experience.mask
+        if shown.all():
+            return torch.zeros_like(mask, dtype=torch.get_default_dtype())
+        own = self.credit(experience[~shown])
+        advantage = own.new_zeros(mask.shape).index_copy(0, (~shown).nonzero().flatten(), own)
+        # Of each rollout the highest, and below everything for the others, so that they are nobody's maximum.
+        counts = mask & ~shown[:, None]
+        highest = -ops.group_least(torch.where(counts, -advantage, torch.inf).amin(1), experience.group)
+        anchor = torch.where(highest > -torch.inf, self.factor * highest, 0)
+        return torch.where(shown[:, None], torch.where(mask, anchor[:, None], 0), advantage)

@@ -1,0 +1,78 @@
+"""A baseline between what was predicted of a prompt and what its rollouts say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.groupings import Prompt
+from polopt.credit.parts import Baseline, Grouping, Measure
+from polopt.experience import Experience, ExperienceError
+
+
+def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
+    """How much a mean of this variance counts beside a prior: w of least error in w mean + (1 - w) prior.
+
+    w = D / (D + variance),   D = max(0, (mean - prior)^2 - variance)   (`ops.prior_error`)
+    """
+    apart = ops.prior_error(mean, prior, variance)
+    return torch.where(apart > 0, apart / (apart + variance), 0)
+
+
+class Shrunk(Baseline):
+    """w mean + (1 - w) prior, with `mean` of the n returns of the row's group and w from `trust_in_mean`: the prior as
+    long as the rollouts do not speak against it.
+
+    prior: a success rate in [0, 1] for each row, known before its rollouts; rows of a group agree. low, high: the least
+    and the greatest return that there can be, (0, 1) or (-1, 1); the prior is low + rate (high - low), and
+    (high - low)^2 / 4n bounds the variance of the mean. weight: w itself, None estimates it; 1 is `GroupMean`, 0 the
+    prior. others: mean and w are those of the *other* rows of the group, so that the baseline does not depend on the
+    row and biases nothing; a group of one has the prior. within: what a group is.
+
+    Source: V0.5, arXiv:2603.10848.
+
+    Raises:
+        ExperienceError: a return outside [low, high], or a prior outside [0, 1].
+    """
+
+    prior: Measure
+    low: float = 0.0
+    high: float = 1.0
+    weight: float | None = None
+    others: bool = False
+    within: Grouping = Prompt()
+
+    def setup(self) -> None:
+        if self.low >= self.high:
+            raise ValueError(f"credit.Shrunk: need low < high, found {self.low} and {self.high}")
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise ValueError(f"credit.Shrunk: weight must be in [0, 1], found {self.weight}")
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        rate = self.prior(experience).to(returns.dtype)
+        self._check(rate, "a prior success rate", 0, 1)
+        self._check(returns, "returns", self.low, self.high)
+        group, size = self.within(experience), self.high - self.low
+        count = ops.group_size(group)
+        if self.others:
+            mean, count = ops.leave_one_out_mean(returns, group), count - 1
+        else:
+            mean = ops.group_mean(returns, group)
+        prior = self.low + size * rate
+        weight = self.weight
+        if weight is None:
+            trusted = trust_in_mean(mean, prior, size**2 / (4 * count.clamp(min=1).to(returns.dtype)))
+        else:
+            trusted = torch.full_like(returns, weight)
+        fused = trusted * mean + (1 - trusted) * prior
+        return torch.where(count > 0, fused, prior)
+
+    @staticmethod
+    def _check(x: Tensor, what: str, low: float, high: float) -> None:
+        if len(x) and not ((x >= low) & (x <= high)).all():
+            raise ExperienceError(
+                f"credit.Shrunk needs {what} in [{low:g}, {high:g}] for every row, found {float(x.min()):g} to "
+                f"{float(x.max()):g}; set low and high to the least and the greatest possible return, and give a rate "
+                "as the prior"
+            )

@@ -1,0 +1,102 @@
+"""Many policies of different abilities, and prompts that ask for several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from polopt.metrics import router_regret
+from polopt.sampling import History, Predictor
+
+WORDS = (
+    *("carry", "prime", "matrix", "shoe", "triangle", "fraction", "monday", "rope", "vowel", "stack", "queue", "graph"),
+    *("modulo", "angle", "coin", "train", "parity", "digit", "reverse", "median", "clock", "apple", "ladder", "tunnel"),
+)
+
+
+class Abilities(NamedTuple):
+    """prompts: texts. rates: [policies, prompts] true success rates. scores: one try of each, 0 or 1."""
+
+    prompts: list[str]
+    rates: Tensor
+    scores: Tensor
+
+    def histories(self, policies: range) -> list[History]:
+        """What these policies scored."""
+        return [History(self.prompts, self.scores[m]) for m in policies]
+
+
+def abilities(policies: int, prompts: int, *, skills: int = 4, seed: int = 0) -> Abilities:
+    """Policy m solves prompt x with probability sigmoid(a_m . f(x) + b_m).
+
+    A prompt names four of 24 words, and f(x) adds up hidden vectors of theirs, `skills` long; a_m is N(0, 1.5^2) and
+    b_m N(0, 1). Which words belong together is nowhere to be read but in what policies score.
+    """
+    g = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    meaning = normal(len(WORDS), skills)
+    named = torch.stack([torch.randperm(len(WORDS), generator=g)[:4] for _ in range(prompts)])
+    asked = meaning[named].sum(1) / 2
+    rates = (1.5 * normal(policies, skills) @ asked.T + normal(policies, 1)).sigmoid()
+    texts = ["Question: " + " ".join(WORDS[i] for i in row) + "?" for row in named.tolist()]
+    return Abilities(texts, rates, torch.bernoulli(rates, generator=g))
+
+
+class Foreseen(NamedTuple):
+    """What was predicted for policies at prompts outside of their context, [policies, queries], and what is true."""
+
+    predicted: Tensor
+    scores: Tensor
+    rates: Tensor
+    places: Tensor
+    base: Tensor
+
+    def brier(self, guess: Tensor) -> float:
+        """Mean squared error of a guess against the scores."""
+        return float((guess - self.scores).square().mean())
+
+    def auc(self) -> float:
+        """How often, of two scores of any policies, the higher was predicted to be the higher; ties count half."""
+        won, lost = self.predicted[self.scores == 1], self.predicted[self.scores == 0]
+        lost = lost.sort().values
+        below, reached = (torch.searchsorted(lost, won, right=right) for right in (False, True))
+        return float((below + reached).double().mean() / (2 * len(lost)))
+
+    def regret(self) -> float:
+        """What is lost to asking whom the predictions name for each prompt."""
+        return float(router_regret(self.rates, self.predicted.argmax(0)))
+
+
+def foresee(
+    predictor: Predictor, known: Abilities, policies: range, *, context: int, shuffled: bool = False
+) -> Foreseen:
+    """Ask a predictor about each policy, all at the same prompts, given `context` other prompts and their scores.
+
+    shuffled: the scores of the context are dealt to its prompts anew, so that they say how often, but not at what.
+    """
+    order = torch.randperm(len(known.prompts), generator=torch.Generator().manual_seed(1))
+    given, asked = order[:context], order[context:]
+    texts, questions = ([known.prompts[i] for i in rows.tolist()] for rows in (given, asked))
+    found, base = [], []
+    for m in policies:
+        scores = known.scores[m][given]
+        if shuffled:
+            scores = scores[torch.randperm(context, generator=torch.Generator().manual_seed(m))]
+        found.append(predictor(texts, scores, questions))
+        base.append(scores.mean().expand(len(asked)))
+    rows = torch.tensor(list(policies))[:, None]
+    return Foreseen(torch.stack(found), known.scores[rows, asked], known.rates[rows, asked], asked, torch.stack(base))
+
+
+class Told(Predictor):
+    """Says what it was told of each prompt of a tree, whatever the policy has done."""
+
+    rates: Sequence[float]
+    vocabulary: int
+
+    def forward(self, context_prompts: Sequence[str], context_scores: Tensor, prompts: Sequence[str]) -> Tensor:
+        numbers = [sum(int(d) * self.vocabulary**i for i, d in enumerate(reversed(p.split()))) for p in prompts]
+        return torch.tensor([self.rates[n] for n in numbers], dtype=torch.float64)

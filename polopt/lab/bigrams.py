@@ -1,0 +1,107 @@
+"""Policies that write letters, each by a law of the one before: many of them, all different, all known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polopt.experience import Evaluation, Experience
+from polopt.support import PLAIN, Support
+from polopt.worlds.protocol import Task
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Bigrams(nn.Module):
+    """A softmax over the next letter for each letter; logits [V, V], row by row. The first letter is any, all alike."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.clone())
+
+    @classmethod
+    def any(cls, seed: int, letters: int = 6, spread: float = 1.0) -> Bigrams:
+        """One of many: normal logits with this standard deviation."""
+        generator = torch.Generator().manual_seed(seed)
+        return cls(spread * torch.randn(letters, letters, generator=generator, dtype=torch.double))
+
+    @torch.no_grad()
+    def write(self, rows: int, length: int, generator: torch.Generator) -> Tensor:
+        """[rows, 1 + length] letters; the first is where it begins."""
+        law = self.logits.softmax(-1)
+        said = [torch.randint(len(law), (rows,), generator=generator)]
+        for _ in range(length):
+            said.append(torch.multinomial(law[said[-1]], 1, generator=generator)[:, 0])
+        return torch.stack(said, 1)
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """Log-probabilities of `extras["tokens"]`, each given the one before."""
+        tokens = experience.extras["tokens"]
+        logp = self.logits.log_softmax(-1)[tokens[:, :-1], tokens[:, 1:]]
+        return Evaluation(logp=nn.functional.pad(logp, (1, 0)), support=experience.support)
+
+    @torch.no_grad()
+    def kl(self, other: Bigrams) -> float:
+        """KL(self || other) of one letter, in nats, where self goes in the long run."""
+        law = self.logits.softmax(-1)
+        where = torch.linalg.matrix_power(law, 64).mean(0)
+        apart = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
+        return float(where @ (law * apart).sum(1))
+
+
+def spelled(tokens: Tensor) -> list[str]:
+    """Rows of letters as texts."""
+    return ["".join(LETTERS[i] for i in row) for row in tokens.tolist()]
+
+
+class BigramSource:
+    """Deals texts of a policy. Each of `size` tasks comes with a text of `target` for its solution.
+
+    rows: of one batch. length: letters in a text.
+    """
+
+    def __init__(
+        self, policy: Bigrams, target: Bigrams, *, rows: int, length: int = 64, size: int = 64, seed: int = 0
+    ) -> None:
+        self.policy, self.rows, self.length, self.size = policy, rows, length, size
+        self.generator = torch.Generator().manual_seed(seed)
+        shown = spelled(target.write(size, length, self.generator)[:, 1:])
+        self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(shown)]
+
+    def refresh(self) -> None:
+        """Nothing of the policy is remembered."""
+
+    def take(self, count: int) -> Tensor:
+        """[count] any tasks."""
+        return torch.randint(self.size, (count,), generator=self.generator)
+
+    def rollout(
+        self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, window: Any = None, starts: Any = None
+    ) -> Experience:
+        """As `Source.rollout`, without windows and starts."""
+        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies))
+        tokens = self.policy.write(len(group), self.length, self.generator)
+        mask = (torch.arange(1 + self.length) > 0).expand(tokens.shape)
+        asked: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
+        nothing = torch.zeros(len(group), dtype=torch.double)
+        batch = Experience(
+            mask=mask,
+            outcome=nothing,
+            reward=nothing,
+            group=group,
+            terminated=torch.ones(len(group), dtype=torch.bool),
+            truncated=torch.zeros(len(group), dtype=torch.bool),
+            support=support,
+            extras={
+                "tokens": tokens,
+                "answer": spelled(tokens[:, 1:]),
+                "task": list(asked),
+                "kind": ["bigrams"] * len(group),
+                "index": tasks[group],
+            },
+        )
+        with torch.no_grad():
+            return batch.replace(logp=self.policy.evaluate(batch).logp)

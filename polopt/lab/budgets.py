@@ -1,0 +1,122 @@
+"""Pools of tasks of every difficulty, for claims about which to take and how many rollouts to buy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.lab.measure import training
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import TokenTree
+from polopt.sampling import Sampling
+
+
+def pool(tasks: int, seed: int) -> Tensor:
+    """[tasks] success rates from Beta(0.3, 0.8): many near 0, some near 1."""
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch._standard_gamma(torch.full((tasks,), x).double(), generator=generator) for x in (0.3, 0.8))
+    return (a / (a + b)).clamp(1e-6, 1 - 1e-6)
+
+
+def solved_at(p: Tensor) -> tuple[TokenTree, TabularPolicy]:
+    """One decision a task, right or wrong; task i is solved with probability p_i, and knows nothing of the others."""
+    tree = TokenTree.bandit([[1.0, 0.0]] * len(p))
+    return tree, TabularPolicy(tree).set_probabilities(torch.stack([p, 1 - p], 1))
+
+
+def graded(tasks: int, seed: int) -> tuple[TokenTree, TabularPolicy]:
+    """`solved_at` the rates of a pool."""
+    return solved_at(pool(tasks, seed))
+
+
+def solved_in_two(p: Tensor) -> tuple[TokenTree, TabularPolicy]:
+    """Two tokens of three a task, of which only 0 0 is right, and each 0 has probability sqrt(p_i)."""
+    tree = TokenTree.full(3, 2, lambda prompt, answer: float(answer == (0, 0)), prompts=len(p))
+    policy = TabularPolicy(tree)
+    at = tree.nodes.view(len(p), len(tree.answers), -1)[:, 0, tree.start : tree.start + 2]
+    with torch.no_grad():
+        policy.logits[at, 0] = (torch.logit(p.sqrt()) + math.log(2))[:, None].expand_as(at)
+    return tree, policy
+
+
+def many_answers(tasks: int, seed: int = 0) -> tuple[TokenTree, TabularPolicy]:
+    """Four right and four wrong answers a task, some much likelier than others; right ones have p ~ U(0.05, 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    p = 0.05 + 0.95 * torch.rand(tasks, 1, generator=generator, dtype=torch.double)
+    right, wrong = (1.5 * torch.randn(2, tasks, 4, generator=generator, dtype=torch.double)).softmax(-1)
+    tree = TokenTree.bandit([[1.0] * 4 + [0.0] * 4] * tasks)
+    return tree, TabularPolicy(tree).set_probabilities(torch.cat([p * right, (1 - p) * wrong], 1))
+
+
+def success(tree: TokenTree, policy: TabularPolicy) -> float:
+    """Mean success rate over tasks; outcomes are 0 or 1."""
+    with torch.no_grad():
+        return tree.value(policy).item()
+
+
+def log_likelihood(tree: TokenTree, policy: TabularPolicy) -> float:
+    """Mean over tasks of the log-probability of a right answer; outcomes are 0 or 1."""
+    with torch.no_grad():
+        return (tree.log_probabilities(policy).exp() * tree.outcome).sum(1).log().mean().item()
+
+
+def mixed_share(counts: Tensor, p: Tensor) -> float:
+    """Expected share of groups with right and wrong answers."""
+    return (1 - p**counts - (1 - p) ** counts).mean().item()
+
+
+def value_after(
+    algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, *, steps: int, rate: float, seed: int
+) -> float:
+    """Value after so many batches in which each task comes once; the policy changes."""
+    loop = training(algorithm.but(), tree, policy, rate=rate, rows=tree.prompts, seed=seed)
+    for _ in itertools.islice(loop, steps):
+        pass
+    return success(tree, policy)
+
+
+def until(
+    algorithm: Algorithm,
+    tree: TokenTree,
+    policy: TabularPolicy,
+    measure: Callable[[TokenTree, TabularPolicy], float],
+    goal: float,
+    *,
+    limit: int,
+    rate: float,
+    prompts: int,
+    seed: int,
+) -> tuple[int, int]:
+    """Batches of so many prompts, and rollouts, until the measure has reached the goal, or all of them."""
+    steps = drawn = 0
+    loop = training(algorithm.but(), tree, policy, rate=rate, rows=prompts, seed=seed)
+    for _, source in itertools.islice(loop, limit):
+        steps, drawn = steps + 1, source.drawn
+        if measure(tree, policy) >= goal:
+            break
+    return steps, drawn
+
+
+def mixed_groups(sampling: Sampling, *, tasks: int = 400, prompts: int = 16, batches: int = 150) -> tuple[float, float]:
+    """Share of sampled groups with right and wrong answers, while `tasks` of logits N(-1, 3) stand still, and while
+    they stand still again after each has jumped by 4, up or down."""
+    generator = torch.Generator().manual_seed(0)
+    logits = -1 + 3 * torch.randn(tasks, generator=generator, dtype=torch.double)
+    jump = 8 * torch.randint(0, 2, (tasks,), generator=generator) - 4
+    tree, policy = solved_at(logits.sigmoid())
+    sampling = sampling.but()
+    group = int(sampling.group)  # type: ignore[arg-type]
+    source, shares = TreeSource(tree, policy, rows=prompts * group), []
+    for now in (logits, logits + jump):
+        p = now.sigmoid()
+        policy.set_probabilities(torch.stack([p, 1 - p], 1))
+        source.refresh()
+        outcomes = torch.stack([sampling(source).outcome.view(prompts, group) for _ in range(batches)])
+        shares.append((outcomes.amax(2) > outcomes.amin(2)).double().mean().item())
+    return shares[0], shares[1]

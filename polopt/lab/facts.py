@@ -1,0 +1,108 @@
+"""Facts in a small network: some are edited, and what else it knew is watched."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from polopt.experience import Evaluation, Experience
+from polopt.lab.tree import TokenTree
+
+VALUES = 10
+# An answer is how it is said, at once or after a thought, and then the value.
+STYLES = AT_ONCE, THINKING = 0, 1
+
+
+class Facts(nn.Module):
+    """A network with one hidden layer that says a value of each subject, in both styles; what is learned in one style
+    is shared with the other as far as the layers share it. `style` is a habit of its own: 95 % think first."""
+
+    def __init__(self, subjects: int = 50, width: int = 32, seed: int = 0) -> None:
+        super().__init__()
+        g = torch.Generator().manual_seed(seed)
+        normal = lambda *shape, scale: nn.Parameter(scale * torch.randn(*shape, generator=g, dtype=torch.double))  # noqa: E731
+        self.subject, self.context = normal(subjects, width, scale=1.0), normal(2, width, scale=3.0)
+        self.hidden = normal(width, width, scale=width**-0.5)
+        self.out = normal(width, VALUES, scale=width**-0.5)
+        self.style = nn.Parameter(torch.tensor([0.0, math.log(19)], dtype=torch.double))
+        self.known = torch.randint(VALUES, (subjects,), generator=g)
+
+    def laws(self) -> Tensor:
+        """[subjects, 2, VALUES] log-probabilities of each value in each style."""
+        read = self.subject[:, None] + self.context
+        return (torch.tanh(read @ self.hidden) @ self.out).log_softmax(-1)
+
+    def learned(self, steps: int = 200) -> Facts:
+        """Fitted to what is known, in both styles, until each fact has at least 95 %."""
+        optimiser = torch.optim.Adam(self.parameters(), lr=0.03)
+        rows = torch.arange(len(self.known))
+        for _ in range(steps):
+            said = self.laws()[rows, :, self.known]
+            if said.min() > math.log(0.95):
+                break
+            optimiser.zero_grad()
+            (-said.mean()).backward()
+            optimiser.step()
+        return self
+
+
+class Asked:
+    """The network as a policy on a tree that asks about some subjects. parts: which parameters learn, by name."""
+
+    def __init__(self, facts: Facts, subjects: Tensor, parts: Sequence[str] = ()) -> None:
+        self.facts, self.subjects, self.parts = facts, subjects, parts
+
+    def parameters(self) -> list[Tensor]:
+        return [p for name, p in self.facts.named_parameters() if not self.parts or name in self.parts]
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """What it says of a batch of the tree's rows, known by `extras["leaf"]`."""
+        leaf = experience.extras["leaf"]
+        subject = self.subjects[leaf // (2 * VALUES)]
+        style, value = leaf % (2 * VALUES) // VALUES, leaf % VALUES
+        said = torch.stack([self.facts.style.log_softmax(0)[style], self.facts.laws()[subject, style, value]], 1)
+        # The two decisions stand at the row's end.
+        logp = torch.cat([said.new_zeros(len(leaf), experience.mask.shape[1] - 2), said], 1)
+        return Evaluation(logp=logp, support=experience.support)
+
+
+@functools.cache
+def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tensor, Tensor]:
+    """A network that knows its facts; a tree that asks about the first `count` of them and pays for a new value in
+    either style; the subjects that it asks about; their new values; and [prompts, answers] demonstrations of these,
+    said at once. Made once: change a copy (`copied`)."""
+    facts = Facts(seed=seed).learned()
+    subjects = torch.arange(count)
+    new = (facts.known[subjects] + 1 + torch.arange(count) % (VALUES - 1)) % VALUES
+    answers = [(VALUES + style, value) for style in STYLES for value in range(VALUES)]
+    tree = TokenTree(VALUES + 2, answers, lambda prompt, a: float(a[1] == new[prompt]), count)
+    shown = torch.zeros(count, 2, VALUES, dtype=torch.double)
+    shown[subjects, AT_ONCE, new] = 1.0
+    return facts, tree, subjects, new, shown.flatten(1)
+
+
+@torch.no_grad()
+def edited(facts: Facts, subjects: Tensor, new: Tensor) -> tuple[float, float]:
+    """Share of edits that are the likeliest value at once (teacher-forced), and how often a free answer says them."""
+    laws = facts.laws()[subjects]
+    forced = (laws[:, AT_ONCE].argmax(-1) == new).double().mean().item()
+    free = laws.exp()[torch.arange(len(new)), :, new] @ facts.style.softmax(0)
+    return forced, free.mean().item()
+
+
+@torch.no_grad()
+def drift(facts: Facts, before: Facts, subjects: Tensor) -> tuple[float, float]:
+    """KL(before || now) of the values of all other subjects, mean over styles, and the share of them still right."""
+    rest = torch.ones(len(facts.known), dtype=torch.bool).index_fill(0, subjects, False)
+    old, now = before.laws()[rest], facts.laws()[rest]
+    right = (now.argmax(-1) == facts.known[rest, None]).double().mean().item()
+    return (old.exp() * (old - now)).sum(-1).mean().item(), right
+
+
+def copied(facts: Facts) -> Facts:
+    return copy.deepcopy(facts)

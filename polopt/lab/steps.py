@@ -1,0 +1,57 @@
+"""A tree read token by token, as a sampler reads a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt.lab.tree import Policy, TokenTree
+
+
+class TreeSteps:
+    """`policies.sampler.Steps` on a tree: exact next-token logits of a policy at every prefix.
+
+    A context is a prompt, in tokens. `ended` tells whether an answer ends with a token.
+    """
+
+    def __init__(self, tree: TokenTree, policy: Policy) -> None:
+        self.tree = tree
+        leaves = tree.leaves()
+        with torch.no_grad():
+            self.logits = policy.evaluate(leaves, frozenset({"logits"})).logits
+        mask, tokens = leaves.mask, leaves.extras["tokens"]
+        # At each node, a leaf and column that stand for it; behind each choice the next node, -1 where answers end.
+        nodes = len(tree.choices)
+        row, column = mask.nonzero(as_tuple=True)
+        at = tree.nodes[row, column]
+        self.where = torch.zeros(nodes, 2, dtype=torch.long)
+        self.where[at] = torch.stack([row, column], 1)
+        self.after = torch.full((nodes, tree.vocabulary), -1)
+        goes_on = column + 1 < tree.start + mask.sum(1)[row]
+        here, there = (row[goes_on], column[goes_on]), (row[goes_on], column[goes_on] + 1)
+        self.after[tree.nodes[here], tokens[here]] = tree.nodes[there]
+        first = torch.arange(tree.prompts) * len(tree.answers)
+        self.roots = {tuple(tokens[leaf, : tree.start].tolist()): int(tree.nodes[leaf, tree.start]) for leaf in first}
+
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
+        self.node = torch.tensor([self.roots[tuple(c)] for c in contexts]).repeat_interleave(torch.tensor(copies))
+        return self._said()
+
+    def ended(self, token: Tensor) -> Tensor:
+        return self.after[self.node, token] < 0
+
+    def step(self, token: Tensor) -> Tensor:
+        self.node = self.after[self.node, token]
+        return self._said()
+
+    def keep(self, rows: Tensor) -> None:
+        self.node = self.node[rows]
+
+    def fork(self, rows: Tensor) -> None:
+        self.node = torch.cat([self.node, self.node[rows]])
+
+    def _said(self) -> Tensor:
+        row, column = self.where[self.node].unbind(1)
+        return self.logits[row, column]

@@ -1,0 +1,68 @@
+"""Two attempts at every question: a tree of an answer, and a second one that has seen the first."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.tree import TokenTree
+from polopt.metrics import Correction, correction
+
+
+class TwoTurns(TokenTree):
+    """Answers (first, second) of one token each, turns 0 and 1; each pays 1 if it is the question's right one."""
+
+    def __init__(self, questions: int, choices: int) -> None:
+        pairs = [(a, b) for a in range(choices) for b in range(choices)]
+        super().__init__(choices, pairs, lambda q, pair: [float(y == q % choices) for y in pair], questions)
+
+    @functools.cached_property
+    def _leaves(self) -> Experience:
+        leaves = super()._leaves
+        turn = torch.where(leaves.mask, leaves.mask.cumsum(1) - 1, -1)
+        return leaves.replace(turn=turn, extras={"paid": leaves.reward})
+
+    def attempts(self, policy: TabularPolicy) -> Tensor:
+        """[2, 2] chances, with gradient: wrong or right at first, by wrong or right at second; mean over questions."""
+        p = self.log_probabilities(policy).exp().flatten() / self.prompts
+        paid = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
+        return p.new_zeros(4).index_add(0, 2 * paid[:, 0] + paid[:, 1], p).view(2, 2)
+
+    def delta(self, policy: TabularPolicy) -> Tensor:
+        """How much more often the second attempt is right, with gradient."""
+        chances = self.attempts(policy)
+        return chances[0, 1] - chances[1, 0]
+
+    def correction(self, policy: TabularPolicy) -> Correction:
+        """What second attempts change, exactly."""
+        first, second = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+        return correction(first, second, self.attempts(policy).detach().flatten())
+
+    def first_kl(self, policy: TabularPolicy, other: TabularPolicy) -> float:
+        """KL(policy || other) of the first attempt alone, mean over questions."""
+        with torch.no_grad():
+            whole = [self.log_probabilities(p).exp() for p in (policy, other)]
+            p, q = (chances.view(self.prompts, self.vocabulary, -1).sum(2) for chances in whole)
+            return (p * (p / q).log()).sum(1).mean().item()
+
+
+def copier(
+    questions: int = 4, choices: int = 4, known: float = 0.5, copies: float = 0.9
+) -> tuple[TwoTurns, TabularPolicy, TabularPolicy]:
+    """A policy that knows the right answer with chance `known` and then mostly says the same again. Gives the tree, the
+    policy and a copy of it for a reference."""
+    tree = TwoTurns(questions, choices)
+    policy = TabularPolicy(tree)
+    first, second = tree.nodes[:, tree.start], tree.nodes[:, tree.start + 1]
+    right = torch.arange(questions).repeat_interleave(choices**2) % choices
+    said = tree.leaves().extras["tokens"][:, tree.start]
+    with torch.no_grad():
+        policy.logits[first, right] = math.log(known / (1 - known) * (choices - 1))
+        policy.logits[second, said] = math.log(copies / (1 - copies) * (choices - 1))
+    return tree, policy, copy.deepcopy(policy)

@@ -1,0 +1,51 @@
+"""How good a classifier is where one class is rare."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike) -> float:
+    """Mean over the classes that occur in `truth` [n] of the share of their rows that `predicted` [n] names.
+
+    Always naming the most frequent of K classes gives 1 / K. A label that belongs to no class, such as that of an
+    answer that could not be read, is wrong. NaN without rows.
+
+    Raises:
+        ValueError: shapes that are not both [n].
+    """
+    said, true = np.asarray(predicted), np.asarray(truth)
+    _check(said, true, "balanced_accuracy: predicted")
+    found = [float((said[true == label] == label).mean()) for label in np.unique(true)]
+    return sum(found) / len(found) if found else math.nan
+
+
+def average_precision(score: ArrayLike, truth: ArrayLike) -> float:
+    """Area under the precision-recall curve: the mean precision at each threshold, weighed by the recall it adds.
+
+    Args:
+        score: [n] higher is more likely positive; rows of one score are taken together. truth: [n] 1 or 0.
+
+    A score that says nothing has the share of positives for its expectation. NaN without positives.
+
+    Raises:
+        ValueError: shapes that are not both [n], or a score that is not a number.
+    """
+    x, y = np.asarray(score, dtype=float), np.asarray(truth, dtype=float)
+    _check(x, y, "average_precision: score")
+    if np.isnan(x).any():
+        raise ValueError("average_precision: score must be numbers, found NaN")
+    if not y.sum():
+        return math.nan
+    order = np.argsort(-x, kind="stable")
+    last = np.append(np.diff(x[order]) != 0, True)
+    right, taken = y[order].cumsum()[last], np.arange(1, len(x) + 1)[last]
+    return float((np.diff(right, prepend=0) * right / taken).sum() / y.sum())
+
+
+def _check(x: np.ndarray, truth: np.ndarray, who: str) -> None:
+    if x.ndim != 1 or x.shape != truth.shape:
+        raise ValueError(f"{who} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")

@@ -1,0 +1,116 @@
+"""Models of what people react to: do they rank, are they honest chances, and what does a policy do to please them?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def auroc(score: ArrayLike, liked: ArrayLike) -> float:
+    """Chance that a row that was liked scores above one that was not, ties half; [n] each. NaN if all are alike.
+
+    Raises:
+        ValueError: shapes that are not both [n].
+    """
+    from scipy.stats import rankdata  # heavy: only when it is asked
+
+    s, y = _both("auroc", score, liked)
+    y = y > 0.5
+    yes, no = int(y.sum()), int((~y).sum())
+    if not yes or not no:
+        return float("nan")
+    return float((rankdata(s)[y].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def calibration_error(chance: ArrayLike, liked: ArrayLike, bins: int = 10) -> float:
+    """Mean distance between the chance that was said and how often it happened, over `bins` bins of equally many rows,
+    [n] each. In bins of equal width a rare reaction would fall into the first.
+
+    Raises:
+        ValueError: shapes that are not both [n]; no rows; bins < 1.
+    """
+    p, y = _both("calibration_error", chance, liked)
+    if bins < 1 or not len(p):
+        raise ValueError(f"calibration_error: need bins >= 1 and rows, found {bins} and {len(p)}")
+    order = np.argsort(p, kind="stable")
+    parts = [part for part in np.array_split(order, min(bins, len(p))) if len(part)]
+    return float(sum(len(part) * abs(p[part].mean() - y[part].mean()) for part in parts) / len(p))
+
+
+def chronological(when: ArrayLike, heldout: float) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the rows to learn from, and of the latest share `heldout` of them: a model of reactions is asked about
+    days that it has not seen. Rows of one moment stay on one side, the earlier.
+
+    Raises:
+        ValueError: heldout is not in (0, 1), or one side would be empty.
+    """
+    t = np.asarray(when, dtype=float)
+    if t.ndim != 1 or not 0 < heldout < 1:
+        raise ValueError(f"chronological: need times [n] and heldout in (0, 1), found {list(t.shape)} and {heldout}")
+    order = np.argsort(t, kind="stable")
+    cut = t[order[min(len(t) - 1, max(0, round(len(t) * (1 - heldout)) - 1))]] if len(t) else 0.0
+    early, late = order[t[order] <= cut], order[t[order] > cut]
+    if not len(early) or not len(late):
+        raise ValueError(f"chronological: {len(t)} rows do not part in two at heldout = {heldout}")
+    return early, late
+
+
+def closing(answer: str, words: int) -> str:
+    """The last words of an answer, in lower case."""
+    return " ".join(answer.lower().split()[-words:])
+
+
+def tic_rate(answers: Sequence[str], words: int = 3) -> tuple[float, str]:
+    """Share of the answers that end in the commonest closing of so many words, and that closing.
+
+    What a policy says at the end whatever it was asked is said to please: no model of reactions, helpfulness or safety
+    sees it, for each answer by itself is fine.
+    """
+    found = Counter(end for answer in answers if (end := closing(answer, words)))
+    if not found:
+        return 0.0, ""
+    end, count = min(found.items(), key=lambda item: (-item[1], item[0]))
+    return count / len(answers), end
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """Whether a policy may be released. reasons: why not."""
+
+    open: bool
+    reasons: tuple[str, ...]
+
+
+def release_gate(
+    before: Mapping[str, float], after: Mapping[str, float], *, drops: Mapping[str, float], tic: float = 0.1
+) -> Gate:
+    """Compare a candidate with what it would replace.
+
+    before, after: means by name, of rewards and of "tic rate". drops: by how much of its value before each may fall,
+    0.02 for 2%. tic: by how much the tic rate may rise.
+
+    Raises:
+        ValueError: a name in `drops`, or "tic rate", that was not measured on both.
+    """
+    for name in (*drops, "tic rate"):
+        if name not in before or name not in after:
+            raise ValueError(f"release_gate: {name!r} must be measured before and after, found {sorted(after)}")
+    reasons = [
+        f"{name} fell from {before[name]:.3g} to {after[name]:.3g}, more than {share:.0%}"
+        for name, share in drops.items()
+        if before[name] - after[name] > share * abs(before[name])
+    ]
+    if after["tic rate"] - before["tic rate"] > tic:
+        reasons.append(f"{after['tic rate']:.0%} of the answers end alike, {before['tic rate']:.0%} did before")
+    return Gate(not reasons, tuple(reasons))
+
+
+def _both(name: str, score: ArrayLike, liked: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    s, y = np.asarray(score, dtype=float), np.asarray(liked, dtype=float)
+    if s.ndim != 1 or s.shape != y.shape:
+        raise ValueError(f"{name}: scores and reactions must both be [n], found {list(s.shape)} and {list(y.shape)}")
+    return s, y

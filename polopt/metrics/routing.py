@@ -1,0 +1,35 @@
+"""Whom to ask: the policy that is worth its cost."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def route(chance: Tensor, cost: Tensor, weight: float = 0.0) -> Tensor:
+    """[prompts] the policy of highest chance - weight * cost for each prompt; ties go to the first.
+
+    Args:
+        chance: [policies, prompts] predicted success rates. cost: [policies], or [policies, prompts].
+        weight: what a unit of cost is worth in success; 0 asks the best, a large one the cheapest.
+
+    Raises:
+        ValueError: shapes that do not fit.
+
+    Source: V0, arXiv:2602.03584.
+    """
+    if chance.ndim != 2 or cost.shape not in (chance.shape, chance.shape[:1]):
+        raise ValueError(
+            f"route: chance must be [policies, prompts] and cost [policies] or like it, found {list(chance.shape)} "
+            f"and {list(cost.shape)}"
+        )
+    return (chance - weight * (cost if cost.ndim == 2 else cost[:, None])).argmax(0)
+
+
+def router_regret(truth: Tensor, chosen: Tensor) -> Tensor:
+    """What is lost to asking the best policy for each prompt: mean of max_m truth[m, x] - truth[chosen(x), x].
+
+    truth: [policies, prompts] true success rates. chosen: [prompts].
+    """
+    asked = truth.gather(0, chosen[None])[0]
+    return (truth.amax(0) - asked).mean() if truth.shape[1] else truth.new_tensor(torch.nan)

@@ -1,0 +1,211 @@
+"""Rollouts that branch: several continuations of one context, which look ahead before they are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.policies.sampler import Sampled, Steps, drawn, inverted
+from polopt.sampling.lookahead import Lookahead
+from polopt.support import Support
+
+# ends(token [rows]) -> [rows] bool: whether the row that `step` would go on with is over with this token.
+Ends = Callable[[Tensor], Tensor]
+
+
+@dataclasses.dataclass
+class _Branch:
+    """One answer that grows. slot: the column of random numbers that it draws with. born: after how many tokens it left
+    its parent. tree: it still branches."""
+
+    root: int
+    slot: int
+    tree: bool
+    parent: _Branch | None = None
+    born: int = 0
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    logp: list[float] = dataclasses.field(default_factory=list)
+    entropy: list[float] = dataclasses.field(default_factory=list)
+    over: bool = False
+
+    def copy(self, slot: int, *, tree: bool, born: int) -> _Branch:
+        said = {"tokens": list(self.tokens), "logp": list(self.logp), "entropy": list(self.entropy)}
+        return _Branch(self.root, slot, tree, self, born, over=self.over, **said)
+
+    def say(self, token: int, logp: float, entropy: float) -> None:
+        self.tokens.append(token)
+        self.logp.append(logp)
+        self.entropy.append(entropy)
+
+
+@torch.inference_mode()
+def explore(
+    steps: Steps,
+    contexts: Sequence[Sequence[int]],
+    *,
+    copies: Sequence[int],
+    branches: Sequence[int],
+    rule: Lookahead,
+    support: Support,
+    limit: int,
+    ends: Ends,
+    generator: torch.Generator,
+) -> list[Sampled]:
+    """copies[i] continuations of context i, at most `limit` tokens long, context by context.
+
+    The first branches[i] of them are the leaves of one tree that grows by `rule`, the others are drawn as `sample`
+    draws them. Where a tree stops branching and room is left, copies of its branches that still run, in turn, or of
+    all if none does, fill it; from then on its rows are drawn independently. Without branches this is `sample`, token
+    for token.
+
+    `logp` is the policy's own over the support. Rows of a tree are not drawn from that distribution.
+    """
+    noise = drawn(limit, sum(copies), generator)
+    grown = _Grown(copies, branches, rule)
+    logits = steps.begin(contexts, [1 + n - b if b else n for n, b in zip(copies, branches, strict=True)], limit)
+    noise = noise.to(logits.device)
+    for step in range(limit):
+        logp, p = _law(logits, support)
+        columns = torch.tensor([b.slot for b in grown.running], device=logits.device)
+        token = inverted(p, noise[step, columns])
+        token, parents = grown.choose(token, ops.wide(logits).softmax(-1), step)
+        rows = torch.tensor([*range(len(logits)), *parents], device=logits.device)
+        if parents:
+            steps.fork(rows[len(logits) :])
+        _say(grown.running, token, logp[rows], p[rows], ends(token))
+        grown.prune(step + 1)
+        copied = grown.settle(step + 1, limit)
+        if copied:
+            steps.fork(torch.tensor(copied, device=logits.device))
+        left = grown.drop_the_others()
+        if step + 1 == limit or not left:
+            break
+        if left != list(range(len(rows) + len(copied))):
+            steps.keep(torch.tensor(left, device=logits.device))
+        logits = steps.step(torch.tensor([b.tokens[-1] for b in grown.running], device=logits.device))
+    return grown.sampled()
+
+
+def _law(logits: Tensor, support: Support) -> tuple[Tensor, Tensor]:
+    logp = ops.heated(ops.wide(logits), support.temperature).log_softmax(-1)
+    return logp, logp.exp()
+
+
+def _say(running: Sequence[_Branch], token: Tensor, logp: Tensor, p: Tensor, over: Tensor) -> None:
+    said = logp.gather(1, token[:, None])[:, 0]
+    if not said.isfinite().all():
+        raise FloatingPointError("explore: the model's logits are not finite; its weights, or training, diverged")
+    lists = (token.tolist(), said.tolist(), ops.entropy_of(logp).tolist(), over.tolist())
+    for branch, t, lp, h, end in zip(running, *lists, strict=True):
+        branch.say(t, lp, h)
+        branch.over = end
+
+
+class _Grown:
+    """The answers so far. running: those that are not over, in the order of the sampler's rows; members: of each tree,
+    those that stayed, ended or not, in the order of their birth."""
+
+    def __init__(self, copies: Sequence[int], branches: Sequence[int], rule: Lookahead) -> None:
+        self.room, self.rule = branches, rule
+        self.members: list[list[_Branch]] = []
+        self.plain: list[list[_Branch]] = []
+        self.running: list[_Branch] = []
+        self.first = [sum(copies[:root]) for root in range(len(copies))]  # slots
+        for root, (count, room, slot) in enumerate(zip(copies, branches, self.first, strict=True)):
+            self.members.append([_Branch(root, slot, tree=True)] if room else [])
+            self.plain.append([_Branch(root, slot + i, tree=False) for i in range(room, count)])
+            self.running += [*self.members[root], *self.plain[root]]
+
+    def choose(self, drawn_: Tensor, p: Tensor, step: int) -> tuple[Tensor, list[int]]:
+        """Each row's token, those of new branches behind them, and the rows that new branches are copies of."""
+        ids, opens = self.rule.opens(p)
+        token = torch.where(torch.tensor([b.tree for b in self.running], device=p.device), ids[:, 0], drawn_)
+        parents: list[int] = []
+        born: list[int] = []
+        where = [i for i, b in enumerate(self.running) if b.tree]
+        wanted = opens[:, 1:].nonzero().tolist() if where else []
+        trees = set(where)
+        asked: dict[int, list[tuple[int, int]]] = {}
+        for row, rank in wanted:
+            if row in trees:
+                asked.setdefault(self.running[row].root, []).append((rank + 1, row))
+        full = {root: len(self.members[root]) >= self.room[root] for root in {self.running[i].root for i in where}}
+        for root, found in sorted(asked.items()):
+            for rank, row in sorted(found)[: self.room[root] - len(self.members[root])]:
+                branch = self.running[row].copy(self._slot(root), tree=True, born=step)
+                self.members[root].append(branch)
+                self.running.append(branch)
+                parents.append(row)
+                born.append(int(ids[row, rank]))
+        branching = set(parents)
+        for row in where:
+            if row not in branching and self.rule.samples(full[self.running[row].root]):
+                token[row] = drawn_[row]
+        return torch.cat([token, token.new_tensor(born)]), parents
+
+    def _slot(self, root: int) -> int:
+        taken = {b.slot for b in self.members[root]}
+        first = self.first[root]
+        return next(slot for slot in range(first, first + self.room[root]) if slot not in taken)
+
+    def prune(self, length: int) -> None:
+        """Let go of branches that say what their parent says, and of what grew from them."""
+        for root, members in enumerate(self.members):
+            gone = {id(b) for b in members if self._repeats(b, length)}
+            if gone:
+                for branch in members:  # parents come before their branches
+                    if branch.parent is not None and id(branch.parent) in gone:
+                        gone.add(id(branch))
+                self.members[root] = [b for b in members if id(b) not in gone]
+
+    def _repeats(self, branch: _Branch, length: int) -> bool:
+        parent, age = branch.parent, length - branch.born
+        if parent is None or not branch.tree or age not in self.rule.windows or branch.over or parent.over:
+            return False
+        return self.rule.same(branch.tokens[-age:], parent.tokens[-age:])
+
+    def settle(self, step: int, limit: int) -> list[int]:
+        """Fill the trees that branch no more; the rows that are copied for it."""
+        place = {id(b): row for row, b in enumerate(self.running)}
+        copied: list[int] = []
+        for root, members in enumerate(self.members):
+            if not any(b.tree for b in members):
+                continue
+            youngest = step - max(b.born for b in members)
+            over = all(b.over for b in members)
+            told = {"branches": len(members), "room": self.room[root], "youngest": youngest, "over": over}
+            if step < limit and not self.rule.ends(step=step, limit=limit, **told):
+                continue
+            for branch in members:
+                branch.tree = False
+            models = [b for b in members if not b.over] or list(members)
+            for i in range(self.room[root] - len(members)):
+                model = models[i % len(models)]
+                branch = model.copy(self._slot(root), tree=False, born=step)
+                members.append(branch)
+                if not model.over:
+                    copied.append(place[id(model)])
+                    self.running.append(branch)
+        return copied
+
+    def drop_the_others(self) -> list[int]:
+        """Rows that go on: not over, and not let go."""
+        kept = {id(b) for b in _all(self.members)} | {id(b) for b in _all(self.plain)}
+        left = [row for row, b in enumerate(self.running) if not b.over and id(b) in kept]
+        self.running = [self.running[row] for row in left]
+        return left
+
+    def sampled(self) -> list[Sampled]:
+        return [
+            Sampled(tokens=b.tokens, logp=b.logp, entropy=b.entropy, stopped=b.over, kept=None)
+            for tree, plain in zip(self.members, self.plain, strict=True)
+            for b in [*tree, *plain]
+        ]
+
+
+def _all(groups: Iterable[Sequence[_Branch]]) -> Iterable[_Branch]:
+    return (branch for group in groups for branch in group)

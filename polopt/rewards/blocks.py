@@ -1,0 +1,139 @@
+"""Rewards that read an answer's text: its blocks <name>...</name>, their order, their length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.rewards.parts import Reward
+
+Unit = Literal["decisions", "words", "characters"]
+
+
+def block(text: str, name: str) -> str | None:
+    """What stands in the first <name>...</name>, stripped; None if there is no such block."""
+    _, opened, rest = text.partition(f"<{name}>")
+    inside, closed, _ = rest.partition(f"</{name}>")
+    return inside.strip() if opened and closed else None
+
+
+def in_order(text: str, names: Sequence[str]) -> bool:
+    """Whether the text is these blocks, each once, in this order, with nothing but space around them."""
+    pattern = r"\s*".join(rf"<{re.escape(n)}>.*?</{re.escape(n)}>" for n in names)
+    once = all(text.count(f"<{n}>") == text.count(f"</{n}>") == 1 for n in names)
+    return once and re.fullmatch(pattern, text.strip(), re.DOTALL) is not None
+
+
+class Read(Reward):
+    """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
+
+    needs = frozenset({"extras.answer"})
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        raise NotImplementedError
+
+    def forward(self, experience: Experience) -> Tensor:
+        found = [self.read(text, row, experience) for row, text in enumerate(experience.extras["answer"])]
+        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+
+
+class Blocks(Read):
+    """1 for an answer that is the blocks `names`, each once, in this order, and nothing besides; else 0."""
+
+    names: Sequence[str]
+
+    def setup(self) -> None:
+        if not self.names:
+            raise ValueError("rewards.Blocks needs the names of the blocks, as in ('thinking', 'response'), found none")
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(in_order(text, self.names))
+
+
+class Measured(Reward):
+    """A function of an answer's length L, `worth(L) -> [B]`.
+
+    unit: decisions of the row, or words or characters of the answer's text. block: of that block alone, 0 where it is
+    missing; a block has no decisions to count.
+    """
+
+    unit: Unit = "decisions"
+    block: str | None = None
+
+    def setup(self) -> None:
+        if self.block is not None and self.unit == "decisions":
+            raise ValueError(
+                f"{type(self).__name__}: the length of block {self.block!r} is counted in words or characters"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset() if self.unit == "decisions" else frozenset({"extras.answer"})
+
+    def worth(self, length: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, experience: Experience) -> Tensor:
+        kind = torch.get_default_dtype()
+        if self.unit == "decisions":
+            return self.worth(experience.lengths.to(kind))
+        texts = [t if self.block is None else block(t, self.block) or "" for t in experience.extras["answer"]]
+        counts = [len(t.split()) if self.unit == "words" else len(t) for t in texts]
+        return self.worth(torch.tensor(counts, dtype=kind, device=experience.device))
+
+
+class Window(Measured):
+    """sigmoid(k (L - low)) sigmoid(k (high - L)): about 1 between low and high, with soft edges of width 1 / k.
+
+    `Envelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
+    """
+
+    low: float
+    high: float
+    steepness: float = 0.005
+
+    def setup(self) -> None:
+        super().setup()
+        if not self.low < self.high or self.steepness <= 0:
+            raise ValueError(
+                "rewards.Window: need low < high and steepness > 0, found "
+                f"low={self.low}, high={self.high}, steepness={self.steepness}"
+            )
+
+    def worth(self, length: Tensor) -> Tensor:
+        return torch.sigmoid(self.steepness * (length - self.low)) * torch.sigmoid(
+            self.steepness * (self.high - length)
+        )
+
+
+class Brevity(Measured):
+    """exp(-L / scale): 1 for nothing, falling with every word. Source: GTAlign, arXiv:2510.08872."""
+
+    scale: float
+
+    def setup(self) -> None:
+        super().setup()
+        if self.scale <= 0:
+            raise ValueError(f"rewards.Brevity: scale must be > 0, found {self.scale}")
+
+    def worth(self, length: Tensor) -> Tensor:
+        return torch.exp(-length / self.scale)
+
+
+class Gated(Reward):
+    """`reward` where `gate` pays more than 0, `otherwise` elsewhere: what nobody could read is worth that, whatever it
+    looks like to the other terms."""
+
+    reward: Reward
+    gate: Reward
+    otherwise: float = 0.0
+
+    def forward(self, experience: Experience) -> Tensor:
+        value = self.reward(experience)
+        passed = self.gate(experience) > 0
+        return torch.where(passed if value.ndim == 1 else passed[:, None], value, self.otherwise)

@@ -1,0 +1,128 @@
+"""What an edited fact's answer is worth: that it is right, in its place, clean, and that it drops the old fact."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from polopt.experience import Experience, ExperienceError
+from polopt.rewards.blocks import Read, block
+
+TAG, BOX = "answer", r"\boxed{"
+NEGATIONS = {"no", "not"}
+DROPPED = ("incorrect", "invalid", "superseded", "no longer", "outdated")
+KEPT = ("correct", "valid", "remains")
+SECTION = re.compile(
+    r"re-evaluate knowledge network.*?(?:synthesi[sz]e|formulate|<answer>|$)", re.IGNORECASE | re.DOTALL
+)
+
+
+def plain(text: str) -> str:
+    """Lower case, without the marks . , ! ? and quotes, one space between words."""
+    return " ".join(re.sub(r"[.,!?\"'`]", "", text.lower()).split())
+
+
+def boxed(text: str) -> str:
+    r"""What stands in the first \boxed{...}, "" if there is none."""
+    found = re.search(r"\\boxed\{([^}]+)\}", text)
+    return found[1].strip() if found else ""
+
+
+def in_form(text: str) -> float:
+    r"""1 less a half for each: not exactly one block <answer>; not exactly one \boxed{}, or one outside the block.
+
+    A tenth less for two backslashes. 0 at least.
+    """
+    inside = block(text, TAG)
+    loss = 0.5 * (text.count(f"<{TAG}>") != 1 or text.count(f"</{TAG}>") != 1)
+    loss += 0.5 * (text.count(BOX) != 1 or inside is None or not boxed(inside))
+    return max(0.0, 1.0 - loss - 0.1 * ("\\" + BOX in text))
+
+
+def correct(said: str, wanted: str) -> float:
+    """1 for the same words; 0.75 if all wanted words are among those said and none of the others is a no; else 0."""
+    said, wanted = plain(said), plain(wanted)
+    if not said or not wanted:
+        return 0.0
+    if said == wanted:
+        return 1.0
+    words, gold = set(said.split()), set(wanted.split())
+    return 0.75 if gold <= words and not NEGATIONS & (words - gold) else 0.0
+
+
+def clean(text: str, most: int = 2000) -> float:
+    """1, less 0.2 for each block <answer> beyond the first, 0.8 at most; less 0.6 for text behind the only one; less
+    0.4 beyond `most` characters. 0 at least."""
+    count = text.count(f"<{TAG}>")
+    loss = min(0.8, 0.2 * max(0, count - 1)) + 0.4 * (len(text) > most)
+    loss += 0.6 * (count == 1 and bool(text.partition(f"</{TAG}>")[2].strip()))
+    return max(0.0, 1.0 - loss)
+
+
+def consistent(text: str, old: str | None) -> float:
+    """1 if the section "Re-evaluate Knowledge Network" calls the old fact wrong, 0 if it upholds it or is missing, else
+    0.5. Within 15 words of it. Without an old fact 1."""
+    if old is None:
+        return 1.0
+    section = SECTION.search(text)
+    if section is None:
+        return 0.0
+    words, fact = plain(section[0]).split(), plain(old).split()
+    for start in range(len(words) - len(fact) + 1):
+        if words[start : start + len(fact)] == fact:
+            # Not the fact's own words: it may well hold one of the marks.
+            around = f" {' '.join(words[max(0, start - 15) : start])} | {' '.join(words[start + len(fact) :][:15])} "
+            if any(f" {mark} " in around for mark in DROPPED):
+                return 1.0
+            return 0.0 if any(f" {mark} " in around for mark in KEPT) else 0.5
+    return 0.5
+
+
+class InForm(Read):
+    """`in_form` of the answer. Source: EtCon, arXiv:2512.04753."""
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return in_form(text)
+
+
+class Clean(Read):
+    """`clean` of the answer. Source: EtCon, arXiv:2512.04753."""
+
+    most: int = 2000
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return clean(text, self.most)
+
+
+class Correct(Read):
+    r"""`correct` of what the answer has in \boxed{}, against its task's solution.
+
+    A list of many words has 0.75 of it as soon as the right ones are among them. The paper also pays 0.4 to 0.6 for a
+    meaning that is close, which needs a model of texts. Source: EtCon, arXiv:2512.04753.
+
+    Raises:
+        ExperienceError: a task comes without a solution.
+    """
+
+    needs = frozenset({"extras.answer", "extras.task"})
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        task = experience.extras["task"][row]
+        if task.solution is None:
+            raise ExperienceError(
+                f"rewards.Correct needs the solution of each task, found none for {task.id}; give the tasks solutions, "
+                "or let the world judge, with rewards.Outcome"
+            )
+        return correct(boxed(text), task.solution)
+
+
+class Consistent(Read):
+    """`consistent` of the answer, the old fact being in its task's row as `field`. Source: EtCon, arXiv:2512.04753."""
+
+    field: str = "old"
+
+    needs = frozenset({"extras.answer", "extras.task"})
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        old: Any = experience.extras["task"][row].row.get(self.field)
+        return consistent(text, None if old is None else str(old))

@@ -1,0 +1,45 @@
+"""A judge's opinion as the reward."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience, ExperienceError
+from polopt.rewards.judges.parts import Judge
+from polopt.rewards.parts import Reward
+
+
+class Judged(Reward):
+    """What a judge says of each row's answer to its task's prompt; of a row of many turns, of its last answer.
+
+    A judge that compares is given the task's solution for a reference. A score is comparable with others of the same
+    prompt, and of the same reference: take baselines of groups, not of the batch.
+
+    Raises:
+        ExperienceError: the judge compares, and a task has no solution.
+    """
+
+    judge: Judge
+
+    needs = frozenset({"extras.task", "extras.answer"})
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the tasks must come with."""
+        return frozenset({"demonstrations"}) if self.judge.compares else frozenset()
+
+    def forward(self, experience: Experience) -> Tensor:
+        tasks, answers = experience.extras["task"], experience.extras["answer"]
+        references = [self._solution(task) for task in tasks] if self.judge.compares else None
+        found = self.judge([task.prompt for task in tasks], answers, references)
+        return found.scores.to(experience.device, torch.get_default_dtype())
+
+    def _solution(self, task: object) -> str:
+        solution = getattr(task, "solution", None)
+        if solution is None:
+            raise ExperienceError(
+                f"rewards.Judged: the judge compares with the task's solution, and task {getattr(task, 'id', task)!r} "
+                "has none; give the tasks solutions, or take a judge that reads the answer alone"
+            )
+        return solution

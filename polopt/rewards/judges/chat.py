@@ -1,0 +1,195 @@
+"""A model behind an OpenAI-compatible server: asked once, within a budget, patiently."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import math
+import os
+import threading
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from polopt.part import Part
+from polopt.rewards.judges.replies import Replies, Reply, content_key
+from polopt.rewards.judges.wire import Answered, post
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class ChatError(RuntimeError):
+    """The server did not answer as it should. The message names the address, what came and the fix."""
+
+
+class BudgetError(ChatError):
+    """What may be spent is spent."""
+
+
+class Chat(Part):
+    """`chat(conversations) -> [Reply | None]`: what a model says to each, from `url`/chat/completions.
+
+    url: as in http://localhost:8000/v1. model: its name there. key: the name of the environment variable with the API
+    key, "" for none; the key itself is written nowhere. temperature, limit: of the reply, which has at most `limit`
+    tokens. extra: further fields of the request.
+
+    cache: a file in which every reply is kept by the hash of its question, None to keep them in memory. What was asked
+    before is never asked again, whatever the temperature: with a file a resumed run pays nothing twice and reads the
+    same. concurrency: questions under way at a time. seconds: until an answer counts as lost. retries: further tries
+    after a failure that may pass (no answer, 408, 409, 425, 429, 5xx, a reply that is no chat completion), first after
+    `backoff` seconds, then twice as long each time, or as Retry-After says; nobody waits longer than `patience`.
+
+    calls, tokens: the most replies, and tokens, that the cache may hold, None for no limit; a server that does not
+    count tokens is taken to have one for four bytes. Both are looked at before a batch of conversations: of a batch
+    that begins within `tokens` all is asked. spent: what happens then, "refuse" (BudgetError) or "skip" (None for a
+    reply).
+
+    Raises:
+        ChatError: the server refuses, or every try failed. BudgetError: the budget is spent.
+    """
+
+    url: str
+    model: str
+    key: str = ""
+    temperature: float = 0.0
+    limit: int = 512
+    extra: Mapping[str, Any] | None = None
+    cache: str | None = None
+    concurrency: int = 8
+    seconds: float = 60.0
+    retries: int = 4
+    backoff: float = 1.0
+    patience: float = 60.0
+    calls: int | None = None
+    tokens: int | None = None
+    spent: Literal["refuse", "skip"] = "refuse"
+
+    def setup(self) -> None:
+        parts = urllib.parse.urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+            raise ValueError(
+                "rewards.Chat: url must be http:// or https:// with a host, and hold no password and no query: the key "
+                f"belongs in an environment variable; found scheme {parts.scheme!r}, host {parts.hostname!r}"
+            )
+        if self.limit < 1 or self.concurrency < 1 or self.retries < 0 or not self.temperature >= 0:
+            raise ValueError(
+                "rewards.Chat: need limit and concurrency >= 1, retries and temperature >= 0, found "
+                f"{self.limit}, {self.concurrency}, {self.retries} and {self.temperature}"
+            )
+        if not (self.seconds > 0 and self.backoff >= 0 and self.patience >= 0):
+            raise ValueError(
+                "rewards.Chat: need seconds > 0, backoff and patience >= 0, found "
+                f"{self.seconds}, {self.backoff} and {self.patience}"
+            )
+        if any(most is not None and most < 0 for most in (self.calls, self.tokens)):
+            raise ValueError(f"rewards.Chat: calls and tokens must be >= 0 or None, found {self.calls}, {self.tokens}")
+        self.replies = Replies(self.cache)
+
+    def forward(self, conversations: Sequence[Messages]) -> list[Reply | None]:
+        keys = [content_key({"url": self.url, **self._body(messages)}) for messages in conversations]
+        asked = dict(zip(keys, conversations, strict=True))
+        known = self.replies.known(asked)
+        unknown = [key for key in asked if key not in known]
+        for key, reply in self._ask({key: asked[key] for key in self._affordable(unknown, known)}):
+            known[key] = reply
+        return [known.get(key) for key in keys]
+
+    def _affordable(self, unknown: Sequence[str], known: Mapping[str, Reply]) -> Sequence[str]:
+        """Which of them may be asked. Of a batch that was broken off, what was paid then counts as not yet spent, so
+        that the rest of it is decided as it was."""
+        if not unknown or (self.calls is None and self.tokens is None):
+            return unknown
+        paid = self.replies.spent()
+        room = len(unknown)
+        if self.calls is not None:
+            room = min(room, max(0, self.calls - paid.calls))
+        if self.tokens is not None and paid.tokens - sum(reply.tokens for reply in known.values()) >= self.tokens:
+            room = 0
+        if room < len(unknown) and self.spent == "refuse":
+            raise BudgetError(
+                f"rewards.Chat: {paid.calls} replies with {paid.tokens} tokens are paid, {len(unknown)} more are "
+                f"wanted, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to 'skip'"
+            )
+        return unknown[:room]
+
+    def _ask(self, asked: Mapping[str, Messages]) -> list[tuple[str, Reply]]:
+        """Every reply is kept as soon as it is there, so that a failure loses none of the others."""
+        if not asked:
+            return []
+        headers, stop, found = self._headers(), threading.Event(), []
+        pool = concurrent.futures.ThreadPoolExecutor(min(self.concurrency, len(asked)))
+        try:
+            waiting = {pool.submit(self._one, messages, headers, stop): key for key, messages in asked.items()}
+            for done in concurrent.futures.as_completed(waiting):
+                if (error := done.exception()) is not None:
+                    stop.set()
+                    for one in waiting:
+                        if one.done() and not one.cancelled() and one.exception() is None:
+                            self.replies.keep(waiting[one], one.result())
+                    raise error
+                self.replies.keep(waiting[done], done.result())
+                found.append((waiting[done], done.result()))
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+        return found
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        fixed = {"model": self.model, "temperature": self.temperature, "max_tokens": self.limit}
+        return {**fixed, **(self.extra or {}), "messages": [dict(message) for message in messages]}
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.key:
+            secret = os.environ.get(self.key, "").strip()
+            if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+                raise ChatError(
+                    f"rewards.Chat: environment variable {self.key} must hold the API key, and it is "
+                    f"{'empty or not set' if not secret else 'no key: it has characters that no header may have'}"
+                )
+            headers["Authorization"] = f"Bearer {secret}"
+        return headers
+
+    def _one(self, messages: Messages, headers: Mapping[str, str], stop: threading.Event) -> Reply:
+        """One reply, after as many tries as it takes."""
+        body = json.dumps(self._body(messages)).encode()
+        where = self.url.rstrip("/") + "/chat/completions"
+        for attempt in range(self.retries + 1):
+            answered = post(where, body, headers, self.seconds)
+            reply = _read(answered, messages)
+            if reply is not None:
+                return reply
+            passing = answered.transient or answered.status == 200
+            wait = max(self.backoff * 2**attempt, answered.wait or 0.0)
+            if not passing or attempt == self.retries or (answered.wait or 0.0) > self.patience or stop.is_set():
+                break
+            stop.wait(min(wait, self.patience))
+        said = answered.body[:300].decode("utf-8", "replace")
+        secret = headers.get("Authorization", "").removeprefix("Bearer ")
+        said = " ".join((said.replace(secret, "***") if secret else said).split())
+        came = f"status {answered.status}" if answered.status else "no answer"
+        asks = f", asking to wait {answered.wait:.0f} s" if answered.wait else ""
+        raise ChatError(
+            f"rewards.Chat: {where} gave {came}{asks} after {attempt + 1} tries: {said or 'nothing'!s}; look at the "
+            "server, the model's name and the key"
+        )
+
+
+def _read(answered: Answered, messages: Messages) -> Reply | None:
+    """The reply in a chat completion; None if it is none."""
+    if answered.status != 200:
+        return None
+    try:
+        data = json.loads(answered.body)
+        text = data["choices"][0]["message"]["content"]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    text = "" if text is None else text  # a model that ran out of tokens before it said anything
+    if not isinstance(text, str):
+        return None
+    usage = data.get("usage")
+    counted = usage.get("total_tokens") if isinstance(usage, Mapping) else None
+    if not isinstance(counted, int) or isinstance(counted, bool) or counted < 0:
+        written = sum(len(message["content"].encode()) for message in messages) + len(text.encode())
+        counted = math.ceil(written / 4)
+    return Reply(text, counted)

@@ -1,0 +1,135 @@
+"""A small network that reads texts as bytes and scores them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+BYTES, PAD, APART = 256, 256, 257
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a `TextScorer` is made of.
+
+    width: of its vectors. layers: of attention, over what windows of `window` bytes say; 0 leaves the mean of these
+    windows, which knows what stands in a text and not where. length: most bytes of a prompt, and of a text, that it
+    reads. compares: whether an answer is scored beside a reference.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    width: int = 64
+    layers: int = 1
+    window: int = 3
+    length: int = 512
+    compares: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width < 4 or self.width % 4 or self.layers < 0 or self.window < 1 or self.length < 1:
+            raise ValueError(
+                "TextScorer: width must be a multiple of 4, layers >= 0, window >= 1 and length >= 1, found "
+                f"{self.width}, {self.layers}, {self.window} and {self.length}"
+            )
+
+
+class TextScorer(nn.Module):
+    """score(prompt, answer), or score(prompt, reference, answer) where `compares`.
+
+    One encoder reads prompt and text byte by byte: an embedding, windows of a few bytes, layers of attention, the mean.
+    A head scores the answer's vector; where there is a reference, it scores both vectors and their products. It is deep
+    enough for what policies of a few thousand weights say, not for essays. seed: of the first weights.
+    """
+
+    def __init__(self, shape: Shape | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self.shape = shape = shape or Shape()
+        width = shape.width
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.bytes = nn.Embedding(BYTES + 2, width, padding_idx=PAD)
+            self.place = nn.Embedding(2 * shape.length + 1, width) if shape.layers else None
+            self.windows = nn.Linear(width * shape.window, width)
+            self.layers = nn.ModuleList(
+                nn.TransformerEncoderLayer(
+                    width, 4, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+                )
+                for _ in range(shape.layers)
+            )
+            self.head = nn.Sequential(
+                nn.Linear(width * (3 if shape.compares else 1), 2 * width), nn.GELU(), nn.Linear(2 * width, 1)
+            )
+            self.norm = nn.LayerNorm(width)
+
+    def forward(
+        self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
+    ) -> Tensor:
+        """[B] scores, with gradient."""
+        said = self.encode(prompts, answers)
+        if not self.shape.compares:
+            return self.head(said)[:, 0]
+        if references is None:
+            raise ValueError("TextScorer: it compares with references, found none")
+        return self.compare(self.encode(prompts, references), said)
+
+    def compare(self, reference: Tensor, answer: Tensor) -> Tensor:
+        """[B] scores of answers beside references, from their vectors [B, width]."""
+        return self.head(torch.cat([reference, answer, reference * answer], 1))[:, 0]
+
+    def encode(self, prompts: Sequence[str], texts: Sequence[str]) -> Tensor:
+        """[B, width] what each prompt with its text says."""
+        ids = self.read(prompts, texts)
+        there = ids != PAD
+        x = nn.functional.pad(self.bytes(ids), (0, 0, self.shape.window - 1, 0))
+        x = nn.functional.relu(self.windows(x.unfold(1, self.shape.window, 1).flatten(2)))
+        if self.place is not None:
+            x = x + self.place.weight[: x.shape[1]]
+            for layer in self.layers:
+                x = layer(x, src_key_padding_mask=~there)
+        x = torch.where(there[..., None], x, 0)
+        return self.norm(x.sum(1) / there.sum(1, keepdim=True))
+
+    def read(self, prompts: Sequence[str], texts: Sequence[str]) -> Tensor:
+        """[B, T] bytes of prompt, separator and text. A prompt loses its beginning first, a text its end."""
+        rows = []
+        for prompt, text in zip(prompts, texts, strict=True):
+            before = prompt.encode("utf-8", "replace")[-self.shape.length :]
+            after = text.encode("utf-8", "replace")[: self.shape.length]
+            rows.append([*before, APART, *after])
+        longest = max(map(len, rows), default=1)
+        ids = [row + [PAD] * (longest - len(row)) for row in rows]
+        return torch.tensor(ids, dtype=torch.long, device=self.bytes.weight.device).view(len(rows), longest)
+
+
+def save_scorer(scorer: TextScorer, folder: Path | str) -> Path:
+    """`model.safetensors` and `scorer.json` in a folder. Returns the folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({k: v.detach().cpu().contiguous() for k, v in scorer.state_dict().items()}, folder / "model.safetensors")
+    (folder / "scorer.json").write_text(json.dumps(dataclasses.asdict(scorer.shape), indent=2) + "\n")
+    return folder
+
+
+def load_scorer(folder: Path | str) -> TextScorer:
+    """Inverse of `save_scorer`.
+
+    Raises:
+        ValueError: the folder holds no scorer.
+    """
+    folder = Path(folder)
+    try:
+        shape = Shape(**json.loads((folder / "scorer.json").read_text()))
+        weights = load_file(folder / "model.safetensors")
+        scorer = TextScorer(shape)
+        scorer.load_state_dict(weights)
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{folder} holds no scorer that can be read ({reason}); make one with save_scorer") from None
+    return scorer

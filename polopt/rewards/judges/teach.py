@@ -1,0 +1,130 @@
+"""How a scorer learns what is good: from preferences, from reactions, from who wrote what."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polopt.rewards.judges.scorer import TextScorer
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Texts of which the first of each pair should score higher. references: for a scorer that compares.
+
+    Raises:
+        ValueError: lists of different lengths.
+    """
+
+    prompts: Sequence[str]
+    better: Sequence[str]
+    worse: Sequence[str]
+    references: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(x) for x in (self.prompts, self.better, self.worse, self.references) if x is not None}
+        if len(lengths) != 1:
+            raise ValueError(f"Pairs: prompts, better, worse and references must be of one length, found {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def prefers(higher: Tensor, lower: Tensor) -> Tensor:
+    """Mean of -log sigmoid(higher - lower), [B] scores: Bradley and Terry's model of a choice between two."""
+    return -F.logsigmoid(higher - lower).mean()
+
+
+def likes(score: Tensor, liked: Tensor) -> Tensor:
+    """Mean binary cross-entropy of logits [B] against 0 or 1: the chance of a reaction. Rare ones stay rare: no class
+    is weighed up, so that sigmoid(score) is a calibrated chance."""
+    return F.binary_cross_entropy_with_logits(score, liked.to(score.dtype))
+
+
+def choose_same(policies: int, count: int, samples: int, generator: torch.Generator) -> Tensor:
+    """[count, 4] for pre-training a policy discriminator: a policy, two different samples of it, and another policy.
+
+    Each policy has `samples` samples per prompt. The other policy's sample is that of the second number.
+
+    Raises:
+        ValueError: fewer than two policies, or fewer than two samples of each.
+    """
+    if policies < 2 or samples < 2:
+        raise ValueError(f"choose_same needs 2 policies and 2 samples of each at least, found {policies} and {samples}")
+    draw = lambda most: torch.randint(most, (count,), generator=generator)  # noqa: E731
+    who, first = draw(policies), draw(samples)
+    second = (first + 1 + draw(samples - 1)) % samples
+    other = (who + 1 + draw(policies - 1)) % policies
+    return torch.stack([who, first, second, other], 1)
+
+
+def same_policy_pairs(
+    prompts: Sequence[str], written: Sequence[Sequence[Sequence[str]]], count: int, generator: torch.Generator
+) -> Pairs:
+    """POLAR's pairs: beside a text of policy A, another text of A is better than one of policy B, to the same prompt.
+
+    written[policy][prompt] holds what a policy wrote, as many texts for each policy and prompt.
+    """
+    samples = len(written[0][0])
+    asked = torch.randint(len(prompts), (count,), generator=generator).tolist()
+    chosen = choose_same(len(written), count, samples, generator).tolist()
+    rows = list(zip(asked, chosen, strict=True))
+    return Pairs(
+        prompts=[prompts[p] for p in asked],
+        references=[written[who][p][first] for p, (who, first, _, _) in rows],
+        better=[written[who][p][second] for p, (who, _, second, _) in rows],
+        worse=[written[other][p][second] for p, (_, _, second, other) in rows],
+    )
+
+
+def fit(
+    scorer: TextScorer,
+    data: Pairs | tuple[Sequence[str], Sequence[str], Tensor],
+    *,
+    steps: int,
+    rows: int = 64,
+    rate: float = 3e-3,
+    decay: float = 0.0,
+    seed: int = 0,
+    watch: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Train a scorer, in place: on pairs by `prefers`, on (prompts, answers, liked [N]) by `likes`. Returns the losses.
+
+    AdamW with a rate that falls linearly to 0; batches of `rows` drawn with `seed`. watch: hears the step and its loss.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scorer.requires_grad_(True).train()
+    optimiser = torch.optim.AdamW(scorer.parameters(), lr=rate, weight_decay=decay)
+    count, losses = len(data.prompts if isinstance(data, Pairs) else data[0]), []
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * (1 - step / steps)
+        chosen = torch.randint(count, (rows,), generator=generator).tolist()
+        loss = _loss(scorer, data, chosen)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+        if watch is not None:
+            watch(step, losses[-1])
+    scorer.eval()
+    return losses
+
+
+def _loss(scorer: TextScorer, data: Pairs | tuple[Sequence[str], Sequence[str], Tensor], rows: list[int]) -> Tensor:
+    def pick(texts: Sequence[str]) -> list[str]:
+        return [texts[i] for i in rows]
+
+    if not isinstance(data, Pairs):
+        prompts, answers, liked = data
+        return likes(scorer(pick(prompts), pick(answers)), liked[rows])
+    prompts = pick(data.prompts)
+    if data.references is None:
+        return prefers(scorer(prompts, pick(data.better)), scorer(prompts, pick(data.worse)))
+    beside = scorer.encode(prompts, pick(data.references))
+    better, worse = (scorer.compare(beside, scorer.encode(prompts, pick(x))) for x in (data.better, data.worse))
+    return prefers(better, worse)

@@ -1,0 +1,108 @@
+"""A rubric without a language model: marks that a program gives, an audit that says which of them to believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.part import nearest
+from polopt.rewards.rubric import Grader, Item, Meta
+
+
+def _repeated(answer: str) -> float:
+    words = answer.split()
+    return 1 - len(set(words)) / len(words) if words else 0.0
+
+
+# What can be seen of a text without understanding it.
+SEEN: Mapping[str, Callable[[str], float]] = {
+    "characters": lambda answer: float(len(answer)),
+    "words": lambda answer: float(len(answer.split())),
+    "lines": lambda answer: float(len(answer.splitlines())),
+    "digits": lambda answer: float(sum(map(str.isdigit, answer))),
+    "repeated words": _repeated,
+}
+
+
+class Measured(Grader):
+    """Marks that a program gives. An item's name says what: "outcome", what the world paid; a name in `SEEN`, of the
+    answer's text; or `extras.<name>`, a number that the world or the loop noted of each row."""
+
+    def reads(self, items: Sequence[Item]) -> frozenset[str]:
+        """As `Grader.reads`.
+
+        Raises:
+            ValueError: an item that it cannot measure.
+        """
+        found = set()
+        for item in items:
+            if item.name in SEEN:
+                found.add("extras.answer")
+            elif item.name == "outcome" or item.name.startswith("extras."):
+                found.add(item.name)
+            else:
+                raise ValueError(
+                    f"rewards.Measured: no item is called {item.name!r}{nearest(item.name, ['outcome', *SEEN])}; "
+                    "or write extras.<name> for a number of the batch"
+                )
+        return frozenset(found)
+
+    def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
+        marks = [self._mark(experience, item.name).to(torch.get_default_dtype()) / item.most for item in items]
+        return torch.stack(marks, 1).clamp(0, 1)
+
+    def _mark(self, experience: Experience, name: str) -> Tensor:
+        if name in SEEN:
+            return torch.tensor(
+                [SEEN[name](answer) for answer in experience.extras["answer"]], device=experience.device
+            )
+        if name == "outcome":
+            return experience.outcome
+        return torch.as_tensor(experience.extras[name.removeprefix("extras.")], device=experience.device)
+
+
+class Audit(Meta):
+    """Believe an item as far as it goes with what a careful look says of the same rows: where its marks and `truth`
+    have a correlation of 0 or less, its trust falls to `factor` times what it was; where it is above 0, it rises by as
+    much again, to 1 at most.
+
+    truth: "outcome" or `extras.<name>`, a number of each row, looked at for the sampled rows alone. An item whose marks
+    are all equal in the sample is left as it is, and so are all items if the truth is.
+    """
+
+    truth: str = "outcome"
+    factor: float = 0.5
+
+    def setup(self) -> None:
+        if not 0 <= self.factor < 1:
+            raise ValueError(f"rewards.Audit: factor must be in [0, 1), found {self.factor}")
+        if self.truth != "outcome" and not self.truth.startswith("extras."):
+            raise ValueError(f"rewards.Audit: truth must be outcome or extras.<name>, found {self.truth!r}")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self.truth})
+
+    def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
+        name = self.truth.removeprefix("extras.")
+        truth = experience.outcome if name == self.truth else torch.as_tensor(experience.extras[name])
+        agreed = agreement(marks.double(), truth.to(marks.device).double())
+        return [item.but(trust=self._moved(item.trust, cov)) for item, cov in zip(items, agreed, strict=True)]
+
+    def _moved(self, trust: float, covariance: float | None) -> float:
+        if covariance is None:
+            return trust
+        if covariance <= 0:
+            return trust * self.factor
+        return min(1.0, trust / self.factor) if self.factor > 0 else 1.0
+
+
+def agreement(marks: Tensor, truth: Tensor) -> list[float | None]:
+    """Covariance of each item's marks [n, items] with the truth [n]; None where one of them does not vary."""
+    apart = truth - truth.mean()
+    varies = (marks != marks[:1]).any(0) & (truth != truth[:1]).any()
+    found = (apart @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()
+    return [value if moves else None for value, moves in zip(found, varies.tolist(), strict=True)]

@@ -1,0 +1,23 @@
+"""A number that the world noted, as a reward."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.rewards.parts import Reward
+
+
+class Noted(Reward):
+    """What the world or the loop noted of each row as `extras[name]`, [B]. A world's signal x is called signal_x."""
+
+    name: str
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.name}"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        noted = torch.as_tensor(experience.extras[self.name], device=experience.device)
+        return noted if noted.is_floating_point() else noted.to(torch.get_default_dtype())

@@ -1,0 +1,75 @@
+"""Which tasks the next rollouts are bought for, by what is known of their success."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.part import name_of
+from polopt.sampling.parts import Choice, Source
+from polopt.sampling.success import Success
+from polopt.schedules import Schedule, now
+
+
+def foremost(score: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """[count] places of the highest scores [N], level ones in random order. Beyond N they begin again."""
+    order = torch.randperm(len(score), generator=generator, device=generator.device).to(score.device)
+    ranked = order[score[order].argsort(descending=True, stable=True)]
+    return ranked.repeat(-(-count // len(ranked)))[:count]
+
+
+class Foremost(Choice):
+    """The tasks of the highest score, a function of their success rate. Level ones: by lot.
+
+    success: what is known of it. draw: whether a task's rate is drawn from its posterior (Thompson sampling), so that
+    tasks of which little is known come to their turn, or its mean.
+    """
+
+    success: Success = Success()
+    draw: bool = True
+
+    def setup(self) -> None:
+        if not min(self.success.prior):
+            raise ValueError(
+                f"{name_of(type(self))}: success needs a prior for tasks that nobody has tried, found prior "
+                f"{self.success.prior}"
+            )
+
+    def score(self, p: Tensor) -> Tensor:
+        """[tasks] from success rates [tasks]."""
+        raise NotImplementedError
+
+    def forward(self, source: Source, count: int) -> Tensor:
+        size, generator = source.size, source.generator
+        p = self.success.drawn(size, generator) if self.draw else self.success.rates(size)
+        return foremost(self.score(p), count, generator).cpu()
+
+    def observe(self, experience: Experience) -> None:
+        self.success.observe(experience)
+
+
+class Posterior(Foremost):
+    """The tasks that promise most, at a success rate p drawn from their Beta posterior:
+
+        "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
+
+    Source: VADE, arXiv:2511.18902; "variance" is the learnability of arXiv:2509.21268.
+    """
+
+    by: Literal["gain", "variance"] = "gain"
+
+    def score(self, p: Tensor) -> Tensor:
+        return p * (1 - p) ** (2 if self.by == "gain" else 1)
+
+
+class Curriculum(Foremost):
+    """The tasks whose success rate is nearest to `target`, a number or a schedule: from easy to hard as it falls."""
+
+    target: float | Schedule = 0.5
+    draw: bool = False
+
+    def score(self, p: Tensor) -> Tensor:
+        return -(p - now(self.target)).abs()

@@ -1,0 +1,120 @@
+"""How rollouts begin: in the middle of a known solution, or with a book of rules at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience, Support
+from polopt.sampling.parts import Guide, Source, Start
+from polopt.sampling.table import Table
+
+
+class Prefixes(Guide):
+    """Each task twice: as it is, and with the beginning of its demonstrated solution, no more of it than helps.
+
+    A solution has checkpoints k = 0 to `checkpoints`, after the share most * k / checkpoints of its decisions. When a
+    task comes for the first time, `tries` rollouts (over `support`) go on from each checkpoint in turn, until one of
+    them reaches `solved`: from there its guided group begins from then on, or from the last one, if none does. What
+    was tried is in no batch. A task that is solved from checkpoint 0 stands twice as it is.
+
+    moving: a guided group moves its task's checkpoint, back by one if anybody solved it, on by one if nobody did. With
+    tries 0 a task begins at the last one. What is remembered moves in training mode only.
+
+    Source: POPE, arXiv:2601.18779, where checkpoints stay.
+    """
+
+    checkpoints: int = 8
+    most: float = 0.25
+    tries: int = 8
+    moving: bool = False
+    solved: float = 1.0
+    support: Support = Support()
+
+    each: ClassVar[int] = 2
+    asks = frozenset({"demonstrations"})
+
+    def setup(self) -> None:
+        if self.checkpoints < 1 or not 0 <= self.most <= 1 or self.tries < 0:
+            raise ValueError(
+                "sampling.Prefixes: need checkpoints >= 1, most in [0, 1] and tries >= 0, found "
+                f"{self.checkpoints}, {self.most} and {self.tries}"
+            )
+        self.table = Table(checkpoint=-1.0)  # -1: the task has not come yet
+
+    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+        column = self.table.sized(source.size).column("checkpoint")
+        tasks, lengths = tasks.to(column.device), source.solution_lengths(tasks)
+        reached = column[tasks]
+        new = reached < 0
+        if new.any():
+            reached[new] = self._search(source, tasks[new], lengths[new]).to(reached)
+            if self.training:
+                column[tasks] = reached
+        given = self._given(lengths, reached.cpu()).tolist()
+        starts = [start for count in given for start in (Start(), Start(given=count))]
+        return tasks.cpu().repeat_interleave(2), starts
+
+    def _given(self, lengths: Tensor, checkpoint: Tensor) -> Tensor:
+        """[M] decisions that stand there; one is always left to the policy."""
+        share = self.most * checkpoint.double() / self.checkpoints
+        return (share * lengths).round().long().minimum(lengths - 1)
+
+    def _search(self, source: Source, tasks: Tensor, lengths: Tensor) -> Tensor:
+        """[M] the first checkpoint from which some rollout reaches `solved`."""
+        found = torch.full_like(lengths, self.checkpoints)
+        left = torch.arange(len(lengths))
+        for k in range(self.checkpoints + 1) if self.tries else ():
+            given = self._given(lengths[left], torch.full_like(left, k)).tolist()
+            starts = [Start(given=count) for count in given]
+            tried = source.rollout(tasks.cpu()[left], self.tries, self.support, starts=starts)
+            best = torch.zeros(len(left), dtype=torch.bool)
+            best[tried.group[tried.outcome >= self.solved].cpu()] = True
+            found[left[best]] = k
+            left = left[~best]
+            if not len(left):
+                break
+        return found
+
+    def observe(self, experience: Experience) -> None:
+        if not (self.moving and self.training):
+            return
+        column = self.table.column("checkpoint")
+        first = ops.group_first(experience.group)
+        best = -ops.group_least(-experience.outcome, experience.group)[first]
+        # The second of a task's two groups is its guided one.
+        guided = (experience.group[first] % 2 == 1).cpu()
+        task = experience.extras["index"][first].to(column.device)[guided]
+        step = torch.where(best >= self.solved, -1.0, 1.0).to(column)[guided]
+        column[task] = (column[task] + step).clamp(0, self.checkpoints)
+
+
+class Rules(Guide):
+    """Each task twice: as it is, and for a sampler that has `rules` to read behind the prompt. plain False: the latter
+    alone.
+
+    hidden: the rules are no part of the rows that were sampled with them, so that the policy learns to do without.
+    `extras["hinted"]` marks these rows; their `logp` is that of who had read the rules. The two are groups of their
+    own: `credit.Task` compares them with each other. Source: PolicyRollout, arXiv:2510.09474.
+    """
+
+    rules: str
+    hidden: bool = True
+    plain: bool = True
+
+    def setup(self) -> None:
+        if not self.rules:
+            raise ValueError("sampling.Rules: rules must be a text, found none")
+
+    @property
+    def each(self) -> int:  # type: ignore[override]
+        return 2 if self.plain else 1
+
+    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+        told = Start(hint=self.rules, hidden=self.hidden)
+        starts = [Start(), told] if self.plain else [told]
+        return tasks.repeat_interleave(self.each), starts * len(tasks)

@@ -1,0 +1,160 @@
+"""Second tries of what failed: rows that are cut, told something, and go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.sampling.parts import Source
+from polopt.sampling.rollouts import Rollouts
+
+
+def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    """log of how often each token follows those before it, among the texts that begin alike.
+
+    A text's sum is the log of its share of all texts, if none begins another.
+    """
+    counts: dict[tuple[int, ...], int] = {}
+    for text in texts:
+        for end in range(len(text) + 1):
+            counts[tuple(text[:end])] = counts.get(tuple(text[:end]), 0) + 1
+    found = lambda text, end: math.log(counts[tuple(text[: end + 1])] / counts[tuple(text[:end])])  # noqa: E731
+    return [[found(text, end) for end in range(len(text))] for text in texts]
+
+
+class Probed(Rollouts):
+    """Rollouts, and *probes*: failed rows that are cut, told one of `texts` as if they had said it, and go on.
+
+    Of the rows whose outcome is below `solved`, each is probed with probability `chance`. It is cut in its last turn,
+    of which the share `kept` of its decisions stays (0: the whole answer goes); a text is drawn evenly, and the policy
+    goes on from there. Of the probes stay those whose text the policy finds likeliest, by its mean log-probability a
+    token: at most `keep` times as many as there are rollouts. They join the groups of the rows that they come from.
+
+    What was put in counts as decided, with the `logp` of who decided it: the frequency of each token among the texts
+    that begin alike, so that a text has 1 / (number of texts). Before it stand a failed row's decisions, which are
+    likelier among those that failed: the sampler's log-probability - log(failed share) / (decisions there).
+
+    `extras["probe"]` [B] bool marks probes. `extras["policy_logp"]` and `extras["probe_logp"]` [B, T] hold what the
+    sampling policy and the probe make of each decision. Of a rollout the probe's is known, and real, if its last turn
+    begins with a text and `kept` is 0; of all others it is -1e4: no probe would have made them. Probes are sampled on
+    top of the rows that the loop wants. Draws are the source's generator's. With chance 0 this is `Rollouts`, number
+    for number, with these marks. Source: REX-RAG, arXiv:2508.08149.
+
+    Raises:
+        ValueError: a text that has no tokens, or that begins another: what follows would be no probability.
+    """
+
+    texts: Sequence[str]
+    chance: float = 0.2
+    keep: float = 0.08
+    kept: float = 0.0
+    solved: float = 1.0
+
+    gives = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
+
+    def setup(self) -> None:
+        super().setup()
+        if not self.texts or not 0 <= self.chance <= 1 or self.keep < 0 or not 0 <= self.kept < 1:
+            raise ValueError(
+                "sampling.Probed: need at least one text, chance in [0, 1], keep >= 0 and kept in [0, 1), found "
+                f"{len(self.texts)} texts, {self.chance}, {self.keep} and {self.kept}"
+            )
+        if self.support.truncated or self.support.by_entropy is not None or self.adapt is not None:
+            raise ValueError(
+                "sampling.Probed: what is put into a row may have no probability under top-k and top-p, and has no "
+                f"temperature of its own; sample with top_k 0, top_p 1 and one temperature, found {self.support} and "
+                f"adapt={self.adapt!r}"
+            )
+
+    def gather(self, source: Source) -> Experience:
+        batch = super().gather(source)
+        texts = [source.encode(text) for text in self.texts]
+        _check(self.texts, texts)
+        table, (begin, at) = trie_logp(texts), self._cuts(batch, max(map(len, texts)))
+        failed = (batch.outcome < self.solved) & batch.mask.any(1)
+        share = failed.double().mean()
+        own = _noted(batch, failed & False, batch.logp, self._of_rollouts(batch, begin, texts, table, share))
+        if not self.chance or not failed.any():
+            return own
+        drawn = torch.rand(len(batch), generator=source.generator).to(batch.device) < self.chance
+        rows = (failed & drawn).nonzero().flatten()
+        if not len(rows):
+            return own
+        told = torch.randint(len(texts), (len(rows),), generator=source.generator).tolist()
+        probes = source.extend(batch[rows], 1, at=at[rows], say=[texts[i] for i in told])
+        put_in = _placed(probes, at[rows], [table[i] for i in told])
+        inside = put_in < 1
+        said = torch.where(inside, source.evaluate(probes).logp, probes.logp)
+        probes = probes.replace(logp=torch.where(inside, put_in.to(said.dtype), probes.logp))
+        made = torch.ones_like(at[rows], dtype=torch.bool)
+        probes = _noted(probes, made, said, _as_probe(probes, at[rows], put_in, share))
+        likely = ops.row_mean(torch.where(inside, said, 0), inside)
+        best = likely.argsort(descending=True, stable=True)[: round(self.keep * len(batch))].sort().values
+        return Experience.join([own, probes[best]]) if len(best) else own
+
+    def _cuts(self, batch: Experience, longest: int) -> tuple[Tensor, Tensor]:
+        """[B] the column of the first decision of each row's last turn, and that before which it is cut. As much of the
+        turn goes as the longest text needs, and one decision after it, if there is so much."""
+        width = torch.arange(batch.mask.shape[1], device=batch.device)
+        last = torch.where(batch.mask, batch.turn, -1).amax(1, keepdim=True)
+        turn = batch.mask & (batch.turn == last)
+        said = turn.sum(1, keepdim=True)
+        stays = (self.kept * said).floor().minimum((said - longest - 1).clamp(min=0))
+        gone = turn & (turn.cumsum(1) > stays)
+        return tuple(torch.where(some, width, len(width)).amin(1) for some in (turn, gone))  # type: ignore[return-value]
+
+    def _of_rollouts(
+        self,
+        batch: Experience,
+        begin: Tensor,
+        texts: Sequence[Sequence[int]],
+        table: Sequence[Sequence[float]],
+        failed: Tensor,
+    ) -> Tensor:
+        """[B, T] what the probe makes of rows that it did not make."""
+        found, width = torch.full_like(batch.logp, ops.NOTHING), batch.mask.shape[1]
+        for text, logp in zip(texts, table, strict=True) if not self.kept else ():
+            place = begin[:, None] + torch.arange(len(text), device=batch.device)
+            there = place.clamp(max=width - 1)
+            alike = batch.extras["tokens"].gather(1, there) == torch.tensor(text, device=batch.device)
+            match = (alike & batch.mask.gather(1, there) & (place < width)).all(1, keepdim=True)
+            probed = _as_probe(batch, begin, _placed(batch, begin, [logp] * len(batch)), failed)
+            found = torch.where(match, probed, found)
+        return found
+
+
+def _check(names: Sequence[str], texts: Sequence[Sequence[int]]) -> None:
+    for i, text in enumerate(texts):
+        others = [list(other[: len(text)]) for j, other in enumerate(texts) if j != i]
+        if not text or list(text) in others:
+            raise ValueError(
+                f"sampling.Probed: text {names[i]!r} has no tokens or begins another, so that what follows it is no "
+                "probability; end each text alike, as with a full stop"
+            )
+
+
+def _noted(batch: Experience, probe: Tensor, said: Tensor, probed: Tensor) -> Experience:
+    return batch.replace(extras={"probe": probe, "policy_logp": said, "probe_logp": probed})
+
+
+def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> Tensor:
+    """[B, T] a probe's log-probabilities of rows that it cuts at `at` and puts `put_in` into. The decisions before are
+    those of failures, of which there is the share `failed`: likelier among them than among all."""
+    before = batch.mask & (torch.arange(batch.mask.shape[1], device=batch.device) < at[:, None])
+    shift = -failed.clamp(min=1e-8).log() / before.sum(1, keepdim=True).clamp(min=1)
+    policy = torch.where(before, batch.logp + shift.to(batch.logp.dtype), batch.logp)
+    return torch.where(put_in < 1, put_in.to(policy.dtype), policy)
+
+
+def _placed(batch: Experience, at: Tensor, values: Sequence[Sequence[float]]) -> Tensor:
+    """[B, T] float64, each row's values from column `at` on, as far as the row goes, and 1 elsewhere."""
+    placed = torch.ones(batch.mask.shape, dtype=torch.double, device=batch.device)
+    for row, (column, mine) in enumerate(zip(at.tolist(), values, strict=True)):
+        end = min(column + len(mine), placed.shape[1])
+        placed[row, column:end] = torch.tensor(mine[: end - column], dtype=torch.double, device=batch.device)
+    return torch.where(batch.mask, placed, 1)

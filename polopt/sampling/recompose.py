@@ -1,0 +1,130 @@
+"""Batches put together anew: short right answers and long wrong ones now, the rest later."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.part import name_of
+from polopt.sampling.memory import Memory
+from polopt.sampling.parts import Select, Source
+from polopt.sampling.replay import aged
+from polopt.sampling.rollouts import Rollouts
+from polopt.schedules import Schedule, now
+
+
+def shortest_right_longest_wrong(length: Tensor, right: Tensor, group: Tensor, share: float) -> Tensor:
+    """[B] bool: of each group's n right rows the ceil(share n) shortest, of its n wrong rows the ceil(share n) longest.
+
+    Ties: the earlier row. length [B], right [B] bool, group [B].
+    """
+    same = ops.crossed(group, right)
+    kept = torch.ceil(share * ops.group_size(same).double() - 1e-9)
+    return ops.group_place(torch.where(right, -length, length).double(), same) < kept
+
+
+class Marked(Select):
+    """Keep the rows that somebody marked, `extras[name]` [B] bool."""
+
+    name: str = "chosen"
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.name}"})
+
+    def forward(self, experience: Experience) -> Experience:
+        return experience[experience.extras[self.name]]
+
+
+class Recomposed(Rollouts):
+    """Rollouts of which a batch learns from the shortest right and the longest wrong ones; the rest comes later.
+
+    A priority batch chooses, of each group, the share `share` of its right rows that are shortest and of its wrong rows
+    that are longest; a row is right whose outcome reaches `right`. With probability `compensate` (a number or a
+    schedule) the batch after it is a compensation batch: all rows that the last `batches` priority batches left,
+    with nothing sampled, which are then forgotten. Rows come back as they were sampled, with their own `logp`;
+    `extras["age"]` [B] counts the priority batches since then, 0 in a priority batch.
+
+    `extras["chosen"]` [B] bool marks the rows to learn from. statistics: "selected" gives those alone, so that credit
+    compares the rows of a recomposed group with each other. "full" gives the whole groups, in both kinds of batch:
+    credit then compares with all that was sampled, and `Marked()` in the algorithm's `select` must drop the others.
+
+    by: what is short, "decisions" or "turns". The draw is the source's generator's, none at probability 0 or 1, or if
+    nothing waits. With share 1 nothing is left, and this is `Rollouts`, number for number.
+
+    Source: RoRecomp, arXiv:2509.25958.
+    """
+
+    share: float = 0.5
+    compensate: float | Schedule = 0.0
+    batches: int = 4
+    statistics: Literal["selected", "full"] = "selected"
+    by: Literal["decisions", "turns"] = "decisions"
+    right: float = 1.0
+
+    gives = frozenset({"extras.chosen", "extras.age"})
+
+    def setup(self) -> None:
+        super().setup()
+        if self.adapt is not None or self.support.by_entropy is not None:
+            raise ValueError(
+                "sampling.Recomposed: memory holds no temperatures of single decisions; leave adapt, and by_entropy of "
+                "the support, None"
+            )
+        if not 0 < self.share <= 1 or self.batches < 1:
+            raise ValueError(
+                f"{name_of(type(self))}: need share in (0, 1] and batches >= 1, found {self.share} and {self.batches}"
+            )
+        if isinstance(self.compensate, float) and not 0 <= self.compensate <= 1:
+            raise ValueError(f"sampling.Recomposed: compensate must be in [0, 1], found {self.compensate}")
+        self.memory = Memory()
+        self.register_buffer("due", torch.zeros((), dtype=torch.bool))
+
+    def gather(self, source: Source) -> Experience:
+        due, kept = self.get_buffer("due"), self.memory.batches()
+        if due and kept:
+            found = [_left(source.recall(batch), batch, age) for age, batch in enumerate(kept, 1)]
+            if self.training:
+                self.memory.keep([])
+                due.fill_(False)
+            return self._given(Experience.cat(found))
+        rollouts = super().gather(source)
+        right = rollouts.outcome >= self.right
+        chosen = shortest_right_longest_wrong(self._length(rollouts), right, rollouts.group, self.share)
+        if self.training:
+            self._remember(rollouts.replace(extras={"chosen": ~chosen}), kept)
+            due.fill_(bool(self.memory.batches()) and self._drawn(source.generator))
+        return self._given(aged(rollouts.replace(extras={"chosen": chosen}), 0))
+
+    def _given(self, experience: Experience) -> Experience:
+        return experience if self.statistics == "full" else experience[experience.extras["chosen"]]
+
+    def _remember(self, rollouts: Experience, kept: list[Experience]) -> None:
+        """Of the groups that rows were left of: those rows, or all."""
+        left = self._given(rollouts)
+        if self.statistics == "full":
+            left = left[ops.group_sum(left.extras["chosen"].double(), left.group) > 0]
+        if len(left):
+            kept = [left, *kept]
+        self.memory.keep(kept[: self.batches])
+
+    def _drawn(self, generator: torch.Generator) -> bool:
+        probability = now(self.compensate)
+        if probability in (0, 1):
+            return probability == 1
+        return bool(torch.rand((), generator=generator) < probability)
+
+    def _length(self, experience: Experience) -> Tensor:
+        if self.by == "decisions":
+            return experience.lengths
+        experience.require({"turn"}, by=self)
+        _, row, _ = ops.turns(experience.turn, experience.mask)
+        return torch.bincount(row, minlength=len(experience))
+
+
+def _left(recalled: Experience, batch: Experience, age: int) -> Experience:
+    return aged(recalled.replace(extras={"chosen": batch.extras["chosen"]}), age)

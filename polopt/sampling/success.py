@@ -1,0 +1,79 @@
+"""What is known of each task's success."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Experience
+from polopt.part import Part
+from polopt.sampling.table import Table
+
+
+class Success(Part):
+    """Right and wrong rollouts of each task, later ones weighing more: a + right and b + wrong, as in Beta(a, b).
+
+    prior: a and b, what an untried task counts as; (0, 0) for knowing nothing, where rates are NaN. keep_all: what is
+    left of every task's counts whenever rollouts are bought, and keep_used of those of the tasks that they are of, as
+    the policy moves on, most of all where it learns. Then the new rollouts are added, right by the share that their
+    `outcome` in [0, 1] says.
+
+    The settings keep_all=1 and keep_used=1 are the posterior of a policy that stands still; keep_used=0 and
+    prior=(0, 0) are the success rate of the last visit; in between keep_used is the decay of a moving average.
+    Rollouts that began with a given piece of the solution or a hidden hint say nothing of a task and do not count.
+    Counts move in training mode only. Source: VADE, arXiv:2511.18902, where the two factors are called two scales.
+    """
+
+    prior: tuple[float, float] = (1.0, 1.0)
+    keep_all: float = 1.0
+    keep_used: float = 1.0
+
+    needs = frozenset({"outcome", "extras.index"})
+
+    def setup(self) -> None:
+        if min(self.prior) < 0 or (0 in self.prior and max(self.prior) > 0):
+            raise ValueError(f"sampling.Success: prior needs two numbers > 0, or both 0, found {self.prior}")
+        if not (0 <= self.keep_all <= 1 and 0 <= self.keep_used <= 1):
+            raise ValueError(
+                f"sampling.Success: keep_all and keep_used must be in [0, 1], found {self.keep_all} and "
+                f"{self.keep_used}"
+            )
+        self.table = Table(right=0.0, wrong=0.0)
+
+    def observe(self, experience: Experience) -> None:
+        """Count these rollouts."""
+        experience.require(self.needs, by=self)
+        if not self.training:
+            return
+        right, wrong = self.table.column("right"), self.table.column("wrong")
+        plain = unaided(experience)
+        tasks = experience.extras["index"][plain].to(right.device)
+        share = experience.outcome[plain].to(right).clamp(0, 1)
+        for column, new in ((right, share), (wrong, 1 - share)):
+            column *= self.keep_all
+            column[tasks.unique()] *= self.keep_used
+            column.index_add_(0, tasks, new)
+
+    def counts(self, size: int) -> tuple[Tensor, Tensor]:
+        """[tasks] a + right and b + wrong, of so many tasks."""
+        table = self.table.sized(size)
+        return self.prior[0] + table.column("right"), self.prior[1] + table.column("wrong")
+
+    def rates(self, size: int) -> Tensor:
+        """[tasks] the mean (a + right) / (a + b + right + wrong) of the posterior, NaN where nothing is known."""
+        a, b = self.counts(size)
+        return a / (a + b)
+
+    def drawn(self, size: int, generator: torch.Generator) -> Tensor:
+        """[tasks] a success rate from each task's posterior."""
+        a, b = (torch._standard_gamma(count.to(generator.device), generator=generator) for count in self.counts(size))
+        return a / (a + b)
+
+
+def unaided(experience: Experience) -> Tensor:
+    """[B] bool: rollouts of the plain task, without a given beginning or a hint that the row does not show."""
+    plain = torch.ones(len(experience), dtype=torch.bool, device=experience.device)
+    for name in ("given", "hinted"):
+        if name in experience.extras:
+            plain &= experience.extras[name] == 0
+    return plain

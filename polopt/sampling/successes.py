@@ -1,0 +1,111 @@
+"""Right answers of the past, for prompts that have none now."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.sampling.memory import Memory
+from polopt.sampling.mix import Mix
+from polopt.sampling.parts import Source
+from polopt.sampling.replay import aged
+
+
+class Successes(Mix):
+    """Remembers right answers to each task, and brings one back to a prompt whose rollouts hold none.
+
+    Right is an outcome of at least `right`. Of each task the last `each` right rows are kept, of the last `tasks` tasks
+    that had some. To a group without a right row, one of its task's is brought back, drawn evenly: it takes the place
+    of the group's last row, so that no batch and no group grows. It comes as it was sampled, with its own `logp`;
+    what the learner says of it is computed afresh. `extras["age"]` [B] counts the batches since it was sampled, 0 for
+    a row of this batch. A row that came back is not remembered anew. The draw is the source's generator's, and none if
+    nothing comes back. Memory moves in training mode only.
+
+    Source: the replay of successful trajectories in ARPO, arXiv:2505.16282, where a whole group has failed.
+    """
+
+    each: int = 1
+    tasks: int = 4096
+    right: float = 1.0
+
+    needs = frozenset({"outcome", "group", "extras.index"})
+    gives = frozenset({"extras.age"})
+
+    def setup(self) -> None:
+        if self.each < 1 or self.tasks < 1:
+            raise ValueError(f"sampling.Successes: each and tasks must be >= 1, found {self.each} and {self.tasks}")
+        self.memory = Memory()
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, experience: Experience, source: Source) -> Experience:
+        kept, fresh = self.memory.batches(), aged(experience, 0)
+        found = self._brought_back(fresh, kept[0], source) if kept else fresh
+        if self.training:
+            self._remember(experience, kept)
+        return found
+
+    def _brought_back(self, fresh: Experience, kept: Experience, source: Source) -> Experience:
+        groups, rows = self._chosen(fresh, kept, source.generator)
+        if not len(rows):
+            return fresh
+        age = self.get_buffer("batches") - kept.extras["sampled"][rows]
+        back = source.recall(_without(kept[rows], "sampled")).replace(group=groups)
+        back = back.replace(extras={"age": age})
+        number = torch.arange(len(fresh), device=fresh.device)
+        last = torch.stack([number[fresh.group == g].amax() for g in groups])
+        stays = torch.ones(len(fresh), dtype=torch.bool, device=fresh.device)
+        stays[last] = False
+        joined = Experience.join([fresh[stays], back.matched(fresh)])
+        return joined[torch.cat([number[stays], last]).argsort()]
+
+    def _chosen(self, fresh: Experience, kept: Experience, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Numbers of the groups that one comes back to, and which remembered row it is."""
+        groups, rows = [], []
+        index, size = ops.group_index(fresh.group)
+        helped = ops.group_sum((fresh.outcome >= self.right).double(), fresh.group) > 0
+        for g in range(len(size)):
+            mine = (index == g).nonzero().flatten()
+            if helped[mine[0]]:
+                continue
+            known = (kept.extras["index"] == fresh.extras["index"][mine[0]]).nonzero().flatten()
+            if len(known):
+                draw = int(torch.randint(len(known), (), generator=generator)) if len(known) > 1 else 0
+                groups.append(fresh.group[mine[0]])
+                rows.append(known[draw])
+        return (torch.stack(groups), torch.stack(rows)) if rows else (index[:0], index[:0])
+
+    def _remember(self, experience: Experience, kept: list[Experience]) -> None:
+        now = self.get_buffer("batches")
+        right = experience[experience.outcome >= self.right]
+        sampled = torch.full((len(right),), int(now), dtype=torch.long, device=right.device)
+        right = right.replace(extras={"sampled": sampled})
+        every = Experience.cat([*kept, _tensors(right)]) if len(right) else (kept[0] if kept else None)
+        if every is not None:
+            self.memory.keep([every[self._last(every.extras["index"])]])
+        now.add_(1)
+
+    def _last(self, index: Tensor) -> Tensor:
+        """Numbers of the rows to keep: the last `each` of a task, of the tasks that come last."""
+        count: dict[int, int] = {}
+        kept = []
+        for row in range(len(index) - 1, -1, -1):
+            task = int(index[row])
+            if task not in count and len(count) == self.tasks:
+                continue
+            count[task] = count.get(task, 0) + 1
+            if count[task] <= self.each:
+                kept.append(row)
+        return torch.tensor(kept[::-1], dtype=torch.long, device=index.device)
+
+
+def _without(experience: Experience, name: str) -> Experience:
+    return dataclasses.replace(experience, extras={k: v for k, v in experience.extras.items() if k != name})
+
+
+def _tensors(experience: Experience) -> Experience:
+    """Without lists, as memory holds it."""
+    return dataclasses.replace(experience, extras={k: v for k, v in experience.extras.items() if isinstance(v, Tensor)})

@@ -1,0 +1,29 @@
+"""Rows of the battery: parts that read what was predicted of a row's task."""
+
+from __future__ import annotations
+
+import torch
+from batches import Batch, random_batch
+from battery import Row
+
+from polopt.credit import Noted, Relative, Shrunk
+
+
+def predicted_batch(seed: int = 0, clean: bool = False) -> Batch:
+    """A random batch with a success rate that was predicted of each row's group."""
+    batch = random_batch(seed, clean=clean)
+    rates = torch.rand(1000, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return batch.replace(extras={"predicted": rates[batch.experience.group]})
+
+
+PRIOR = Noted(name="predicted")
+
+CREDITS = {
+    "shrunk": Row(Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0), scale=None), batch=predicted_batch),
+    "shrunk, others": Row(
+        Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0, others=True), scale=None), batch=predicted_batch
+    ),
+    "half of each": Row(
+        Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0, weight=0.5), scale=None), batch=predicted_batch
+    ),
+}

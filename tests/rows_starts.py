@@ -1,0 +1,61 @@
+"""Rows of the battery: parts for groups that get help: a known solution, a bent reward, what was put into a row."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from batches import Batch, poisoned, random_batch
+from battery import Row
+from rows_demonstrations import shown
+
+from polopt.credit import Anchored, GroupMean, GroupStd, Relative, Task, Together
+from polopt.objectives import Clip, Mixture, SequenceMean, Surrogate, Token, Unlimited, Unsampled
+from polopt.ops import NOTHING
+from polopt.rewards import Discounted, Outcome, Shaped
+
+
+def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+    """A third of the rows were interfered with at their first decisions; others would never be by that probe."""
+    batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
+    probe = torch.arange(B) % 3 == 0
+    said = -0.1 - 2 * torch.randn(B, T, generator=g, dtype=torch.float64).abs()
+    put_in = batch.mask & (batch.mask.cumsum(1) <= 2)
+    theirs = torch.where(probe[:, None], torch.where(put_in, -0.7, said), NOTHING)
+    extras = {"policy_logp": said, "probe_logp": theirs}
+    if not clean:
+        extras = {name: poisoned(value, batch.mask) for name, value in extras.items()}
+    return batch.replace(extras={"probe": probe, **extras})
+
+
+def indexed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+    """Groups 7 and 3 are of one task."""
+    batch = random_batch(seed, B, T, clean)
+    return batch.replace(extras={"index": batch.experience.group % 4})
+
+
+mixed = functools.partial(Row, batch=probed)
+beside = functools.partial(Row, batch=shown)
+
+OBJECTIVES = {
+    "unsampled": beside(Surrogate(ratio=Unsampled(ratio=Token()), trust=Unlimited()), honest=None),
+    "unsampled, clipped": beside(Surrogate(ratio=Unsampled(), trust=Clip()), honest=None),
+    "mixture": mixed(Surrogate(ratio=Mixture(), trust=Unlimited())),
+    "mixture of rows": mixed(Surrogate(ratio=Mixture(unit="row"), trust=Clip(), aggregate=SequenceMean())),
+    "mixture, share given": mixed(Surrogate(ratio=Mixture(share=0.2), trust=Clip())),
+}
+
+CREDITS = {
+    "together": beside(Together(credit=Relative()), relative=True),
+    "within a task": Row(
+        Relative(baseline=GroupMean(within=Task()), scale=GroupStd(within=Task())), relative=True, batch=indexed
+    ),
+    "anchored": beside(Anchored(), relative=True),
+    "anchored, centred": beside(Anchored(credit=Relative(baseline=GroupMean(), scale=None), factor=0.5), relative=True),
+}
+
+REWARDS = {
+    "shaped": Row(Shaped()),
+    "shaped, of another": Row(Shaped(reward=Outcome(scale=0.5), knee=0.3, above=0.1, below=2.0)),
+    "discounted": beside(Discounted(factor=0.5)),
+}
