@@ -315,7 +315,7 @@ def alone(row: Row, batch: Batch) -> Iterator[Trial]:
     B = len(batch.mask)
     whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
     yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])
-    if any(getattr(part, "compares", False) for part in row.part.parts()):
+    if any(getattr(part, "reads_batch", False) for part in row.part.parts()):
         yield from regrouped(row, batch)
         return
     for way, order in (("the first row alone", [0]), ("every other row, reversed", range(B - 1, -1, -2))):

@@ -82,7 +82,7 @@ class Departure(Reward):
     limit: float | None = None
 
     @property
-    def compares(self) -> bool:  # type: ignore[override]
+    def reads_batch(self) -> bool:  # type: ignore[override]
         return self.divergence == "sqrt_chi2"
 
     def setup(self) -> None:

@@ -30,7 +30,7 @@ class Discriminator(LogRatio):
     rate: float = 0.05
     seed: int = 0
 
-    compares: ClassVar[bool] = True  # it learns from the whole batch
+    reads_batch: ClassVar[bool] = True  # it learns from the whole batch
     needs = frozenset({"extras.features", "extras.base_features", "extras.base_mask"})
 
     def setup(self) -> None:

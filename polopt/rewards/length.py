@@ -47,7 +47,7 @@ class RelativeLength(OfLength):
     right: Mark = Right()
     weight: float = 0.2
 
-    compares = True
+    reads_batch = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -17,10 +17,10 @@ from polopt.part import Part
 class Mark(Part):
     """`mark(experience) -> [B] bool`.
 
-    compares: whether it depends on other rows of the batch too, which it must then see whole.
+    reads_batch: whether it depends on other rows of the batch too, which it must then see whole.
     """
 
-    compares: ClassVar[bool] = False
+    reads_batch: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
@@ -98,7 +98,7 @@ class SolvedGroups(Mark):
     right: Mark = Right()
 
     needs = frozenset({"group"})
-    compares = True
+    reads_batch = True
 
     def setup(self) -> None:
         if not 0 <= self.least <= 1:
@@ -120,7 +120,7 @@ class TopGroups(Mark):
     right: Mark = Right()
 
     needs = frozenset({"group"})
-    compares = True
+    reads_batch = True
 
     def setup(self) -> None:
         if not 0 <= self.share <= 1:

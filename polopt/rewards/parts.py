@@ -17,10 +17,10 @@ from polopt.rewards.marks import Mark
 class Reward(Part):
     """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient.
 
-    compares: whether a row's reward depends on other rows of the batch too, which it must then see whole.
+    reads_batch: whether a row's reward depends on other rows of the batch too, which it must then see whole.
     """
 
-    compares: ClassVar[bool] = False
+    reads_batch: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
