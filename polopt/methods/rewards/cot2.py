@@ -93,7 +93,7 @@ def parallel() -> Finding:
         measured={f"accuracy, {n}": v for n, v in found.items()},
         criterion="continuous is at least 0.10 more accurate on held-out numbers (width 32, 2 layers, 2,000 batches)",
         holds=found["continuous"] >= found["discrete"] + 0.10,
-        note="It learns sooner: with one layer and one head 0.85 after 1,000 batches, discrete 0.71. Given as many more "
+        note="It learns sooner: with one layer and one head 0.85 after 1,000 batches, discrete 0.71. With as many more "
         "batches the discrete policy of this width has caught up: 0.82, and 0.81 to 0.90 for continuous.",
     )
 
