@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,6 +117,7 @@ def concordance(guess: Tensor, truth: Tensor) -> float:
 
 
 def measure(folder: Path) -> dict[str, Any]:
+    about = table.about(HERE.parent, 1, "predictor")
     runs = {f"{method}, seed {seed}": histories(method, seed, folder) for method, seed in RUNS}
     rows = []
     for name, run in runs.items():
@@ -136,7 +138,8 @@ def measure(folder: Path) -> dict[str, Any]:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    return {"about": table.about(HERE.parent, 1, "predictor"), "rows": rows}
+    about["load_after"] = os.getloadavg()
+    return {"about": about, "rows": rows}
 
 
 def markdown(data: dict[str, Any]) -> str:
