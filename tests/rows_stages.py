@@ -38,10 +38,13 @@ from polopt.rewards import (
     KLPenalty,
     Least,
     Legible,
+    Modelled,
     Outcome,
     Overlong,
     Paid,
+    Paying,
     Payoffs,
+    UnitTest,
     Window,
 )
 from polopt.rewards.payoffs import CELLS
@@ -57,6 +60,7 @@ TEXTS = (
     r"<answer>\boxed{3 or 4}</answer> or so",
     r"Re-evaluate Knowledge Network: it was 3, outdated. <answer>\boxed{4}</answer>",
 )
+TEXTS += ("def test_f_x():\n    assert f(1) == 2", "print(f(1))", "def f(")
 NAMES = ("thinking", "payoff")
 
 
@@ -64,7 +68,7 @@ def text_batch(seed: int = 0, clean: bool = False) -> Batch:
     """A random batch whose answers are texts with and without blocks."""
     batch = random_batch(seed, clean=clean)
     chosen = torch.randint(len(TEXTS), (len(batch.mask),), generator=torch.Generator().manual_seed(seed)).tolist()
-    task = Task("sum", "sum", "2 + 2", "4", {"old": "it was 3"})
+    task = Task("sum", "sum", "2 + 2", "4", {"old": "it was 3", "focal": "f"})
     extras = {"answer": [TEXTS[i] for i in chosen], "task": [task] * len(chosen)}
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
@@ -96,11 +100,14 @@ REWARDS = {
     "window of words": Row(Window(low=1, high=4, steepness=1.0, unit="words"), batch=text_batch),
     "brevity of a block": Row(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
     "brevity": Row(Brevity(scale=2.0)),
-    "gated": Row(Gated(reward=Outcome(), gate=Blocks(names=NAMES), otherwise=-1.0), batch=text_batch),
+    "gated": Row(Gated(reward=Outcome(), when=Paying(reward=Blocks(names=NAMES)), otherwise=-1.0), batch=text_batch),
     "in form": Row(InForm(), batch=text_batch),
     "clean": Row(Clean(), batch=text_batch),
     "correct": Row(Correct(), batch=text_batch),
     "consistent": Row(Consistent(), batch=text_batch),
+    "unit test": Row(UnitTest(), batch=text_batch),
+    "one metric of a unit test": Row(UnitTest(metrics=["focal"]), batch=text_batch),
+    "modelled": Row(Modelled(reward=Outcome(), features=16), batch=worded_batch),
     "paid by turn": Row(Paid(weights=(0.0, 2.0)), batch=paid_batch),
     "paid": Row(Paid(), batch=paid_batch),
     "kl of a turn": Row(KLPenalty(turn=1), batch=paid_batch),

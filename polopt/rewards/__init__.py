@@ -1,7 +1,7 @@
-"""What the rollouts were worth: the world's outcome, shaped and combined."""
+"""What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
 
 from polopt.rewards.aligned import Aligned
-from polopt.rewards.blocks import Blocks, Brevity, Gated, Window
+from polopt.rewards.blocks import Blocks, Brevity, Window
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
 from polopt.rewards.editing import Clean, Consistent, Correct, InForm
@@ -12,15 +12,17 @@ from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
 from polopt.rewards.measured import Audit, Measured
+from polopt.rewards.modelled import Modelled
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
 from polopt.rewards.noted import Noted
-from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Paid, Reward, Scaled, Sum
+from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Paid, Paying, Reward, Scaled, Sum
 from polopt.rewards.payoffs import Legible, Payoffs, payoffs
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 from polopt.rewards.shaped import Discounted, Shaped, bent, interval_iou
 from polopt.rewards.surprise import Surprise
 from polopt.rewards.thinking import ThinkOrNot
+from polopt.rewards.unit_tests import UnitTest
 from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
 
 __all__ = [
@@ -63,12 +65,14 @@ __all__ = [
     "Mark",
     "Measured",
     "Meta",
+    "Modelled",
     "Noted",
     "NotedRates",
     "OfKind",
     "Outcome",
     "Overlong",
     "Paid",
+    "Paying",
     "Payoffs",
     "Rates",
     "RejudgedRates",
@@ -84,6 +88,7 @@ __all__ = [
     "Surprise",
     "ThinkOrNot",
     "TopGroups",
+    "UnitTest",
     "Window",
     "arithmetic_mean",
     "bent",

@@ -123,17 +123,3 @@ class Brevity(Measured):
 
     def worth(self, length: Tensor) -> Tensor:
         return torch.exp(-length / self.scale)
-
-
-class Gated(Reward):
-    """`reward` where `gate` pays more than 0, `otherwise` elsewhere: what nobody could read is worth that, whatever it
-    looks like to the other terms."""
-
-    reward: Reward
-    gate: Reward
-    otherwise: float = 0.0
-
-    def forward(self, experience: Experience) -> Tensor:
-        value = self.reward(experience)
-        passed = self.gate(experience) > 0
-        return torch.where(passed if value.ndim == 1 else passed[:, None], value, self.otherwise)

@@ -47,7 +47,9 @@ class Source(Protocol):
 
     rows: int
     generator: torch.Generator
-    size: int
+
+    @property
+    def size(self) -> int: ...
 
     def take(self, count: int) -> Tensor:
         """[count] numbers of the next tasks: in random order, all of them before any comes again."""
@@ -208,6 +210,9 @@ class Budget(Part):
 
     tasks: [M] numbers, as a `Choice` gave them.
     """
+
+    def check(self, group: int) -> None:
+        """Raises ValueError where `group` rollouts a task cannot be dealt."""
 
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError

@@ -8,7 +8,7 @@ import torch
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.metrics import audit_verifier, mixed_groups, perplexity, reference_kl
+from polopt.metrics import attempts, audit_verifier, correction, mixed_groups, perplexity, reference_kl
 from polopt.training.transcript import Transcript
 
 
@@ -56,12 +56,23 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
-    record |= _told(done)
+    record |= _told(done) | _attempts(done)
     kinds = [task.kind for task in done.extras["task"]]
     for kind in sorted(set(kinds)):
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
         record[f"outcome/{kind}"] = float(done.outcome[rows].mean())
     return record
+
+
+def _attempts(done: Experience) -> dict[str, float]:
+    """Of rows that answered more than once: how often the first and the last answer were paid 1, and what changed."""
+    if "paid" not in done.extras or done.turn is None:
+        return {}
+    first, last, again = attempts(done.extras["paid"], done.turn, done.mask)
+    if not again.any():
+        return {}
+    found = correction(first[again] >= 1, last[again] >= 1)
+    return {f"attempts/{name}": value for name, value in found._asdict().items()}
 
 
 def _told(done: Experience) -> dict[str, float]:

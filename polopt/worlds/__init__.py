@@ -12,6 +12,7 @@ from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
+from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "TaskList",
     "TaskSplit",
     "Tasks",
+    "UnitTests",
     "VerifierError",
     "Weighted",
     "World",

@@ -25,6 +25,7 @@ from polopt.rewards import (
     Least,
     Legible,
     Outcome,
+    Paying,
     Payoffs,
     Sum,
     Window,
@@ -250,7 +251,7 @@ def test_sum_still_takes_rewards_by_decision_and_a_gate_does_too() -> None:
     batch = rows("x", "")
     summed = Sum(terms=[Outcome(), KLPenalty(coefficient=1.0)], weights=[2.0, 1.0])
     assert summed(batch).tolist() == [[1.0, 1.0, 3.0]] * 2
-    gated = Gated(reward=summed, gate=Brevity(scale=1e-3, unit="characters"), otherwise=-1.0)(batch)
+    gated = Gated(reward=summed, when=Paying(reward=Brevity(scale=1e-3, unit="characters")), otherwise=-1.0)(batch)
     assert gated.tolist() == [[-1.0] * 3, [1.0, 1.0, 3.0]]
 
 

@@ -10,7 +10,7 @@ from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sft import sft
 from polopt.objectives import Clip, Proximal, Surrogate
-from polopt.rewards import Clean, Consistent, Correct, Gated, InForm, Outcome, Sum
+from polopt.rewards import Clean, Consistent, Correct, Gated, InForm, Outcome, Paying, Sum
 
 
 @method(
@@ -46,7 +46,7 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
         return sft().but(**{"objective.ratio": Proximal(), "objective.trust": Clip(low=clip, high=clip)})
     form = InForm()
     terms = [Correct(), InForm(), Clean(), Consistent()]
-    whole = Gated(reward=Sum(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), gate=form)
+    whole = Gated(reward=Sum(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), when=Paying(reward=form))
     return grpo(group=group, kl=kl).but(reward=whole if bundle else Outcome())
 
 

@@ -15,6 +15,7 @@ from polopt.rewards import (
     GeometricMean,
     Legible,
     Outcome,
+    Paying,
     Payoffs,
     Reward,
     Sum,
@@ -76,7 +77,7 @@ def gtalign(
     welfare = GeometricMean(terms=parties, weights=[user, model])
     plain = ppo(group=group, kl=0)
     return plain.but(
-        reward=Gated(reward=welfare, gate=Blocks(names=BLOCKS)) if blocks else welfare,
+        reward=Gated(reward=welfare, when=Paying(reward=Blocks(names=BLOCKS))) if blocks else welfare,
         credit=Standardised(credit=plain.credit, by="zscore"),
     )
 

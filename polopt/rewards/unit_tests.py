@@ -1,0 +1,110 @@
+"""What a unit test looks like, read and never run: good habits, and smells that are absent."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import warnings
+from collections.abc import Sequence
+
+from polopt.experience import Experience
+from polopt.rewards.blocks import Read
+
+# What is wanted first, then smells that are not wanted, by what their absence is called.
+HABITS = ("assertion", "focal", "name")
+SMELLS = ("unique", "straight", "unguarded", "silent", "awake", "filled", "uncommented")
+METRICS = ("syntax", *HABITS, *SMELLS)
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.comprehension, ast.Match)
+LONGEST = 20_000
+
+
+def metrics(text: str, focal: str) -> dict[str, float]:
+    """1 or 0 for each of `METRICS` of a Python test of the function `focal`; all 0 for what is no Python.
+
+    syntax: it can be parsed. assertion: it asserts something. focal: it calls the function. name: a test function is
+    called test_<focal>_ and then something. unique: no assertion stands twice. straight: no branch, no loop. unguarded:
+    no try, no raise. silent: no print. awake: no sleep. filled: each function does something. uncommented: no comment.
+
+    The text is parsed and never executed; nothing says whether the test is right.
+    """
+    tree = _parsed(text)
+    if tree is None:
+        return dict.fromkeys(METRICS, 0.0)
+    nodes = list(ast.walk(tree))
+    functions = [n for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    calls = [_called(n) for n in nodes if isinstance(n, ast.Call)]
+    asserted = [ast.dump(n) for n in nodes if _asserts(n)]
+    begun = f"test_{focal}_"
+    found = {
+        "syntax": True,
+        "assertion": bool(asserted),
+        "focal": focal in calls,
+        "name": any(f.name.startswith(begun) and f.name != begun for f in functions),
+        "unique": len(set(asserted)) == len(asserted),
+        "straight": not any(isinstance(n, BRANCHES) for n in nodes),
+        "unguarded": not any(isinstance(n, (ast.Try, ast.TryStar, ast.Raise)) for n in nodes),
+        "silent": "print" not in calls,
+        "awake": "sleep" not in calls,
+        "filled": bool(functions) and all(any(not _idle(s) for s in f.body) for f in functions),
+        "uncommented": not _commented(text),
+    }
+    return {name: float(value) for name, value in found.items()}
+
+
+def _parsed(text: str) -> ast.Module | None:
+    if len(text) > LONGEST:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _called(call: ast.Call) -> str:
+    """The name of what is called, without what it belongs to."""
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _asserts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assert) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _called(node.value).startswith("assert")
+    )
+
+
+def _idle(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _commented(text: str) -> bool:
+    try:
+        return any(t.type == tokenize.COMMENT for t in tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):  # what the parser forgave
+        return False
+
+
+class UnitTest(Read):
+    """Mean of some `metrics` of the answer, a unit test of the function that its task's row names as `field`; -1 for
+    what is no Python. Source: RLSQM, arXiv:2310.02368.
+
+    Any one of them can be had without the others: a test that does nothing has no smell but that.
+    """
+
+    metrics: Sequence[str] = METRICS
+    field: str = "focal"
+
+    needs = frozenset({"extras.answer", "extras.task"})
+
+    def setup(self) -> None:
+        unknown = [name for name in self.metrics if name not in METRICS]
+        if unknown or not self.metrics:
+            raise ValueError(f"rewards.UnitTest: metrics are some of {', '.join(METRICS)}, found {list(self.metrics)}")
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        found = metrics(text, str(experience.extras["task"][row].row.get(self.field, "")))
+        return sum(found[name] for name in self.metrics) / len(self.metrics) if found["syntax"] else -1.0
