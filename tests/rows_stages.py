@@ -100,7 +100,7 @@ REWARDS = {
     "window of words": Row(Window(low=1, high=4, steepness=1.0, unit="words"), batch=text_batch),
     "brevity of a block": Row(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
     "brevity": Row(Brevity(scale=2.0)),
-    "gated by blocks": Row(Gated(reward=Outcome(shift=1.0), when=Paying(reward=Blocks(names=NAMES))), batch=text_batch),
+    "gated": Row(Gated(reward=Outcome(), when=Paying(reward=Blocks(names=NAMES)), otherwise=-1.0), batch=text_batch),
     "in form": Row(InForm(), batch=text_batch),
     "clean": Row(Clean(), batch=text_batch),
     "correct": Row(Correct(), batch=text_batch),

@@ -95,5 +95,5 @@ def branchings(roads: Roads, rule: Lookahead) -> Passed:
     source = TreeSource(roads.tree, roads.policy, rows=8)
     part = LookaheadRollouts(group=8, look=watched, share=1.0)
     part(source)
-    found = part.look.found  # type: ignore[attr-defined]
+    found: dict[bool, list[bool]] = part.look.found  # type: ignore[attr-defined, assignment]
     return Passed(*(sum(x) / max(len(x), 1) for x in (found[True], found[False])))

@@ -18,6 +18,7 @@ from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import Policy, TokenTree
 from polopt.sampling import Demonstrations, Start, Texts
+from polopt.sampling.lookahead import Look
 from polopt.teachers import TAUGHT
 
 
@@ -178,6 +179,7 @@ class _Dealer(TreeSource):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
+        look: Look | None = None,
     ) -> Experience:
         index = self.dealt // len(self.tree.answers)
         batch = self.deck(support)[0][self.dealt].replace(group=torch.zeros_like(index), extras={"index": index})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class _Branch:
     over: bool = False
 
     def copy(self, slot: int, *, tree: bool, born: int) -> _Branch:
-        said = {"tokens": list(self.tokens), "logp": list(self.logp), "entropy": list(self.entropy)}
+        said: dict[str, Any] = {"tokens": list(self.tokens), "logp": list(self.logp), "entropy": list(self.entropy)}
         return _Branch(self.root, slot, tree, self, born, over=self.over, **said)
 
     def say(self, token: int, logp: float, entropy: float) -> None:
@@ -177,7 +178,12 @@ class _Grown:
                 continue
             youngest = step - max(b.born for b in members)
             over = all(b.over for b in members)
-            told = {"branches": len(members), "room": self.room[root], "youngest": youngest, "over": over}
+            told: dict[str, Any] = {
+                "branches": len(members),
+                "room": self.room[root],
+                "youngest": youngest,
+                "over": over,
+            }
             if step < limit and not self.rule.ends(step=step, limit=limit, **told):
                 continue
             for branch in members:

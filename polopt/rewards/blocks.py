@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.marks import Mark
 from polopt.rewards.parts import Reward
 
 Unit = Literal["decisions", "words", "characters"]
@@ -124,14 +123,3 @@ class Brevity(Measured):
 
     def worth(self, length: Tensor) -> Tensor:
         return torch.exp(-length / self.scale)
-
-
-class Paying(Mark):
-    """Rows that `reward` pays more than `above`. As a gate: what nobody can read is worth nothing, whatever it looks
-    like to other terms."""
-
-    reward: Reward
-    above: float = 0.0
-
-    def forward(self, experience: Experience) -> Tensor:
-        return self.reward(experience) > self.above

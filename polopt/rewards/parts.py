@@ -166,15 +166,26 @@ class Clipped(Reward):
         return self.reward(experience).clamp(-self.limit, self.limit)
 
 
+class Paying(Mark):
+    """The row's `reward` [B] is above `above`."""
+
+    reward: Reward
+    above: float = 0.0
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.reward(experience) > self.above
+
+
 class Gated(Reward):
-    """The reward where `when` holds, 0 elsewhere."""
+    """The reward where `when` holds, `otherwise` elsewhere."""
 
     reward: Reward
     when: Mark
+    otherwise: float = 0.0
 
     def forward(self, experience: Experience) -> Tensor:
         reward, when = self.reward(experience), self.when(experience)
-        return torch.where(when if reward.ndim == 1 else when[:, None], reward, 0)
+        return torch.where(when if reward.ndim == 1 else when[:, None], reward, self.otherwise)
 
 
 class Combined(Reward):

@@ -47,7 +47,9 @@ class Source(Protocol):
 
     rows: int
     generator: torch.Generator
-    size: int
+
+    @property
+    def size(self) -> int: ...
 
     def take(self, count: int) -> Tensor:
         """[count] numbers of the next tasks: in random order, all of them before any comes again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -136,7 +137,10 @@ def shared(source: Source, experience: Experience, *, exactly: bool) -> list[Sha
     for row, name in zip(first.tolist(), names, strict=True):
         rows = (experience.group == experience.group[row]).nonzero().flatten().tolist()
         about = {} if kinds is None else {"kind": kinds[row]}
-        exact = {"ids": [_ids(experience, r) for r in rows], "logp": [_logp(experience, r) for r in rows]}
+        exact: dict[str, Any] = {
+            "ids": [_ids(experience, r) for r in rows],
+            "logp": [_logp(experience, r) for r in rows],
+        }
         found.append(
             Shared(
                 task=int(index[row]),

@@ -251,8 +251,8 @@ def test_sum_still_takes_rewards_by_decision_and_a_gate_does_too() -> None:
     batch = rows("x", "")
     summed = Sum(terms=[Outcome(), KLPenalty(coefficient=1.0)], weights=[2.0, 1.0])
     assert summed(batch).tolist() == [[1.0, 1.0, 3.0]] * 2
-    short = Paying(reward=Brevity(scale=1e-3, unit="characters"))
-    assert Gated(reward=summed, when=short)(batch).tolist() == [[0.0] * 3, [1.0, 1.0, 3.0]]
+    gated = Gated(reward=summed, when=Paying(reward=Brevity(scale=1e-3, unit="characters")), otherwise=-1.0)(batch)
+    assert gated.tolist() == [[-1.0] * 3, [1.0, 1.0, 3.0]]
 
 
 def test_no_two_rules_agree_on_all_games() -> None:

@@ -75,8 +75,8 @@ def test_what_is_wrong_is_said_at_the_door(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             train(recipe(stages={"rl": {**rl, **changes}}), tmp_path / "run")
+    typo = {"method": "sft", "steps": 2, "rows": 4, "until": {"metric": "los", "below": 1}}
     with pytest.raises(ConfigError, match=r"until\.metric = 'los' is not logged; did you mean 'loss'"):
-        typo = {"method": "sft", "steps": 2, "rows": 4, "until": {"metric": "los", "below": 1}}
         train(recipe(stages={"rl": typo}), tmp_path / "run")
     guess = {"kind": "guess-number", "lo": 1}
     with pytest.raises(ConfigError, match="lo"):
