@@ -92,5 +92,5 @@ REWARDS = {
 
 SELECTS = {
     "without the first": Row(WithoutTrigger(), keeps="decisions"),
-    "without what follows a tag": Row(WithoutTrigger(after=(1, 2)), keeps="decisions", batch=token_batch),
+    "without what follows a tag": Row(WithoutTrigger(after=(1, 2), count=2), keeps="decisions", batch=token_batch),
 }

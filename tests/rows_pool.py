@@ -8,7 +8,8 @@ import torch
 from batches import Batch, random_batch
 from battery import Row
 
-from polopt.sampling import Marked
+from polopt.experience import Experience
+from polopt.sampling import Cheapest, Marked
 
 
 def marked_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -18,4 +19,13 @@ def marked_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras={"chosen": chosen}))
 
 
-SELECTS = {"marked": Row(Marked(), batch=marked_batch)}
+def who(e: Experience) -> list[tuple[int, int]]:
+    """Group and length: of equally short rows the earlier one is kept."""
+    return sorted(zip(e.group.tolist(), e.lengths.tolist(), strict=True))
+
+
+SELECTS = {
+    "marked": Row(Marked(), batch=marked_batch),
+    "cheapest": Row(Cheapest(right=0.0), key=who),
+    "two cheapest": Row(Cheapest(count=2, right=-1.0), key=who),
+}

@@ -35,6 +35,7 @@ REJECTED = [
     (battery.yaml_returns, wrong.Restless()),
     (battery.repr_builds, wrong.Misprinted()),
     (battery.reward_rows, wrong.BatchShare()),
+    (battery.reward_rows, wrong.FirstComes()),
     (battery.reward_padding, wrong.FilledShare()),
     (battery.reward_poison, wrong.Everywhere()),
     (battery.reward_precision, wrong.HalfReward()),

@@ -18,20 +18,21 @@ def read(prompt: str) -> tuple[int, list[tuple[str, int, int]]]:
     return int(first.split()[1]), [(m[2], int(m[3]), int(m[4])) for m in map(LINE.fullmatch, rest)]
 
 
-def test_exactly_one_step_of_a_wrong_solution_is_wrong() -> None:
-    world = Critic(size=300)
+@pytest.mark.parametrize("base", [10, 4])
+def test_exactly_one_step_of_a_wrong_solution_is_wrong(base: int) -> None:
+    world = Critic(size=300, base=base)
     count: Counter[int] = Counter()
     for i in range(300):
         task = world[i]
         value, lines = read(task.prompt)
         wrong = []
         for number, (op, n, said) in enumerate(lines, 1):
-            if {"+": value + n, "-": value - n, "*": value * n}[op] % 10 != said:
+            if {"+": value + n, "-": value - n, "*": value * n}[op] % base != said:
                 wrong.append(number)
             value = said
         assert wrong == ([task.row["wrong"]] if task.row["wrong"] else [])
         start, steps = read(task.prompt)
-        assert task.row["answer"] == worked(start, [(op, n) for op, n, _ in steps])[-1]
+        assert task.row["answer"] == worked(start, [(op, n) for op, n, _ in steps], base)[-1]
         assert (task.row["answer"] != value) == bool(wrong)
         count[task.row["wrong"]] += 1
     assert 110 < count[0] < 190
@@ -40,9 +41,14 @@ def test_exactly_one_step_of_a_wrong_solution_is_wrong() -> None:
 
 def test_tasks_are_the_same_everywhere_and_never_shared() -> None:
     assert [Critic(size=9, seed=3)[i] for i in range(9)] == [Critic(size=99, seed=3)[i] for i in range(9)]
-    split = Critic.split(train=2000, heldout=300, seed=1, steps=1)
-    kept = {split.heldout[i].prompt for i in range(300)}
+    split = Critic.split(train=2000, heldout=60, seed=1, steps=1)
+    kept = {split.heldout[i].prompt for i in range(60)}
     assert not kept & {split.train[i].prompt for i in range(2000)}
+    share = sum(split.train[i].row["wrong"] > 0 for i in range(2000)) / 2000
+    assert 0.45 < share < 0.55
+    crowded = Critic.split(train=5, heldout=200, seed=1, steps=1, base=2)
+    with pytest.raises(ValueError, match="leave too few of their kind to learn from"):
+        [crowded.train[i] for i in range(5)]
     assert split.train.signals == ("index", "refined", "leaked")
 
 
@@ -135,6 +141,9 @@ def test_an_answer_that_is_given_away_is_hidden_or_taken_over() -> None:
         ({"size": 0}, "need size >= 1"),
         ({"steps": 10}, "steps in 1..9"),
         ({"tries": 0}, "tries >= 1"),
+        ({"operations": "+/"}, "operations must be some of"),
+        ({"base": 1}, "base must be in 2..10"),
+        ({"operations": ""}, "operations must be some of"),
         ({"told": 1.5}, "told and alone must be in"),
         ({"leaks": "shown"}, "leaks must be 'masked' or 'read'"),
     ],

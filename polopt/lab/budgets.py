@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.lab.measure import training
+from polopt.lab.measure import group_of, training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree
-from polopt.sampling import Sampling
+from polopt.metrics import mixed_groups
 
 
 def pool(tasks: int, seed: int) -> Tensor:
@@ -103,20 +103,21 @@ def until(
     return steps, drawn
 
 
-def mixed_groups(sampling: Sampling, *, tasks: int = 400, prompts: int = 16, batches: int = 150) -> tuple[float, float]:
+def mixed_found(
+    algorithm: Algorithm, *, tasks: int = 400, prompts: int = 16, batches: int = 150
+) -> tuple[float, float]:
     """Share of sampled groups with right and wrong answers, while `tasks` of logits N(-1, 3) stand still, and while
     they stand still again after each has jumped by 4, up or down."""
     generator = torch.Generator().manual_seed(0)
     logits = -1 + 3 * torch.randn(tasks, generator=generator, dtype=torch.double)
     jump = 8 * torch.randint(0, 2, (tasks,), generator=generator) - 4
     tree, policy = solved_at(logits.sigmoid())
-    sampling = sampling.but()
-    group = int(sampling.group)  # type: ignore[arg-type]
-    source, shares = TreeSource(tree, policy, rows=prompts * group), []
+    algorithm = algorithm.but()
+    source, shares = TreeSource(tree, policy, rows=prompts * group_of(algorithm)), []
     for now in (logits, logits + jump):
         p = now.sigmoid()
         policy.set_probabilities(torch.stack([p, 1 - p], 1))
         source.refresh()
-        outcomes = torch.stack([sampling(source).outcome.view(prompts, group) for _ in range(batches)])
-        shares.append((outcomes.amax(2) > outcomes.amin(2)).double().mean().item())
+        found = [algorithm.sampling(source) for _ in range(batches)]
+        shares.append(sum(mixed_groups(batch.outcome, batch.group).item() for batch in found) / batches)
     return shares[0], shares[1]

@@ -95,5 +95,6 @@ def branchings(roads: Roads, rule: Lookahead) -> Passed:
     source = TreeSource(roads.tree, roads.policy, rows=8)
     part = LookaheadRollouts(group=8, look=watched, share=1.0)
     part(source)
-    found: dict[bool, list[bool]] = part.look.found  # type: ignore[attr-defined, assignment]
+    assert isinstance(part.look, _Watched)
+    found = part.look.found
     return Passed(*(sum(x) / max(len(x), 1) for x in (found[True], found[False])))

@@ -181,6 +181,8 @@ class _Dealer(TreeSource):
         starts: Sequence[Start] | None = None,
         look: Look | None = None,
     ) -> Experience:
+        if look is not None and look.share > 0:
+            raise ValueError("expectation: rows that look ahead are not independent answers; use bias_variance")
         index = self.dealt // len(self.tree.answers)
         batch = self.deck(support)[0][self.dealt].replace(group=torch.zeros_like(index), extras={"index": index})
         return self._settled(batch, torch.zeros_like(batch.lengths))

@@ -373,7 +373,7 @@ class TreeSource:
 
     def take(self, prompts: int) -> Tensor:
         while len(self._queue) < prompts:
-            self._queue += torch.randperm(self.tree.prompts, generator=self.generator).tolist()
+            self._queue += torch.randperm(self.size, generator=self.generator).tolist()
         asked = torch.tensor(self._queue[:prompts])
         del self._queue[:prompts]
         return asked

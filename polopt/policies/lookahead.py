@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,8 +33,8 @@ class _Branch:
     over: bool = False
 
     def copy(self, slot: int, *, tree: bool, born: int) -> _Branch:
-        said: dict[str, Any] = {"tokens": list(self.tokens), "logp": list(self.logp), "entropy": list(self.entropy)}
-        return _Branch(self.root, slot, tree, self, born, over=self.over, **said)
+        said = (list(self.tokens), list(self.logp), list(self.entropy))
+        return _Branch(self.root, slot, tree, self, born, *said, over=self.over)
 
     def say(self, token: int, logp: float, entropy: float) -> None:
         self.tokens.append(token)
@@ -178,13 +177,9 @@ class _Grown:
                 continue
             youngest = step - max(b.born for b in members)
             over = all(b.over for b in members)
-            told: dict[str, Any] = {
-                "branches": len(members),
-                "room": self.room[root],
-                "youngest": youngest,
-                "over": over,
-            }
-            if step < limit and not self.rule.ends(step=step, limit=limit, **told):
+            if step < limit and not self.rule.ends(
+                step=step, limit=limit, branches=len(members), room=self.room[root], youngest=youngest, over=over
+            ):
                 continue
             for branch in members:
                 branch.tree = False

@@ -1,4 +1,4 @@
-"""What the rollouts were worth: the world's outcome, shaped and combined."""
+"""What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
 
 from polopt.rewards.aligned import Aligned
 from polopt.rewards.blocks import Blocks, Brevity, Window

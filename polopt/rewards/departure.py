@@ -81,7 +81,9 @@ class Departure(Reward):
     trim: float = 0.01
     limit: float | None = None
 
-    reads_batch = True
+    @property
+    def reads_batch(self) -> bool:  # type: ignore[override]
+        return self.divergence == "sqrt_chi2"
 
     def setup(self) -> None:
         if self.coefficient < 0 or not 0 <= self.trim < 0.5 or (self.limit is not None and self.limit <= 0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -28,6 +30,7 @@ class Discriminator(LogRatio):
     rate: float = 0.05
     seed: int = 0
 
+    reads_batch: ClassVar[bool] = True  # it learns from the whole batch
     needs = frozenset({"extras.features", "extras.base_features", "extras.base_mask"})
 
     def setup(self) -> None:

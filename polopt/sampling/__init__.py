@@ -27,6 +27,7 @@ from polopt.sampling.success import Success
 from polopt.sampling.successes import Successes
 from polopt.sampling.swarm import Swarm
 from polopt.sampling.table import Table
+from polopt.sampling.tagged import Cheapest, Tagged
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.trigger import WithoutTrigger
 from polopt.sampling.windows import Windows
@@ -37,6 +38,7 @@ __all__ = [
     "Best",
     "Branches",
     "Budget",
+    "Cheapest",
     "Choice",
     "Curriculum",
     "Cuts",
@@ -83,6 +85,7 @@ __all__ = [
     "Successes",
     "Swarm",
     "Table",
+    "Tagged",
     "Texts",
     "TopDecisions",
     "Uniform",

@@ -33,6 +33,13 @@ class Knapsack(Budget):
         if self.confidence is not None and not 0 < self.confidence < 1:
             raise ValueError(f"sampling.Knapsack: confidence must be in (0, 1), or None, found {self.confidence}")
 
+    def check(self, group: int) -> None:
+        if not self.low <= group <= self.up:
+            raise ValueError(
+                f"sampling.Knapsack: tasks are to have {self.low} to {self.up} rollouts, with a group of {group} on "
+                "average; set group between low and up"
+            )
+
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         rates = self.success.rates(source.size).cpu()[tasks.cpu()]
         return buy(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
@@ -73,12 +80,14 @@ class GradientVariance(Budget):
                 f"sampling.GradientVariance: need alpha >= 0 and most in (0, 1], found {self.alpha} and {self.most}"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def check(self, group: int) -> None:
         if group < self.least:
             raise ValueError(
                 f"sampling.GradientVariance: every task is to have least = {self.least} rollouts, with a group of "
                 f"{group}; raise group"
             )
+
+    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         norm, rate = self.measured(source, buy(torch.full_like(tasks, self.first)), len(tasks))
         total = (group - self.least) * len(tasks)
         share = neyman(norm, rate, self.alpha, self.beta)

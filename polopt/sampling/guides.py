@@ -48,16 +48,14 @@ class Prefixes(Guide):
 
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         column = self.table.sized(source.size).column("checkpoint")
-        tasks, lengths = tasks.to(column.device), source.solution_lengths(tasks)
-        reached = column[tasks]
+        lengths, reached = source.solution_lengths(tasks), column[tasks.to(column.device)].cpu()
         new = reached < 0
         if new.any():
             reached[new] = self._search(source, tasks[new], lengths[new]).to(reached)
             if self.training:
-                column[tasks] = reached
-        given = self._given(lengths, reached.cpu()).tolist()
-        starts = [start for count in given for start in (Start(), Start(given=count))]
-        return tasks.cpu().repeat_interleave(2), starts
+                column[tasks.to(column.device)] = reached.to(column.device)
+        starts = [start for count in self._given(lengths, reached).tolist() for start in (Start(), Start(given=count))]
+        return tasks.repeat_interleave(2), starts
 
     def _given(self, lengths: Tensor, checkpoint: Tensor) -> Tensor:
         """[M] decisions that stand there; one is always left to the policy."""
@@ -71,7 +69,7 @@ class Prefixes(Guide):
         for k in range(self.checkpoints + 1) if self.tries else ():
             given = self._given(lengths[left], torch.full_like(left, k)).tolist()
             starts = [Start(given=count) for count in given]
-            tried = source.rollout(tasks.cpu()[left], self.tries, self.support, starts=starts)
+            tried = source.rollout(tasks[left], self.tries, self.support, starts=starts)
             best = torch.zeros(len(left), dtype=torch.bool)
             best[tried.group[tried.outcome >= self.solved].cpu()] = True
             found[left[best]] = k

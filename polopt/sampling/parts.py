@@ -211,6 +211,9 @@ class Budget(Part):
     tasks: [M] numbers, as a `Choice` gave them.
     """
 
+    def check(self, group: int) -> None:
+        """Raises ValueError where `group` rollouts a task cannot be dealt."""
+
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError
 

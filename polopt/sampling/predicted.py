@@ -10,6 +10,7 @@ from polopt.experience import Experience, ExperienceError
 from polopt.sampling.allocation import allocate
 from polopt.sampling.parts import Budget, Buy, Source
 from polopt.sampling.predictor import InContext, Predictor
+from polopt.sampling.success import unaided
 from polopt.sampling.table import Table
 
 
@@ -18,8 +19,8 @@ class Foretold(Budget):
 
     predictor: who predicts. context: how many tasks it is shown, those that were tried last. low, high: the least and
     the greatest outcome; a score is how far between them a task's mean outcome lay. What a task scored when it was last
-    tried is kept for each of them, and moves in training mode only. `extras["predicted"]` [B] is the rate that was
-    predicted of a row's task before any of its rollouts.
+    tried, without help, is kept for each of them, and moves in training mode only. `extras["predicted"]` [B] is the
+    rate that was predicted of a row's task before any of its rollouts.
     """
 
     predictor: Predictor = InContext()
@@ -63,12 +64,14 @@ class Foretold(Budget):
 
     @torch.no_grad()
     def observe(self, experience: Experience) -> None:
+        experience = experience[unaided(experience)]
         if not self.training or not len(experience):
             return
-        index = experience.extras["index"].to(self.tried.column("score").device)
         score, batch = self.tried.column("score"), self.tried.column("batch")
-        score[index] = ops.group_mean(self.scores(experience), experience.extras["index"]).to(score.device)
-        batch[index] = batch.max() + 1
+        index = experience.extras["index"]
+        mean = ops.group_mean(self.scores(experience), index)
+        score[index.to(score.device)] = mean.to(score.device)
+        batch[index.to(score.device)] = batch.max() + 1
 
 
 class Predicted(Foretold):

@@ -76,7 +76,8 @@ class Probed(Rollouts):
         texts = [source.encode(text) for text in self.texts]
         _check(self.texts, texts)
         table, (begin, at) = trie_logp(texts), self._cuts(batch, max(map(len, texts)))
-        failed = (batch.outcome < self.solved) & batch.mask.any(1)
+        # Who had read a hidden hint cannot go on: nobody else knows what it said.
+        failed = (batch.outcome < self.solved) & batch.mask.any(1) & ~batch.extras["hinted"]
         share = failed.double().mean()
         own = _noted(batch, failed & False, batch.logp, self._of_rollouts(batch, begin, texts, table, share))
         if not self.chance or not failed.any():

@@ -41,6 +41,7 @@ class Rollouts(Sampling):
             raise ValueError(
                 f"sampling.Rollouts: need group >= 1 and refills >= 0, found {self.group} and {self.refills}"
             )
+        self.budget.check(self.group)
         if self.mix and (self.support.truncated or self.support.by_entropy is not None or self.adapt is not None):
             raise ValueError(
                 f"sampling.Rollouts: {self.mix[0]!r} adds decisions of others, which may have no probability under "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -61,6 +60,10 @@ class Swarm(Rollouts):
                 "sampling.Swarm: what others decided may have no probability under top-k and top-p, and has no "
                 f"temperature of its own; sample with top_k 0, top_p 1 and one temperature, found {self.support} and "
                 f"adapt={self.adapt!r}"
+            )
+        if self.guide is not None:
+            raise ValueError(
+                f"sampling.Swarm: {self.guide!r} lets rollouts begin with what others cannot see; leave guide None"
             )
         if self.newest < 1 or self.keep < self.newest:
             raise ValueError(f"{name_of(type(self))}: need 1 <= newest <= keep, found {self.newest} and {self.keep}")
@@ -136,20 +139,16 @@ def shared(source: Source, experience: Experience, *, exactly: bool) -> list[Sha
     found = []
     for row, name in zip(first.tolist(), names, strict=True):
         rows = (experience.group == experience.group[row]).nonzero().flatten().tolist()
-        about = {} if kinds is None else {"kind": kinds[row]}
-        exact: dict[str, Any] = {
-            "ids": [_ids(experience, r) for r in rows],
-            "logp": [_logp(experience, r) for r in rows],
-        }
         found.append(
             Shared(
                 task=int(index[row]),
                 name=name,
                 answers=[answers[r] for r in rows],
                 outcomes=[float(experience.outcome[r]) for r in rows],
-                about=about,
+                about={} if kinds is None else {"kind": kinds[row]},
+                ids=[_ids(experience, r) for r in rows] if exactly else None,
+                logp=[_logp(experience, r) for r in rows] if exactly else None,
                 temperature=experience.support.temperature,
-                **(exact if exactly else {}),
             )
         )
     return found

@@ -11,8 +11,8 @@ from polopt.sampling.parts import Select
 
 
 class WithoutTrigger(Select):
-    """All decisions but the one that decides whether to think: the row's first, or, with `after`, the one behind the
-    first place at which it says these tokens. A row that never says them keeps all.
+    """All decisions but those that decide whether to think: the row's first `count`, or, with `after`, so many behind
+    the first place at which it says these tokens. A row that never says them keeps all.
 
     after: ids of what opens a thought. Tokens that the policy did not decide are passed over. What was learned of that
     decision is kept by not teaching it: neither its policy loss nor its critic's counts. Source: selective loss masking
@@ -20,6 +20,11 @@ class WithoutTrigger(Select):
     """
 
     after: Sequence[int] = ()
+    count: int = 1
+
+    def setup(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"sampling.WithoutTrigger: count must be >= 1, found {self.count}")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -29,11 +34,12 @@ class WithoutTrigger(Select):
         mask = experience.mask
         number = mask.cumsum(1) - 1  # of each decision in its row, from 0
         if not self.after:
-            return experience.only(~(mask & (number == 0)))
+            return experience.only(~(mask & (number < self.count)))
         # Decisions alone, moved to the left.
         said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
         opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
         for i, token in enumerate(self.after):
             opened &= said.roll(-i, 1) == token
         behind = opened.int().argmax(1, keepdim=True) + len(self.after)
-        return experience.only(~(mask & (number == behind) & opened.any(1, keepdim=True)))
+        deciding = (number >= behind) & (number < behind + self.count) & opened.any(1, keepdim=True)
+        return experience.only(~(mask & deciding))

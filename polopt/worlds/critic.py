@@ -12,7 +12,7 @@ from polopt.worlds.protocol import Episode, Task, TaskSplit
 
 KIND = "critic"
 SAID = re.compile(r"right|wrong ([1-9])(?: so ([0-9]))?")
-OPERATIONS = ("+", "-", "*")
+OPERATIONS = "+-*"
 
 
 class Critique(NamedTuple):
@@ -34,7 +34,7 @@ def read_critique(text: str) -> Critique | None:
 
 
 class Critic:
-    """A sum in `steps` steps on the digits 0 to 9, each modulo 10: one step of some of them is wrong. Say so.
+    """A sum in `steps` steps, each modulo `base`: one step of some of them is wrong. Say so. operations: some of + - *.
 
     The policy writes `right`, or `wrong K` with the number of the wrong step; it may add ` so N`, the answer that it
     thinks right. The world pays 1 for a right verdict. `Step.info["signals"]`:
@@ -61,6 +61,8 @@ class Critic:
         *,
         size: int,
         steps: int = 4,
+        operations: str = OPERATIONS,
+        base: int = 10,
         share: float = 0.5,
         tries: int = 8,
         told: float = 0.9,
@@ -70,12 +72,16 @@ class Critic:
     ) -> None:
         if size < 1 or not 1 <= steps <= 9 or tries < 1:
             raise ValueError(f"Critic: need size >= 1, steps in 1..9 and tries >= 1, found {size}, {steps} and {tries}")
+        if not 2 <= base <= 10:
+            raise ValueError(f"Critic: base must be in 2..10, found {base}")
+        if not operations or not set(operations) <= set(OPERATIONS):
+            raise ValueError(f"Critic: operations must be some of {OPERATIONS}, found {operations!r}")
         if not all(0 <= p <= 1 for p in (share, told, alone)):
             raise ValueError(f"Critic: share, told and alone must be in [0, 1], found {share}, {told} and {alone}")
         if leaks not in ("masked", "read"):
             raise ValueError(f"Critic: leaks must be 'masked' or 'read', found {leaks!r}")
         self.steps, self.share, self.tries, self.told, self.alone = steps, share, tries, told, alone
-        self.leaks, self.seed, self._size = leaks, seed, size
+        self.operations, self.base, self.leaks, self.seed, self._size = operations, base, leaks, seed, size
 
     @classmethod
     def split(cls, *, train: int, heldout: int, seed: int, **settings: Any) -> TaskSplit:
@@ -99,14 +105,14 @@ class Critic:
         return self.task(index, 0)
 
     def task(self, index: int, version: int) -> Task:
-        """Task `index`; another version is another task in its place."""
-        numbers = random.Random(f"{self.seed}/{index}/{version}")
-        wrong = numbers.randrange(1, self.steps + 1) if numbers.random() < self.share else 0
+        """Task `index`; another version is another task in its place, with the same step wrong."""
+        label, numbers = random.Random(f"{self.seed}/{index}"), random.Random(f"{self.seed}/{index}/{version}")
+        wrong = label.randrange(1, self.steps + 1) if label.random() < self.share else 0
         while True:
-            start = numbers.randrange(10)
-            moves = [(numbers.choice(OPERATIONS), numbers.randrange(1, 10)) for _ in range(self.steps)]
-            slip = numbers.randrange(1, 10)
-            right, shown = worked(start, moves), worked(start, moves, wrong, slip)
+            start = numbers.randrange(self.base)
+            moves = [(numbers.choice(self.operations), numbers.randrange(1, self.base)) for _ in range(self.steps)]
+            slip = numbers.randrange(1, self.base)
+            right, shown = (worked(start, moves, self.base, *planted) for planted in ((), (wrong, slip)))
             if not wrong or right[-1] != shown[-1]:  # a slip that comes out right after all is no mistake to find
                 break
         lines = [f"{i} {op}{n}={value}" for i, ((op, n), value) in enumerate(zip(moves, shown, strict=True), 1)]
@@ -136,12 +142,12 @@ class Critic:
         return sum(mood.random() < chance for _ in range(self.tries)) / self.tries
 
 
-def worked(start: int, moves: Sequence[tuple[str, int]], wrong: int = 0, slip: int = 0) -> list[int]:
-    """What each step says, modulo 10; step `wrong` is off by `slip`, and the rest goes on from there."""
+def worked(start: int, moves: Sequence[tuple[str, int]], base: int = 10, wrong: int = 0, slip: int = 0) -> list[int]:
+    """What each step says, modulo `base`; step `wrong` is off by `slip`, and the rest goes on from there."""
     said, value = [], start
     for i, (op, number) in enumerate(moves, 1):
-        value = {"+": value + number, "-": value - number, "*": value * number}[op] % 10
-        value = (value + slip) % 10 if i == wrong else value
+        value = {"+": value + number, "-": value - number, "*": value * number}[op] % base
+        value = (value + slip) % base if i == wrong else value
         said.append(value)
     return said
 
@@ -157,11 +163,15 @@ class _Without:
         return len(self.tasks)
 
     def __getitem__(self, index: int) -> Task:
-        task, version = self.tasks[index], 0
-        while task.prompt in self.prompts:
-            version += 1
+        task = self.tasks[index]
+        for version in range(1, 1000):
+            if task.prompt not in self.prompts:
+                return task
             task = self.tasks.task(index, version)
-        return task
+        raise ValueError(
+            f"Critic: the {len(self.prompts)} held-out solutions leave too few of their kind to learn from; take more "
+            "steps, a larger base, or fewer held-out tasks"
+        )
 
     def episode(self, task: Task) -> Episode:
         return self.tasks.episode(task)

@@ -13,6 +13,7 @@ import pydantic
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
 from polopt.worlds.chains import Chains
+from polopt.worlds.critic import Critic
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
@@ -114,6 +115,32 @@ class ChainsWorld(World):
         )
 
 
+class CriticWorld(World):
+    """Solutions to criticise, see `Critic`."""
+
+    kind: Literal["critic"] = "critic"
+    steps: int = 4
+    operations: str = "+-*"
+    base: int = 10
+    share: float = 0.5
+    tries: pydantic.PositiveInt = 8
+    told: float = 0.9
+    alone: float = 0.2
+    leaks: Literal["masked", "read"] = "masked"
+    train: pydantic.PositiveInt = 20_000
+    heldout: pydantic.PositiveInt = 400
+
+    def build(self, seed: int) -> TaskSplit:
+        settings = {
+            name: getattr(self, name)
+            for name in ("steps", "operations", "base", "share", "tries", "told", "alone", "leaks")
+        }
+        try:
+            return Critic.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class UnitTestsWorld(World):
     """Unit tests of small functions, see `UnitTests`."""
 
@@ -202,6 +229,7 @@ KINDS: dict[str, type[World]] = {
     "jsonl": JsonlWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
+    "critic": CriticWorld,
     "rulebook": RulebookWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,

@@ -270,9 +270,11 @@ def test_knapsack_buys_by_the_last_visits_rate() -> None:
     assert sizes.max() > 8 > sizes.min() >= 2
 
 
-def test_knapsack_refuses_a_group_out_of_reach() -> None:
+def test_budgets_refuse_a_group_out_of_reach() -> None:
     with pytest.raises(ValueError, match="set group between low and up"):
-        po.method("knapsack-rl", group=1).sampling(source())
+        po.method("knapsack-rl", group=1)
+    with pytest.raises(ValueError, match="raise group"):
+        po.method("gvm", group=1, least=2)
     with pytest.raises(ValueError, match="1 <= low <= up"):
         Knapsack(low=9, up=3)
     with pytest.raises(ValueError, match="confidence"):

@@ -176,3 +176,18 @@ def test_wrong_settings_and_outcomes_are_refused() -> None:
     tree = TokenTree.bandit([[1.0, 0.0]] * 3)
     with pytest.raises(ValueError, match="does not belong"):
         sampling(TreeSource(tree, TabularPolicy(tree), rows=12))
+
+
+def test_rollouts_that_had_help_say_nothing_of_a_task() -> None:
+    part = Predicted(predictor=told())
+    sampling = Rollouts(group=8, budget=part)
+    batch = sampling(source_of(64))
+    before = {k: v.clone() for k, v in sampling.state_dict().items()}
+    budget = sampling.budget
+    helped = torch.arange(len(batch)) % 2 == 0
+    shown = batch.replace(outcome=torch.ones_like(batch.outcome), extras={"given": helped.long()})
+    budget.observe(shown[helped])
+    assert all(torch.equal(v, before[k]) for k, v in sampling.state_dict().items())
+    budget.observe(shown)
+    tried = budget.tried.column("score")[batch.extras["index"][~helped].unique()]
+    assert (tried == 1).all()

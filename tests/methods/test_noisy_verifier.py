@@ -76,6 +76,15 @@ def test_only_reward_and_credit_differ_from_grpo() -> None:
         assert changed == {"reward", "credit"}
 
 
+def test_kinds_have_rates_of_their_own() -> None:
+    batch = of([1.0, 1.0, 0.0], kind=["a", "b", "a"])
+    known = po.method("noisy-verifier", correction="backward", kinds=[("a", 0.2, 0.3)]).reward(batch)
+    torch.testing.assert_close(known, torch.tensor([1.6, 0.9 / 0.7, -0.4], dtype=torch.double))
+    judged = po.method("noisy-verifier", judge="signal_true", share=1.0, kinds=[("a", 0.2, 0.3)]).reward
+    judged(of([1.0, 1.0, 0.0], kind=["a", "b", "a"], signal_true=torch.tensor([1.0, 1.0, 1.0])))
+    assert judged.rates.estimates()[1].tolist() == [0.45, 0.2]
+
+
 def test_rates_may_differ_from_answer_to_answer_and_the_gradient_is_still_the_clean_one() -> None:
     tree = TokenTree.bandit([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
     policy = TabularPolicy(tree, spread=1.0, seed=3)

@@ -356,6 +356,8 @@ def test_what_cannot_be_is_refused() -> None:
         Swarm(newest=5, keep=4)
     with pytest.raises(ValueError, match="may have no probability under top-k"):
         Swarm(support=po.Support(top_k=3))
+    with pytest.raises(ValueError, match="begin with what others cannot see; leave guide None"):
+        Swarm(guide=po.sampling.Tagged())
 
 
 # Two processes that learn ------------------------------------------------------------------------------------------

@@ -83,6 +83,12 @@ def test_the_decision_is_the_first_or_the_one_behind_the_tag() -> None:
     ]  # fmt: skip
 
 
+def test_a_decision_may_take_several_tokens() -> None:
+    batch = rows([[1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]], [[7, 0, 5, 8, 5, 6], [5, 7, 0, 0, 0, 0]])
+    assert WithoutTrigger(count=2)(batch).mask.int().tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
+    assert WithoutTrigger(after=(5,), count=2)(batch).mask.int().tolist() == [[1, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0]]
+
+
 def test_the_masked_decision_has_no_gradient_and_the_others_their_own() -> None:
     tree, u = questions()
     policy = ThinkingPolicy(tree, u)
@@ -125,5 +131,7 @@ def test_a_tree_is_told_by_what_it_says_first() -> None:
 def test_bad_input_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="ThinkOrNot: miss, over and form must be >= 0"):
         ThinkOrNot(over=-1)
+    with pytest.raises(ValueError, match="WithoutTrigger: count must be >= 1, found 0"):
+        WithoutTrigger(count=0)
     with pytest.raises(po.ExperienceError, match=r"WithoutTrigger needs experience\.extras\['tokens'\]"):
         WithoutTrigger(after=(1,))(po.Experience(mask=torch.ones(1, 1, dtype=torch.bool)))

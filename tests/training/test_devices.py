@@ -76,7 +76,33 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         DIGITS,
         {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.Knapsack"}}},
     ),
+    "beginnings": (
+        GPT2,
+        DIGITS,
+        {"method": {"name": "pope", "most": 1.0, "checkpoints": 2, "tries": 2, "moving": True}, "group": 4},
+    ),
+    "hidden rules": (GPT2, DIGITS, {"method": {"name": "policyrollout", "rules": " even 2"}, "group": 4}),
+    "second tries": (
+        GPT2,
+        GUESS,
+        {"method": {"name": "rex-rag", "texts": ["2", "4 "], "chance": 1.0, "keep": 1.0, "kl": 0.0}, "group": 4},
+    ),
+    "second tries, rows": (
+        QWEN2,
+        DIGITS,
+        {
+            "method": {"name": "rex-rag", "texts": ["2"], "chance": 0.5, "kept": 0.5, "correct": "row", "kl": 0.0},
+            "group": 4,
+        },
+    ),
+    "solutions": (
+        GPT2,
+        DIGITS,
+        {"method": {"name": "tempsamp-r1", "way": "anchored", "kl": 0.0}, "group": 4, "micro_rows": 3},
+    ),
     "measured tasks": (GPT2, GUESS, {"method": {"name": "vas", "rollouts": 2, "every": 2, "kl": 0.0}, "group": 4}),
+    "predicted tasks": (GPT2, DIGITS, {"method": {"name": "v0", "least": 2}, "group": 4}),
+    "predicted baselines": (GPT2, DIGITS, {"method": {"name": "v0.5", "most": 5, "cost": 0.0}, "group": 2}),
     "measured budgets": (GPT2, DIGITS, {"method": {"name": "gvm", "first": 2, "block": "wte"}, "group": 4}),
 }
 

@@ -23,13 +23,19 @@ SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
     "gvm": {"block": "wte"},
     "policyrollout": {"rules": " 2 4 6 8"},
+    # Its tasks tell what a second policy makes of an answer.
+    "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
     "rex-rag": {"texts": ["2", "4"]},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},
 }
 
 # Tasks that tell signals beside the reward, for methods that read some.
-TOLD = {"kind": "noisy", "of": {"kind": "chains", "terms": [2, 3], "train": 500, "heldout": 20}, "missed": 0.2}
+TOLD = {
+    "kind": "noisy",
+    "of": {"kind": "chains", "steps": [1, 2], "letters": 2, "train": 500, "heldout": 20},
+    "missed": 0.2,
+}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -37,6 +43,7 @@ TOLD = {"kind": "noisy", "of": {"kind": "chains", "terms": [2, 3], "train": 500,
 def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     # Demonstrations first: answers then end, reach the world and differ in reward.
     own: dict[str, Any] = dict(SMALL.get(slug, {}))
+    world = {key: own.pop(key) for key in ("tasks", "limit") if key in own}
     method = {"but": own.pop("but", {}), "method": {"name": slug, **own}}
     stages = {
         "warmup": {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}},
@@ -46,6 +53,7 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
     if any(name.startswith(SIGNAL) for name in catalogue.method(slug).all_needs):
         settings = settings.model_copy(update={"tasks": TOLD, "limit": 4})
+    settings = settings.model_copy(update=world)
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
             LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))

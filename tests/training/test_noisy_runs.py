@@ -12,10 +12,10 @@ from tiny_runs import Stop, StopAt, outcome, recipe
 from polopt.config import ConfigError
 from polopt.training.language import resume, train
 
-CHAINS: dict[str, Any] = {"kind": "chains", "terms": [2, 2], "train": 300, "heldout": 20}
+CHAINS: dict[str, Any] = {"kind": "chains", "steps": [1, 1], "letters": 2, "train": 300, "heldout": 20}
 NOISY: dict[str, Any] = {"kind": "noisy", "of": CHAINS, "missed": 0.4}
 STAGES: dict[str, Any] = {
-    "warmup": {"method": "sft", "steps": 12, "rows": 32, "optimiser": {"lr": 0.03}},
+    "warmup": {"method": "sft", "steps": 60, "rows": 32, "optimiser": {"lr": 0.02}},
     "rl": {
         "method": {"name": "noisy-verifier", "correction": "backward", "judge": "signal_true", "share": 1.0},
         "steps": 6,
@@ -29,7 +29,7 @@ def test_the_estimate_is_resumed_bit_for_bit_and_near_the_planted_rate(tmp_path:
     settings = recipe(tasks=NOISY, stages=STAGES, checkpoint=4)
     train(settings, tmp_path / "through")
     with pytest.raises(Stop):
-        train(settings, tmp_path / "stopped", watchers=(StopAt(15),))
+        train(settings, tmp_path / "stopped", watchers=(StopAt(63),))
     resume(tmp_path / "stopped")
     assert outcome(tmp_path / "through") == outcome(tmp_path / "stopped")
     last = sorted((tmp_path / "through" / "checkpoints").iterdir())[-1]

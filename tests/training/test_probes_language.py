@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from test_learner import stopping
-from tiny_runs import GUESS, Digits, policy
+from tiny_runs import GUESS, Digits, lines, policy
 
 import polopt as po
 from polopt.ops import NOTHING
 from polopt.sampling import Probed, Rollouts, Rules
+from polopt.training import recipe as recipes
+from polopt.training.language import LanguageTraining
+from polopt.training.run import Run
 from polopt.training.source import LanguageSource, Player
 from polopt.worlds import build_tasks
+
+STAGES = ("read", "inject", "imitate", "rollouts")
 
 
 def source_of(made: object, world: object, limit: int = 5, rows: int = 16) -> LanguageSource:
@@ -89,3 +95,17 @@ def test_who_reads_the_rules_samples_and_who_does_not_learns() -> None:
     assert (off[told] > 1e-3).all()
     judged = po.method("policyrollout", rules=" even 2 4").judge(batch)
     assert judged.advantage.abs().max() > 0
+
+
+def test_the_recipe_of_policyrollout_runs_through_its_stages(tmp_path: Path) -> None:
+    short = {f"stages.{stage}.{key}": n for stage in STAGES for key, n in (("steps", 2), ("rows", 16))}
+    settings = recipes.load("policyrollout", {**short, "evaluation.problems": 4, "evaluation.quick": 4, "threads": 1})
+    LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {})).run()
+    records = lines(tmp_path, "metrics")
+    assert [record["stage"] for record in records] == [stage for stage in STAGES for _ in range(2)]
+    # The first is shown a book in every prompt; the last samples half of its rows with the book as a hint.
+    rules = settings.stages["rollouts"].algorithm("rollouts").sampling.guide.rules
+    shown, hidden = (build_tasks(spec, seed=0).train for spec in (settings.stages["read"].tasks, settings.tasks))
+    assert rules.split() == settings.tasks["book"].split()
+    assert len(shown[0].prompt) == len(hidden[0].prompt + rules)
+    assert hidden.score(hidden[0].solution, hidden[0])[0] == 1

@@ -35,6 +35,7 @@ def adacot(
     need: Mark | None = None,
     malformed: Mark | None = None,
     after: Sequence[int] = (),
+    deciding: int = 1,
     kl: float = 0.0,
 ) -> Algorithm:
     """Answers begin with a think block, empty or filled. Three stages:
@@ -49,7 +50,7 @@ def adacot(
     to tell; by default a filled `<think>` block, the world's signal "needed" (the paper has another model label it by
     written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
     `need=rewards.OfKind(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought; ()
-    takes the row's first token for the one that decides.
+    takes the row's first token for the one that decides; deciding: how many tokens it takes.
 
     Terms, stages and masking are the paper's; its coefficients, reward model and PPO settings are not published, so
     ours are PPO's as published here with the token mean, under which one deciding token among thousands weighs little.
@@ -59,7 +60,7 @@ def adacot(
         return sft()
     plain = ppo(kl=kl)
     if stage == 2:
-        return plain.but(select=[WithoutTrigger(after=after)])
+        return plain.but(select=[WithoutTrigger(after=after, count=deciding)])
     penalty = ThinkOrNot(
         thought=thought or Answering(pattern=r"<think>\s*[^\s<]"),
         need=need or Signalled(name="needed"),

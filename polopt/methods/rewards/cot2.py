@@ -78,6 +78,7 @@ def unbiased() -> Finding:
     "A small policy that learned all partial sums at once answers better than one that learned a best path.",
     baseline="discrete chain of thought: the same policy, one path as hard targets, greedy tokens",
     cost="slow",
+    refuted=True,
 )
 def parallel() -> Finding:
     task = signed_sums()
@@ -92,6 +93,8 @@ def parallel() -> Finding:
         measured={f"accuracy, {n}": v for n, v in found.items()},
         criterion="continuous is at least 0.10 more accurate on held-out numbers (width 32, 2 layers, 2,000 batches)",
         holds=found["continuous"] >= found["discrete"] + 0.10,
+        note="It learns sooner: with one layer and one head 0.85 after 1,000 batches, discrete 0.71. With as many more "
+        "batches the discrete policy of this width has caught up: 0.82, and 0.81 to 0.90 for continuous.",
     )
 
 

@@ -1,5 +1,6 @@
 """Policy gradients under a verifier that errs: PGBC corrects the reward, PGFC the weight of the score."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -31,6 +32,7 @@ def noisy_verifier(
     correction: Literal["backward", "forward"] = "forward",
     false_positive: float = 0.1,
     false_negative: float = 0.2,
+    kinds: Sequence[tuple[str, float, float]] = (),
     judge: str | None = None,
     share: float = 0.1,
     clip: float = 0.2,
@@ -45,17 +47,21 @@ def noisy_verifier(
     would undo them. Nor has the backward one a standard deviation, which would cancel it wherever a group has one pair
     of rates. The denominator is at least 0.1.
 
-    judge: with the name of an extra, such as "signal_true", the rates are estimated on the way: of the answers that
-    were refused a `share` is judged again, rho1 = overturned / (paid + overturned), smoothed over batches and at most
-    0.45; `false_positive` and `false_negative` are then where the estimates begin. Both corrections and the appeals are
-    the paper's; where in GRPO they are hooked in, the default rates, smoothing and bounds could not be read and are
-    ours. With one pair of rates for all tasks the uncorrected gradient already is (1 - rho0 - rho1) times the true one:
-    the correction matters where rates differ, where other rewards are added, and for the length of the step.
+    kinds: (kind, rho0, rho1) of kinds of tasks with rates of their own. judge: with the name of an extra, such as
+    "signal_true", the rates are estimated on the way: of the answers that were refused a `share` is judged again,
+    rho1 = overturned / (paid + overturned), smoothed over batches and at most 0.45; `false_positive` and
+    `false_negative` are then where the estimates begin, and each of `kinds` has its own.
+
+    Both corrections and the appeals are the paper's; where in GRPO they are hooked in, the default rates, smoothing and
+    bounds could not be read and are ours. With one pair of rates for all tasks the uncorrected gradient already is
+    (1 - rho0 - rho1) times the true one: the correction matters where rates differ, where other rewards are added, and
+    for the length of the step.
     """
-    rates: Rates = FixedRates(false_positive=false_positive, false_negative=false_negative)
+    rates: Rates = FixedRates(false_positive=false_positive, false_negative=false_negative, kinds=kinds)
     if judge is not None:
+        names = [kind for kind, *_ in kinds]
         rates = RejudgedRates(
-            judge=judge, negatives=share, false_positive=false_positive, false_negative=false_negative
+            judge=judge, negatives=share, false_positive=false_positive, false_negative=false_negative, kinds=names
         )
     plain = grpo(group=group, clip=clip, kl=0.0)
     if correction == "backward":

@@ -96,6 +96,6 @@ def learns() -> Finding:
         },
         criterion="mean p higher in >= 8 of 10 seeds, after 20 batches of 512 rollouts",
         holds=ahead >= 8,
-        note="What makes it faster is that a larger group weighs more in the mean over answers: hard tasks take longer "
-        "steps. Where every task counts once (`PromptMean`) it gets no further than even groups.",
+        note="So early it is faster because a larger group weighs more in the mean over answers: hard tasks take "
+        "longer steps. Where every task counts once (`PromptMean`) it is not ahead of even groups by then.",
     )

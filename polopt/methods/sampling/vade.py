@@ -3,7 +3,7 @@
 from typing import Literal
 
 from polopt.algorithm import Algorithm
-from polopt.lab.budgets import mixed_groups
+from polopt.lab.budgets import mixed_found
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.sampling import Posterior, Success
@@ -49,7 +49,7 @@ def vade(
     baseline="tasks in random order; and counts that never fade",
 )
 def finds_the_undecided() -> Finding:
-    even, still, ours = (mixed_groups(s.sampling) for s in (grpo(group=8, kl=0), vade(keep_all=1, keep_used=1), vade()))
+    even, still, ours = (mixed_found(s) for s in (grpo(group=8, kl=0), vade(keep_all=1, keep_used=1), vade()))
     names = ("random order", "no fading", "two scales")
     measured = {
         f"{n}, {when}": x
