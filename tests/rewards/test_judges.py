@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 
 import pytest
 import torch
@@ -191,6 +192,13 @@ class TestJudged:
         assert not part(batch()).requires_grad
         part.bfloat16()
         assert torch.equal(again(batch()), part(batch()))
+
+    def test_a_scorer_that_learned_nothing_says_so(self):
+        with pytest.warns(UserWarning, match="has no weights, so its scores mean nothing"):
+            LearnedJudge()(["a"], ["b"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            LearnedJudge().judges_with(TextScorer())(["a"], ["b"])
 
     def test_the_folder_must_hold_what_is_expected(self, tmp_path):
         folder = save_scorer(TextScorer(Shape(width=8)), tmp_path / "judge")

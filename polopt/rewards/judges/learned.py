@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,8 +18,8 @@ class LearnedJudge(Judge):
     texts do, and computes in float64, so that a row's neighbours change its score by no more than rounding.
 
     weights: the folder that `save_scorer` made. None takes a new one with the weights of `seed`, which knows nothing:
-    for trying out a recipe. compares: whether it reads a reference. link: "none" for the raw score, "sigmoid" where it
-    is the logit of a chance. rows: at most so many texts at a time.
+    for trying out a recipe, with a warning. compares: whether it reads a reference. link: "none" for the raw score,
+    "sigmoid" where it is the logit of a chance. rows: at most so many texts at a time.
 
     Raises:
         ValueError: the folder holds no scorer, or one that compares where this does not.
@@ -35,6 +36,7 @@ class LearnedJudge(Judge):
             raise ValueError(f"rewards.LearnedJudge: rows must be >= 1, found {self.rows}")
         new = TextScorer(Shape(compares=self.compares), self.seed)
         self.judges_with(new if self.weights is None else load_scorer(self.weights))
+        self._knows = self.weights is not None
 
     def judges_with(self, scorer: TextScorer) -> LearnedJudge:
         """Let a copy of this scorer speak, which need not be in a folder. It is no setting and stands in no YAML.
@@ -46,6 +48,7 @@ class LearnedJudge(Judge):
             )
         # In a list it is no sub-module, so that its weights stay out of checkpoints.
         self._scorer = [copy.deepcopy(scorer).cpu().double().requires_grad_(False).eval()]
+        self._knows = True
         return self
 
     @property
@@ -56,6 +59,8 @@ class LearnedJudge(Judge):
     def forward(
         self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
     ) -> Judgement:
+        if not self._knows:
+            warnings.warn("rewards.LearnedJudge has no weights, so its scores mean nothing; set weights", stacklevel=2)
         found = [torch.zeros(0, dtype=torch.float64)]
         for at in range(0, len(answers), self.rows):
             some = slice(at, at + self.rows)
