@@ -66,7 +66,8 @@ def test_methods(check, row):
 
 LOOPS = (
     *(po.sampling.Sampling, po.sampling.Mix, po.sampling.Choice, po.sampling.Budget, po.sampling.Guide),
-    *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.sampling.Pool),
+    *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.sampling.Pool, po.sampling.Predictor),
+    po.sampling.Success,
 )
 
 
