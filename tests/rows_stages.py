@@ -19,6 +19,7 @@ from polopt.credit import (
     Kind,
     Length,
     MeanEntropy,
+    Meaning,
     Plus,
     Prompt,
     Relative,
@@ -68,8 +69,9 @@ def text_batch(seed: int = 0, clean: bool = False) -> Batch:
     """A random batch whose answers are texts with and without blocks."""
     batch = random_batch(seed, clean=clean)
     chosen = torch.randint(len(TEXTS), (len(batch.mask),), generator=torch.Generator().manual_seed(seed)).tolist()
-    task = Task("sum", "sum", "2 + 2", "4", {"old": "it was 3", "focal": "f"})
-    extras = {"answer": [TEXTS[i] for i in chosen], "task": [task] * len(chosen)}
+    fixed = {"old": "it was 3", "focal": "f"}
+    tasks = [Task("sum", "sum", "2 + 2", "4", {**fixed, **({"meaning": i} if i < 5 else {})}) for i in chosen]
+    extras = {"answer": [TEXTS[i] for i in chosen], "task": tasks, "index": torch.arange(len(chosen)) // 2}
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
@@ -123,6 +125,9 @@ CREDITS = {
     "cdf of a group": Row(Standardised(by="cdf", within=Prompt())),
     "units before a critic": Row(Standardised(credit=Whitened(credit=GAE(cut="zero")))),
     "plus measures": Row(Plus(measures=[Length(), MeanEntropy()], weights=[0.1, -0.5])),
+    "of one meaning": Row(
+        Relative(baseline=GroupMean(within=Meaning()), scale=GroupStd(within=Meaning())), batch=text_batch
+    ),
     "informative": Row(Plus(measures=[Informative()], weights=[1.0], own=0.0), batch=worded_batch),
     "steady in entropy": Row(Plus(measures=[Steady()], weights=[1.0]), batch=worded_batch),
     "steady in content": Row(

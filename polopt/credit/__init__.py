@@ -3,7 +3,7 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
-from polopt.credit.consistency import Informative, Steady
+from polopt.credit.consistency import Informative, Meaning, Steady
 from polopt.credit.cuts import BetweenCuts
 from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
 from polopt.credit.halves import Halves
@@ -60,6 +60,7 @@ __all__ = [
     "Length",
     "Logistic",
     "MeanEntropy",
+    "Meaning",
     "Measure",
     "Modulated",
     "MovingAverage",

@@ -40,6 +40,25 @@ def share_distance(p: Tensor, q: Tensor) -> Tensor:
     return distance.clamp(0, 1)
 
 
+class Meaning(Grouping):
+    """Rows whose tasks mean the same: `Task.row` holds the same value under `field`. A task without one stands alone.
+
+    `sampling.Neighbours` brings such tasks together, where they follow each other in the data.
+    """
+
+    field: str = "meaning"
+
+    needs = frozenset({"extras.task", "extras.index"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        numbers = experience.extras["index"].tolist()
+        meanings = [
+            ("one", str(task.row[self.field])) if self.field in task.row else ("alone", number)
+            for task, number in zip(experience.extras["task"], numbers, strict=True)
+        ]
+        return torch.tensor(ops.numbered(meanings), dtype=torch.long, device=experience.device)
+
+
 class Informative(Measure):
     """H / log U of the terms that a prompt's answers use together: 1 if its U terms are equally frequent, 0 for one.
 

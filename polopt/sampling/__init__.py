@@ -12,7 +12,7 @@ from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
-from polopt.sampling.phrasings import Phrasings
+from polopt.sampling.phrasings import Neighbours, Phrasings
 from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
 from polopt.sampling.predicted import Foretold, Predicted, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
@@ -60,6 +60,7 @@ __all__ = [
     "Marked",
     "Mix",
     "MostVaried",
+    "Neighbours",
     "NonZero",
     "Phrasings",
     "Pool",

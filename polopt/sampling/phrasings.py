@@ -1,4 +1,4 @@
-"""The same question in other words."""
+"""The same question in other words: endings of a prompt, or tasks that follow each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polopt.sampling.parts import Guide, Source, Start
+from polopt.sampling.parts import Choice, Guide, Source, Start
 
 
 class Phrasings(Guide):
@@ -30,3 +30,27 @@ class Phrasings(Guide):
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         starts = [Start(hint=ending) for ending in self.endings]
         return torch.repeat_interleave(tasks, self.each), starts * len(tasks)
+
+
+class Neighbours(Choice):
+    """Tasks in runs of `each`, which follow each other in the data: 0 to each - 1, each to 2 each - 1, and so on. A
+    last run that is shorter is left out. Where a task comes in so many phrasings, they are learned from together.
+
+    Raises:
+        ValueError: fewer tasks than make one run.
+    """
+
+    each: int
+
+    def setup(self) -> None:
+        if self.each < 1:
+            raise ValueError(f"sampling.Neighbours: each must be >= 1, found {self.each}")
+
+    def forward(self, source: Source, count: int) -> Tensor:
+        runs = source.size // self.each
+        if not runs:
+            raise ValueError(
+                f"sampling.Neighbours: runs of {self.each} tasks need at least as many, found {source.size}; set each"
+            )
+        first = source.take(max(1, count // self.each)) % runs * self.each
+        return (first[:, None] + torch.arange(self.each)).flatten()

@@ -15,6 +15,7 @@ from polopt.credit.consistency import share_distance
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.phrasings import dependence, divergence, recommender
+from polopt.worlds import Task
 
 
 def said(*answers: tuple[int, str, list[int]]) -> Experience:
@@ -165,3 +166,22 @@ def test_it_is_grpo_but_for_guide_and_credit() -> None:
     assert changed == {"sampling.guide", "credit"}
     content = {path for path, *_ in po.diff(po.method("infocons"), po.method("infocons", by="content"))}
     assert content == {"credit.measures.1.by"}
+
+
+def test_tasks_of_one_meaning_are_brought_together() -> None:
+    tree, policy = recommender(needs=3, phrases=2, items=4)
+    source = TreeSource(tree, policy, rows=8)
+    chosen = po.sampling.Neighbours(each=2)(source, 4)
+    assert chosen.view(2, 2).diff(dim=1).tolist() == [[1], [1]]
+    assert (chosen[::2] % 2 == 0).all()
+    # A last run that is too short is left out.
+    assert set(po.sampling.Neighbours(each=4)(source, 40).tolist()) == {0, 1, 2, 3}
+    for each, message in ((0, "each must be >= 1"), (7, "runs of 7 tasks need at least as many, found 6")):
+        with pytest.raises(ValueError, match=message):
+            po.sampling.Neighbours(each=each)(source, 4)
+    batch = said(*ANSWERS)
+    meanings = ["x", "x", "y", None, "y", None, "x"]
+    tasks = [Task(str(i), "k", "", None, {} if m is None else {"meaning": m}) for i, m in enumerate(meanings)]
+    index = torch.tensor([4, 4, 5, 6, 5, 6, 8])
+    found = po.credit.Meaning()(batch.replace(extras={"task": tasks, "index": index})).tolist()
+    assert found == [0, 0, 1, 2, 1, 2, 0]

@@ -57,8 +57,9 @@ def infocons(
     prompt variants.
 
     Entropies may agree where contents do not. by="content" pays minus the Jensen-Shannon divergence between a row's
-    terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt; tasks that bring
-    phrasings of their own take `sampling.guide` None and say by `within` which prompts have one meaning.
+    terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that bring
+    phrasings of their own, one after the other in the data, take within=credit.Meaning() and, by `but`, sampling.guide
+    None and sampling.choice Neighbours.
     """
     if within is None:
         within = Strata(by=Noted(name="index"), within=Everyone())
