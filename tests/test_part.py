@@ -35,7 +35,9 @@ from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
 ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
+EXAMPLES |= {type(part): part for slug in po.slugs() for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
+EXAMPLES[po.sampling.FolderPool] = po.sampling.FolderPool(path="pool")
 EXPORTED = [
     getattr(room, name)
     for room in ROOMS
