@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import yaml
 
 from polopt.metrics.compare import paired_difference
 from polopt.training.run import Run
@@ -19,8 +20,14 @@ SPENT = {
 }
 
 
-def curve(run: Run, what: str, stage: str) -> tuple[list[float], list[float]]:
-    """Spent since the stage began, and held-out accuracy, at each of its evaluations."""
+def main_stage(run: Run) -> str:
+    """The run's last stage."""
+    return list(yaml.safe_load(run.recipe.read_text(encoding="utf-8"))["stages"])[-1]
+
+
+def curve(run: Run, what: str) -> tuple[list[float], list[float]]:
+    """Spent since the last stage began, and held-out accuracy, at each of its evaluations."""
+    stage = main_stage(run)
     steps = {m["step"]: SPENT[what](m) for m in run.read("metrics") if m["stage"] == stage}
     first = min(steps)
     found = [e for e in run.read("evaluations") if e["stage"] == stage]
@@ -29,13 +36,13 @@ def curve(run: Run, what: str, stage: str) -> tuple[list[float], list[float]]:
     return [float(s) for s in spent], [e["pass@1"]["estimate"] for e in found]
 
 
-def equal_budgets(pairs: Sequence[Sequence[Run]], stage: str = "rl") -> dict[str, Any]:
+def equal_budgets(pairs: Sequence[Sequence[Run]]) -> dict[str, Any]:
     """By what was spent: the interval of the difference (second run less first) at the smaller of both budgets."""
     result = {}
     for what in SPENT:
         plain, other, budgets = [], [], []
         for pair in pairs:
-            curves = [curve(run, what, stage) for run in pair]
+            curves = [curve(run, what) for run in pair]
             budget = min(spent[-1] for spent, _ in curves)
             (a, b) = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in curves)
             plain.append(a)

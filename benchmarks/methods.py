@@ -24,7 +24,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks import table
-from benchmarks.curves import equal_budgets
+from benchmarks.curves import equal_budgets, main_stage
 from benchmarks.spec import HERE
 from benchmarks.suites import SUITES
 from polopt import catalogue
@@ -116,7 +116,8 @@ def costs(name: str, seeds: int, folder: Path) -> dict[str, float]:
     found: list[dict[str, float]] = []
     for seed in range(seeds):
         run = Run.open(folder / f"{file_name(name)}-seed-{seed}")
-        steps = [record for record in run.read("metrics") if record["stage"] == "rl"]
+        stage = main_stage(run)
+        steps = [record for record in run.read("metrics") if record["stage"] == stage]
         entropy = [record["entropy"] for record in steps if "entropy" in record]
         found.append(
             {
@@ -194,11 +195,11 @@ def _ends(low: float, high: float, form: str = ".1f", cut: bool = True) -> str:
 def race(name: str, given: argparse.Namespace) -> None:
     """The methods of one suite, with what they reach at equal tokens and at equal seconds."""
     suite = SUITES[name]
-    slugs = [slug for slug in suite.methods if not given.only or slug in given.only]
+    wanted = [dict(m) for m in suite.methods if not given.only or m["name"] in given.only]
     about = {**table.about(ROOT, threads=1), "command": f"python -m benchmarks.methods --suite {name}"}
     with tempfile.TemporaryDirectory(prefix="polopt-suite-") as temporary:
         folder = Path(temporary) if given.folder is None else given.folder
-        methods = [dict(suite.yardstick), *(suite.settings(slug) for slug in slugs)]
+        methods = [dict(suite.yardstick), *wanted]
         comparison, failed = contest(methods, given.seeds, folder, suite.changes, suite.recipe)
         plain = label_of(dict(suite.yardstick))
         rows = results(comparison, given.seeds, folder)

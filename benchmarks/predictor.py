@@ -4,7 +4,7 @@ python -m benchmarks.predictor              into benchmarks/results/predictor.{j
 python -m benchmarks.predictor --folder F   keeps the histories in F; called again it goes on from there
 
 Each run is the main job's with half of its batches, by GRPO or REINFORCE; every few steps the policy of that moment
-answers the same held-out problems. For each run in turn the predictor learns from the others' histories. It is then
+answers the same held-out problems. For each run in turn the predictor learns from those of the other seed. It is then
 shown what a policy of this run scored at half of the problems, and asked what the next one will score at the others.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,10 +117,12 @@ def concordance(guess: Tensor, truth: Tensor) -> float:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    runs = {f"{method}, seed {seed}": histories(method, seed, folder) for method, seed in RUNS}
+    about = table.about(HERE.parent, 1, "predictor")
+    runs = {(method, seed): histories(method, seed, folder) for method, seed in RUNS}
     rows = []
-    for name, run in runs.items():
-        others = [h for other, found in runs.items() if other != name for h in found]
+    for (method, seed), run in runs.items():
+        # Runs of one seed share their tasks and their warm-up, so none of them is shown.
+        others = [h for (_, other), found in runs.items() if other != seed for h in found]
         trained = fit(InContext(**SIZES), others, steps=120, context=128)
         mean = torch.stack([h.scores for h in others]).mean(0)
         order = torch.randperm(PROBLEMS, generator=torch.Generator().manual_seed(0))[PROBLEMS // 2 :]
@@ -127,7 +130,7 @@ def measure(folder: Path) -> dict[str, Any]:
         shared = all(h.prompts == run[0].prompts for h in others)
         rows.append(
             {
-                "name": name,
+                "name": f"{method}, seed {seed}",
                 "solved": [float(run[0].scores.mean()), float(run[-1].scores.mean())],
                 "trained": judged(trained, run),
                 "untrained": judged(InContext(**SIZES), run),
@@ -136,7 +139,8 @@ def measure(folder: Path) -> dict[str, Any]:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    return {"about": table.about(HERE.parent, 1, "predictor"), "rows": rows}
+    about["load_after"] = os.getloadavg()
+    return {"about": about, "rows": rows}
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -151,7 +155,7 @@ def markdown(data: dict[str, Any]) -> str:
         f"{len(rows)} runs of the `laptop` recipe, {CHANGES['stages.rl.steps']} batches of "
         f"{CHANGES['stages.rl.rows']} answers: {PROBLEMS} held-out problems are answered {SAMPLES} times each every "
         f"{EVERY} steps. "
-        "For each run `sampling.fit` trains `sampling.InContext` on the histories of the others. It is shown the "
+        "For each run `sampling.fit` trains `sampling.InContext` on the histories of the other seed. It is shown the "
         "scores of one checkpoint at half of the problems, and predicts those of the next one at the other half. "
         "Errors are mean squares against scores that are themselves means of four tries. Base rate: the checkpoint's "
         "mean score. "

@@ -203,9 +203,9 @@ class BatchShare(Reward):
 
 
 class FirstComes(Reward):
-    """A reward that compares rows, says so, and pays the one that comes first."""
+    """A reward that reads the batch, says so, and pays the one that comes first."""
 
-    compares = True
+    reads_batch = True
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.outcome + (torch.arange(len(experience)) == 0)

@@ -311,7 +311,7 @@ def equal(row: Row, batch: Batch) -> Iterator[Trial]:
 
 
 def alone(row: Row, batch: Batch) -> Iterator[Trial]:
-    """A row's reward depends on that row alone; or, if it says that it compares rows, not on their order."""
+    """A row's reward depends on that row alone; or, if it says that it reads the batch, not on the order of its rows."""
     B = len(batch.mask)
     whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
     yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])

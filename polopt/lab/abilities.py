@@ -8,6 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
+from polopt.lab.measure import group_of
+from polopt.lab.problems import modular_sums
+from polopt.lab.source import TreeSource
 from polopt.metrics import router_regret
 from polopt.sampling import History, Predictor
 
@@ -89,6 +93,31 @@ def foresee(
         base.append(scores.mean().expand(len(asked)))
     rows = torch.tensor(list(policies))[:, None]
     return Foreseen(torch.stack(found), known.scores[rows, asked], known.rates[rows, asked], asked, torch.stack(base))
+
+
+def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: int = 10) -> list[list[Abilities]]:
+    """Runs of a small transformer that learns to add digits modulo 5, each as it was every so many steps: its exact
+    success rate at each of the 25 sums, and its mean score of 4 tries."""
+    g, runs = torch.Generator().manual_seed(0), []
+    for seed in range(seeds):
+        tree, policy = modular_sums(seed)
+        source = TreeSource(tree, policy, rows=tree.prompts * group_of(algorithm), seed=seed)
+        texts = source.prompts(torch.arange(tree.prompts))
+        part, optimiser = algorithm.but(), torch.optim.Adam(policy.parameters(), lr=0.01)
+        run = []
+        for step in range(steps):
+            source.refresh()
+            batch = part.judge(part.sampling(source))
+            optimiser.zero_grad()
+            part.objective(batch, policy.evaluate(batch)).loss.backward()
+            optimiser.step()
+            if (step + 1) % every == 0:
+                with torch.no_grad():
+                    rates = (tree.log_probabilities(policy).exp() * tree.outcome).sum(1).clamp(0, 1)
+                tries = torch.bernoulli(rates.expand(4, -1), generator=g).mean(0)
+                run.append(Abilities(texts, rates[None], tries[None]))
+        runs.append(run)
+    return runs
 
 
 class Told(Predictor):

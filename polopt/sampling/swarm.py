@@ -28,9 +28,10 @@ class Swarm(Rollouts):
 
     correct=False takes `logp` of the shared decisions to be this node's own at that moment: the ratio begins at 1, and
     the update is biased towards whoever published. True publishes tokens and log-probabilities too, takes a group over
-    token by token and with the `logp` of who drew it, so that a ratio corrects for it; it needs nodes of one tokenizer,
-    and one temperature: other groups are passed over. A task is known by its number and name; unknown ones are passed
-    over too, so nodes share where they share tasks.
+    token by token and with the `logp` of who drew it, so that a ratio corrects for it. It needs nodes of one tokenizer
+    and one temperature: groups of another temperature, or whose tokens say something else here than their text, are
+    passed over. A task is known by its number and name; unknown ones are passed over too, so nodes share where they
+    share tasks.
 
     `extras["external"]` [B] bool marks shared rows. `extras["age"]` [B] counts the batches that its node has published
     since, 0 for what was sampled now. The draw is the source's generator's. With share 0 this is `Rollouts`, number for
@@ -123,6 +124,11 @@ class Swarm(Rollouts):
         batch = source.receive(tasks, said, self.support)  # type: ignore[arg-type]
         if self.correct:
             batch = as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
+            # Tokens that say something else here are another tokenizer's.
+            meant = [turns for _, group in chosen for turns in group.answers]
+            wrong = [told != turns for told, turns in zip(source.answers(batch), meant, strict=True)]
+            foreign = torch.tensor(wrong, dtype=batch.outcome.dtype, device=batch.device)
+            batch = batch[ops.group_sum(foreign, batch.group) == 0]
         varied = Varied()(batch)
         return [
             _told(varied[varied.group == place], chosen[place][0], external=True)

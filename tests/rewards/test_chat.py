@@ -158,6 +158,21 @@ def test_a_failure_loses_no_other_reply(server, tmp_path):
     assert server.seen == []
 
 
+def test_what_is_under_way_when_something_fails_is_paid_and_kept(server, tmp_path):
+    where = str(tmp_path / "replies.sqlite")
+    server.plan = [400, "slow"]
+    with pytest.raises(ChatError, match="status 400"):
+        chat(server, cache=where, seconds=30.0)([ask("a"), ask("b")])
+    assert len(server.seen) == 2
+    chat(server, cache=where)([ask("a"), ask("b")])
+    assert len(server.seen) == 3
+
+
+def test_half_a_character_is_kept_as_a_question_mark(server, tmp_path):
+    server.plan = [{"choices": [{"message": {"content": "Score: 3 \ud800"}}]}]
+    assert texts(chat(server, cache=str(tmp_path / "replies"))([ask("\udc00")])) == ["Score: 3 ?"]
+
+
 def test_a_file_that_holds_something_else_is_refused(server, tmp_path):
     (tmp_path / "x.sqlite").write_text("no data base, but long enough to be read as one" * 100)
     with pytest.raises(ValueError, match="is no file of replies"):

@@ -377,9 +377,10 @@ def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
         outcome=paid,
         terminated=torch.ones(16, dtype=torch.bool),
         truncated=torch.zeros(16, dtype=torch.bool),
-        extras={"signal_true": true, "signal_judge": judge},
+        extras={"signal_true": true, "signal_judge": judge, "predicted": torch.full((16,), 0.25)},
     )
     record = describe(batch)
+    assert record["predicted/brier"] == pytest.approx((3 * 0.75**2 + 5 * 0.25**2) / 8)
     assert record["signal/true"] == pytest.approx(3 / 7)
     assert "signal/judge" not in record  # it never answered
     assert record["verifier/false_positive"] == pytest.approx(1 / 4)

@@ -11,7 +11,7 @@ from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.experience import Support
-from polopt.sampling import FolderPool
+from polopt.sampling import FolderPool, LocalPool, Shared, Swarm
 from polopt.training.language import resume, train
 from polopt.training.source import LanguageSource, Player
 from polopt.worlds import GuessNumber
@@ -102,3 +102,23 @@ def test_runs_share_a_folder(correct: bool, tmp_path: Path) -> None:
     resume(tmp_path / "again")
     assert outcome(tmp_path / "again") == outcome(tmp_path / "second")
     assert FolderPool(path=str(pool)).read("second", 99) == second
+
+
+def test_tokens_of_another_tokenizer_are_passed_over() -> None:
+    """They would say something else here than whoever published them meant."""
+    source = source_of(Digits(5), limit=3, rows=8)
+    encode = source.player.dialogue.answer
+    said = {"right": ["4", "7"], "other": ["4", "7"]}
+    for name, texts in said.items():
+        ids = [[encode(text if name == "right" else "12"[i])] for i, text in enumerate(texts)]
+        group = Shared(
+            task=2, name=source.names(torch.tensor([2]))[0], answers=[[t] for t in texts], outcomes=[1.0, 0.5],
+            ids=ids, logp=[[-1.0, -0.5]] * 2,
+        )  # fmt: skip
+        pool = LocalPool(name=f"tokenizer {name}")
+        pool.publish("them", 0, [group])
+        batch = Swarm(group=2, node="me", pool=pool, correct=True, share=0.5)(source)
+        outside = batch[batch.extras["external"]]
+        assert len(outside) == (2 if name == "right" else 0)
+        assert outside.logp[outside.mask].tolist() == ([-1.0, -0.5] * 2 if name == "right" else [])
+        pool.clear()

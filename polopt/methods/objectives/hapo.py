@@ -78,7 +78,7 @@ def hapo(
 )
 def sums_to_zero() -> Finding:
     tree, policy = lengths()
-    batch = TreeSource(tree, policy, rows=160).rollout(torch.arange(20), 8, Support())
+    batch = TreeSource(tree, policy, rows=160).rollout(torch.zeros(20, dtype=torch.long), 8, Support())
 
     def left(credit: Credit) -> float:
         advantage = credit(batch)

@@ -83,7 +83,7 @@ def _front(weight: float, needed: float) -> tuple[float, float]:
     sentence = adacot(miss=weight, over=weight, thought=THOUGHT, need=NEED).but(
         BARE, **{"reward.terms.1.malformed": None}
     )
-    policy = taught(sentence, tree, ThinkingPolicy(tree, u, free=True), steps=200, rate=80.0)
+    policy = taught(sentence, tree, ThinkingPolicy(tree, u, free=True), steps=150, rate=80.0)
     share = policy.log_odds(u).sigmoid().mean().item()
     return share, frontier(u, share) - tree.value(policy).item()  # type: ignore[arg-type]
 
@@ -93,7 +93,7 @@ def _front(weight: float, needed: float) -> tuple[float, float]:
     baseline="outcome alone: one point, at which nearly everything is thought about",
 )
 def pareto() -> Finding:
-    found = {weight: _front(weight, needed=0.65) for weight in (0.0, 0.2, 0.4, 0.65)}
+    found = {weight: _front(weight, needed=0.65) for weight in (0.0, 0.3, 0.65)}
     shares = [share for share, _ in found.values()]
     missing = max(gap for _, gap in found.values())
     return Finding(
@@ -120,7 +120,7 @@ def masking() -> Finding:
         policy = ThinkingPolicy(tree, u)
         before = policy.log_odds(easy).sigmoid().mean().item()
         sentence = adacot(stage=2).but(BARE, select=select)
-        taught(sentence, tree, policy, steps=400, rate=10.0)
+        taught(sentence, tree, policy, steps=250, rate=10.0)
         found[name] = policy.log_odds(easy).sigmoid().mean().item()
         ends[name] = policy.end[1].sigmoid().item()
     return Finding(

@@ -90,8 +90,7 @@ class Chat(Part):
         asked = dict(zip(keys, conversations, strict=True))
         known = self.replies.known(asked)
         unknown = [key for key in asked if key not in known]
-        for key, reply in self._ask({key: asked[key] for key in self._affordable(unknown, known)}):
-            known[key] = reply
+        known |= self._ask({key: asked[key] for key in self._affordable(unknown, known)})
         return [known.get(key) for key in keys]
 
     def _affordable(self, unknown: Sequence[str], known: Mapping[str, Reply]) -> Sequence[str]:
@@ -112,26 +111,24 @@ class Chat(Part):
             )
         return unknown[:room]
 
-    def _ask(self, asked: Mapping[str, Messages]) -> list[tuple[str, Reply]]:
-        """Every reply is kept as soon as it is there, so that a failure loses none of the others."""
+    def _ask(self, asked: Mapping[str, Messages]) -> dict[str, Reply]:
+        """Every reply is kept as soon as it is there, and those under way when something fails too: they are paid."""
         if not asked:
-            return []
-        headers, stop, found = self._headers(), threading.Event(), []
+            return {}
+        headers, stop = self._headers(), threading.Event()
+        found: dict[str, Reply] = {}
         pool = concurrent.futures.ThreadPoolExecutor(min(self.concurrency, len(asked)))
+        waiting = {pool.submit(self._one, messages, headers, stop): key for key, messages in asked.items()}
         try:
-            waiting = {pool.submit(self._one, messages, headers, stop): key for key, messages in asked.items()}
             for done in concurrent.futures.as_completed(waiting):
-                if (error := done.exception()) is not None:
-                    stop.set()
-                    for one in waiting:
-                        if one.done() and not one.cancelled() and one.exception() is None:
-                            self.replies.keep(waiting[one], one.result())
-                    raise error
+                found[waiting[done]] = done.result()
                 self.replies.keep(waiting[done], done.result())
-                found.append((waiting[done], done.result()))
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+            for late, key in waiting.items():
+                if key not in found and late.done() and not late.cancelled() and late.exception() is None:
+                    self.replies.keep(key, late.result())
         return found
 
     def _body(self, messages: Messages) -> dict[str, Any]:
@@ -187,9 +184,10 @@ def _read(answered: Answered, messages: Messages) -> Reply | None:
     text = "" if text is None else text  # a model that ran out of tokens before it said anything
     if not isinstance(text, str):
         return None
+    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair can be in JSON and in no file
     usage = data.get("usage")
     counted = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     if not isinstance(counted, int) or isinstance(counted, bool) or counted < 0:
-        written = sum(len(message["content"].encode()) for message in messages) + len(text.encode())
+        written = sum(len(message["content"].encode("utf-8", "replace")) for message in messages) + len(text.encode())
         counted = math.ceil(written / 4)
     return Reply(text, counted)
