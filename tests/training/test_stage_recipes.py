@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
-from tiny_runs import DIGITS, lines, recipe
+from tiny_runs import DIGITS, Stop, StopAt, lines, outcome, recipe
 
 from polopt.training import recipe as recipes
-from polopt.training.language import train
+from polopt.training.language import resume, train
 
 
 def test_second_attempts_are_counted(tmp_path: Path) -> None:
@@ -49,3 +49,17 @@ def test_the_edit_touches_its_layers_alone() -> None:
     found = recipes.load("etcon").stages
     assert found["edit"].train == "mlp"
     assert found["edit"].epochs > 1  # on the first pass over a batch it would be SFT
+
+
+def test_a_fitted_reward_model_resumes_bit_for_bit(tmp_path: Path) -> None:
+    stages = {
+        "warmup": {"method": "sft", "steps": 6, "rows": 16, "optimiser": {"lr": 0.03}},
+        "rl": {"method": {"name": "rlsqm", "model": True, "batches": 3}, "steps": 6, "rows": 16, "minibatches": 2},
+    }
+    settings = recipe(stages=stages, checkpoint=2)
+    train(settings, tmp_path / "through")
+    # Stopped one batch after a checkpoint at 8, while the model is still fitted.
+    with pytest.raises(Stop):
+        train(settings, tmp_path / "stopped", watchers=(StopAt(8),))
+    resume(tmp_path / "stopped")
+    assert outcome(tmp_path / "through") == outcome(tmp_path / "stopped")
