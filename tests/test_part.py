@@ -38,6 +38,7 @@ EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for p
 EXAMPLES |= {type(part): part for slug in po.slugs() for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXAMPLES[po.sampling.FolderPool] = po.sampling.FolderPool(path="pool")
+EXAMPLES[po.sampling.Neighbours] = po.sampling.Neighbours(each=2)
 EXPORTED = [
     getattr(room, name)
     for room in ROOMS
