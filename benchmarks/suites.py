@@ -8,7 +8,7 @@ from typing import Any
 
 GRPO: dict[str, Any] = {"name": "grpo", "kl": 0.0, "group": 8}
 # Enough tasks to learn from, few enough for each to come back, so that what was seen of it can be of use.
-RETURNING = 320
+RETURNING = 96
 BUDGET: dict[str, Any] = {
     "stages.rl.steps": 30,
     "stages.rl.rows": 128,
@@ -72,10 +72,10 @@ SUITES: dict[str, Suite] = {
             {"name": "knapsack-rl"},
             {"name": "vade"},
             {"name": "gvm", "block": "wte"},
-            {"name": "vas", "kl": 0.0},
+            {"name": "vas", "kl": 0.0, "rollouts": 4, "every": 8},
             {"name": "v0"},
             {"name": "v0-5"},
-            {"name": "pope", "most": 0.5},
+            {"name": "pope", "most": 1.0, "moving": True, "tries": 0},
             {"name": "tempsamp-r1", "group": 8, "kl": 0.0},
             {"name": "latr", "kl": 0.0, "windows": (3, 5), "until": 12},
         ],
