@@ -121,7 +121,7 @@ def numbers(record: Mapping[str, Any]) -> list[str]:
         return [f"loss {record['loss']:.3f}"] if "loss" in record else []
     return [
         f"reward {record['reward/mean']:.3f}",
-        f"solved {percent(record['outcome/mean'])}",
+        f"solved {percent(record['solved'])}",
         f"entropy {record['entropy']:.3f}",
     ]
 

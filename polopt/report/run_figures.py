@@ -34,7 +34,7 @@ def lines(run: Run, keys: dict[str, str], *, start: int = 0, **style: Any) -> li
 
 def learning_curve(run: Run) -> Figure | None:
     traces = []
-    training = run.series("outcome/mean")
+    training = run.series("solved")
     if training:
         traces.append(line(training, "training", "@quiet", width=1, form=".1%"))
     keys = sorted({k for e in run.evaluations for k in e if k.startswith("pass@")}, key=lambda k: (len(k), k))

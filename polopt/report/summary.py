@@ -99,7 +99,7 @@ def notices(run: Run, change: Change | None) -> list[str]:
             "most of a batch carries no weight."
         )
     signal = _recent(run, "groups/signal")
-    solved = _recent(run, "outcome/mean")
+    solved = _recent(run, "solved")
     if signal is not None and signal < 0.2:
         why = "by now nearly every answer is right" if (solved or 0) > 0.9 else "the tasks are too easy or too hard"
         result.append(f"Only {signal:.0%} of the last groups had any signal: {why}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ def describe(experience: Experience) -> dict[str, Any]:
         "groups/signal": _signal(experience),
         "groups/mixed": float(mixed_groups(experience.outcome, experience.group)),
         "outcome/mean": float(done.outcome.mean()),
+        "solved": float(done.extras["solved"].float().mean()),
         "perplexity": float(perplexity(experience.logp, experience.mask)),
     }
     if not ended.all():
@@ -109,10 +111,13 @@ def _signal(experience: Experience) -> float:
 def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
     """A sample for people: texts, tokens from the first decision on, and each token's log-probability."""
     start = row.decided.index(True) if any(row.decided) else len(row.ids)
+    # What the policy said, and between its answers what the world did.
+    turns = itertools.groupby(range(start, len(row.ids)), key=lambda i: row.decided[i])
+    said = [tokenizer.decode([row.ids[i] for i in some], skip_special_tokens=True) for _, some in turns]
     return {
         "kind": row.task.kind,
         "prompt": row.task.prompt,
-        "completion": tokenizer.decode(row.ids[start:], skip_special_tokens=True),
+        "completion": " ▸ ".join(said),
         "answer": row.task.solution,
         "reward": row.reward,
         "solved": row.solved,

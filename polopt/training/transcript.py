@@ -244,6 +244,7 @@ def to_experience(
         "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
+        "solved": column([row.solved for row in rows], torch.bool),
         "paid": pad([row.paid for row in rows], 0.0, torch.float32),
         "given": column([row.given for row in rows], torch.long),
         "hinted": column([row.whispered is not None for row in rows], torch.bool),

@@ -70,6 +70,7 @@ def rl_step(step: int, generator: np.random.Generator) -> dict:
         "reward/std": rewards.std(),
         "reward/histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
         "outcome/mean": outcome,
+        "solved": outcome,
         **{f"outcome/{k}": v for k, v in by_kind.items()},
         "signal/true": 0.96 * outcome + 0.01,
         "verifier/false_positive": 0.03,
