@@ -36,17 +36,24 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def playable(slug: str) -> bool:
-    """Whether a tree can say all that the method reads."""
+    """Whether a tree can say all that the method reads, and read what it says."""
     tree, policy = digits()
     algorithm = sentence(slug)
     try:
         lab.train(algorithm, tree, policy, steps=1, rate=0.0, rows=2, reference=policy)
     except po.ExperienceError:
         return False
+    except ValueError as error:
+        if not str(error).startswith("TreeSource:"):
+            raise
+        return False
     return True
 
 
-ALL = {slug: found for slug in po.slugs() if (found := changes(slug))}
+# latr: on so small a tree all of its answers are alike. rlcm-scaling pays more than 1, which some credits refuse;
+# knapsack-rl refuses groups of one.
+ELSEWHERE = {"knapsack-rl", "latr", "rlcm-scaling"}
+ALL = {slug: found for slug in po.slugs() if slug not in ELSEWHERE and (found := changes(slug))}
 DISJOINT = [(a, b) for a, b in itertools.combinations(ALL, 2) if apart(ALL[a], ALL[b])]
 CHOSEN = random.Random(0).sample(DISJOINT, min(PAIRS, len(DISJOINT)))
 

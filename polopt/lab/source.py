@@ -234,17 +234,30 @@ class TreeSource:
         return torch.tensor([len(self.tree.answers[self._solution(task)]) for task in tasks.tolist()])
 
     def encode(self, text: str) -> list[int]:
-        """Tokens as numbers between spaces."""
-        return [int(word) for word in text.split()]
+        """Tokens as numbers between spaces.
+
+        Raises:
+            ValueError: a word that is no number.
+        """
+        words = text.split()
+        if not all(word.isdigit() for word in words):
+            raise ValueError(f"TreeSource: a text on a tree is numbers between spaces, found {text!r}")
+        return [int(word) for word in words]
 
     @torch.no_grad()
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         return self.policy.evaluate(experience, needs)
 
     def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
-        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block."""
-        named = getattr(self.policy, "named_parameters", lambda: [("", p) for p in self.policy.parameters()])()
+        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block.
+
+        Raises:
+            ValueError: no parameter has such a name.
+        """
+        named = list(getattr(self.policy, "named_parameters", lambda: [("", p) for p in self.policy.parameters()])())
         parameters = [p for name, p in named if block in name or not name]
+        if not parameters:
+            raise ValueError(f"TreeSource: no parameter's name contains {block!r}; there are {[n for n, _ in named]}")
         said = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)
         norms = []
         for one in said:

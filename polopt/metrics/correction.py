@@ -27,7 +27,7 @@ def correction(first: Tensor, second: Tensor, weight: Tensor | None = None) -> C
     """
     if first.shape != second.shape or first.ndim != 1 or not len(first):
         raise ValueError(f"correction needs two attempts of B >= 1 rows, found {first.shape} and {second.shape}")
-    weight = torch.ones(len(first), dtype=torch.float64) if weight is None else weight.double()
+    weight = torch.ones_like(first, dtype=torch.float64) if weight is None else weight.double()
     first, second = first.bool(), second.bool()
     share = lambda rows: float(weight[rows].sum() / weight.sum())  # noqa: E731
     corrected, spoilt = share(~first & second), share(first & ~second)

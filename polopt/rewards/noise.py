@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,12 +40,13 @@ class FixedRates(Rates):
 
     def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
         plain = (self.false_positive, self.false_negative)
+        like: dict[str, Any] = {"dtype": experience.outcome.dtype, "device": experience.device}
         if not self.kinds:
-            both = experience.outcome.new_tensor(plain).expand(len(experience), 2)
+            both = torch.tensor(plain, **like).expand(len(experience), 2)
         else:
             own = {kind: (rho0, rho1) for kind, rho0, rho1 in self.kinds}
             table = [own.get(kind, plain) for kind in experience.extras["kind"]]
-            both = experience.outcome.new_tensor(table).reshape(-1, 2)
+            both = torch.tensor(table, **like).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
 

@@ -85,7 +85,7 @@ class Paid(Reward):
         if not self.weights:
             return paid
         turn = experience.turn.clamp(0, len(self.weights) - 1).long()
-        return paid * paid.new_tensor(self.weights)[turn]
+        return paid * torch.tensor(self.weights, dtype=paid.dtype, device=paid.device)[turn]
 
 
 class KLPenalty(Reward):
@@ -224,7 +224,8 @@ class Combined(Reward):
                 )
             values = [ops.per_decision_reward(v, experience.mask) for v in values]
         stacked = torch.stack(values)
-        return self.rule(stacked, stacked.new_tensor(self.weights or [1.0] * len(values)))
+        weights = torch.tensor(self.weights or [1.0] * len(values), dtype=stacked.dtype, device=stacked.device)
+        return self.rule(stacked, weights)
 
 
 class Sum(Combined):

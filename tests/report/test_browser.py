@@ -89,7 +89,7 @@ def test_report_in_a_browser(tmp_path):
     assert said == []
     for view in seen:
         assert view["title"] == "grpo-seed7 · polopt", "no completion ran as a script"
-        assert view["plots"] == view["drawn"] == 12
+        assert view["plots"] == view["drawn"] == 13
         assert view["content"] <= view["width"], "nothing wider than the screen"
         assert view["spilling"] == 0
         assert view["requests"] == 0

@@ -283,7 +283,7 @@ def test_what_the_tasks_lack_is_said_at_the_door(tmp_path: Path) -> None:
     for method, part in (("chord", "WithDemonstrations"), ("unified-hpt", "WithSolutions"), ("sft", "Demonstrations")):
         with pytest.raises(ConfigError, match=rf"stages\.rl: sampling\.{part} imitates solutions, and the tasks come"):
             training_of(tmp_path / method, method, {"kind": f"{own}:split"})
-    assert training_of(tmp_path / "fine", "grpo", {"kind": f"{own}:split"}).texts == ()
+    assert training_of(tmp_path / "fine", "grpo", {"kind": f"{own}:split"}).splits["rl"].texts == ()
 
 
 SILENT = """
@@ -299,7 +299,7 @@ def test_a_new_tokenizer_knows_the_texts(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("東京\n\nМосква")
     made = training_of(tmp_path, "grpo", {**GUESS, "texts": str(tmp_path / "notes.txt")})
     tokenizer = made.policy.tokenizer
-    for text in made.texts:
+    for text in made.splits["rl"].texts:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.unk_token_id not in ids
         assert tokenizer.decode(ids) == text
