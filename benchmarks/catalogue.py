@@ -34,6 +34,7 @@ def page() -> str:
     measured = claims.stored()
     race = json.loads(RACE.read_text(encoding="utf-8")) if RACE.is_file() else {"rows": []}
     accuracy = {row["name"].partition("(")[0]: row for row in race["rows"]}
+    suites = _suites()
     held = {m.slug: [row for row in measured["rows"] if row["slug"] == m.slug] for m in found}
     lines = [
         "# Methods",
@@ -49,15 +50,37 @@ def page() -> str:
     ]
     lines += [_row(m, held[m.slug], accuracy.get(m.slug)) for m in found]
     for m in found:
-        lines += ["", *_section(m, held[m.slug])]
+        lines += ["", *_section(m, held[m.slug]), *suites.get(m.slug, [])]
     return "\n".join(lines) + "\n"
 
 
 def _when(about: dict[str, Any]) -> str:
     if not about:
         return ""
-    again = "".join(f"; {slug} again at {commit}" for slug, commit in sorted(about.get("again", {}).items()))
+    later: dict[str, list[str]] = {}
+    for slug, commit in sorted(about.get("again", {}).items()):
+        later.setdefault(commit, []).append(slug)
+    again = "".join(f"; {', '.join(slugs)} at {commit}" for commit, slugs in later.items())
     return f" ({about['date'][:10]}, commit {about['commit']}, {about['machine']['cpu']}{again})"
+
+
+def _suites() -> dict[str, list[str]]:
+    """By method, what it reached where its idea matters."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((HERE / "results").glob("methods-*.json")):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        for row in data["rows"]:
+            if row["name"] == data["yardstick"]:
+                continue
+            gaps = [row["difference"], row["equal"]["tokens"], row["equal"]["seconds"]]
+            shown = [f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f})" for g in gaps]
+            line = (
+                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{row['name']}` against "
+                f"`{data['yardstick']}`, points of held-out accuracy: {shown[0]} at equal batches, {shown[1]} at equal "
+                f"tokens, {shown[2]} at equal seconds."
+            )
+            found.setdefault(row["name"].partition("(")[0], []).append(line)
+    return found
 
 
 def _row(m: Method[Any], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:

@@ -395,6 +395,7 @@ def test_the_numbers_of_a_batch() -> None:
     reward, length = batch.outcome.tolist(), batch.mask.sum(1).tolist()
     record = describe(batch)
     assert record["reward/mean"] == record["outcome/mean"] == pytest.approx(sum(reward) / 16)
+    assert record["solved"] == sum(r >= 1 for r in reward) / 16
     mean = sum(reward) / 16
     assert record["reward/std"] == pytest.approx(math.sqrt(sum((r - mean) ** 2 for r in reward) / 16), rel=1e-5)
     assert record["length/mean"] == pytest.approx(sum(length) / 16)

@@ -14,6 +14,7 @@ from polopt.experience import Support, SupportError
 from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
+from polopt.training.measure import show
 from polopt.training.source import LanguageSource, Player
 from polopt.training.transcript import Transcript, to_experience
 from polopt.worlds import GuessNumber, Task
@@ -87,6 +88,9 @@ def test_a_transcript_of_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.logp == [-0.5 if d else 0.0 for d in row.decided]
     assert (row.reward, row.terminated, row.truncated, row.turns) == (1.0, True, False, 3)
     assert row.answer == "4"
+    assert [(i, paid) for i, paid in enumerate(row.paid) if paid] == [(len(row.ids) - 1, 1.0)]
+    shown = show(row, player.policy.tokenizer)["completion"]
+    assert shown == "7 ▸ lower ▸ two ▸ write one whole number from 1 to 9 ▸ 4"
 
 
 def test_three_ways_to_end_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
