@@ -14,7 +14,7 @@ from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions
 from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
 from polopt.sampling.phrasings import Neighbours, Phrasings
 from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
-from polopt.sampling.predicted import Foretold, Predicted, Sequential
+from polopt.sampling.predicted import Foretold, Predicted, Promising, Sequential
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.probe import Probed, trie_logp
 from polopt.sampling.promoting import VariancePromoting
@@ -69,6 +69,7 @@ __all__ = [
     "Predictor",
     "Prefixes",
     "Probed",
+    "Promising",
     "Ranked",
     "Recomposed",
     "Replaced",

@@ -21,6 +21,11 @@ def foremost(score: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return ranked.repeat(-(-count // len(ranked)))[:count]
 
 
+def worth(p: Tensor, by: Literal["gain", "variance"]) -> Tensor:
+    """What a task of success rate p promises: p (1 - p)^2 for "gain", p (1 - p) for "variance"."""
+    return p * (1 - p) ** (2 if by == "gain" else 1)
+
+
 class Foremost(Choice):
     """The tasks of the highest score, a function of their success rate. Level ones: by lot.
 
@@ -62,7 +67,7 @@ class Posterior(Foremost):
     by: Literal["gain", "variance"] = "gain"
 
     def score(self, p: Tensor) -> Tensor:
-        return p * (1 - p) ** (2 if self.by == "gain" else 1)
+        return worth(p, self.by)
 
 
 class Curriculum(Foremost):

@@ -12,7 +12,7 @@ import polopt as po
 from polopt.experience import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import Told
-from polopt.sampling import BaseRate, InContext, Predicted, Predictor, Rollouts, Sequential
+from polopt.sampling import BaseRate, InContext, Predicted, Predictor, Promising, Rollouts, Sequential
 from polopt.sampling.allocation import allocate
 
 RATES = [0.02, 0.1, 0.3, 0.5, 0.5, 0.7, 0.9, 0.98]
@@ -191,3 +191,36 @@ def test_rollouts_that_had_help_say_nothing_of_a_task() -> None:
     budget.observe(shown)
     tried = budget.tried.column("score")[batch.extras["index"][~helped].unique()]
     assert (tried == 1).all()
+
+
+class TestPromising:
+    def test_it_takes_the_best_of_those_that_come_next(self) -> None:
+        source, twin = source_of(16, seed=4), source_of(16, seed=4)
+        next_ones = twin.take(8).tolist()
+        chosen = Promising(predictor=told(), of=4)(source, 2).tolist()
+        # Of all eight tasks 0.3 promises most, at 0.147; then the two of 0.5, at 0.125.
+        assert sorted(next_ones) == list(range(8))
+        assert [RATES[task] for task in chosen] == [0.3, 0.5]
+
+    def test_variance_is_highest_in_the_middle(self) -> None:
+        chosen = Promising(predictor=told(), of=4, by="variance")(source_of(16), 2).tolist()
+        assert [RATES[task] for task in chosen] == [0.5, 0.5]
+
+    def test_the_best_of_one_is_the_next(self) -> None:
+        plain = Rollouts(group=4)(source_of(32, seed=2))
+        same_batch(Rollouts(group=4, choice=Promising(predictor=told(), of=1))(source_of(32, seed=2)), plain)
+
+    def test_it_learns_what_tasks_scored(self) -> None:
+        SEEN.clear()
+        sampling, source = Rollouts(group=4, choice=Promising(predictor=Spy(), of=2)), source_of(16)
+        sampling(source)
+        sampling(source)
+        assert SEEN[0][0] == []
+        assert len(SEEN[1][0]) == 4
+        copy = Rollouts(group=4, choice=Promising(predictor=Spy(), of=2))
+        copy.load_state_dict(sampling.state_dict())
+        assert torch.equal(copy.choice.tried.column("score"), sampling.choice.tried.column("score"))
+
+    def test_of_must_be_a_number_of_tasks(self) -> None:
+        with pytest.raises(ValueError, match=r"sampling\.Promising: of must be >= 1, found 0"):
+            Promising(of=0)
