@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks import claims
+from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
 from polopt.method import Method
@@ -75,7 +75,7 @@ def _suites() -> dict[str, list[str]]:
             gaps = [row["difference"], row["equal"]["tokens"], row["equal"]["seconds"]]
             shown = [f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f})" for g in gaps]
             line = (
-                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{row['name']}` against "
+                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{table.brief(row['name'])}` against "
                 f"`{data['yardstick']}`, points of held-out accuracy: {shown[0]} at equal batches, {shown[1]} at equal "
                 f"tokens, {shown[2]} at equal seconds."
             )

@@ -255,7 +255,7 @@ def suite_markdown(data: dict[str, Any]) -> str:
     ]
     for row in sorted(data["rows"], key=lambda r: -r["final"]["estimate"]):
         final, gap, equal = row["final"], row.get("difference"), row.get("equal", {})
-        cells = [row["name"], f"{final['estimate'] * 100:.1f} ({_ends(final['low'], final['high'])})"]
+        cells = [table.brief(row["name"]), f"{final['estimate'] * 100:.1f} ({_ends(final['low'], final['high'])})"]
         cells += [_gap(found) for found in (gap, equal.get("tokens"), equal.get("seconds"))]
         cells += [f"{row['tokens'] / 1e3:,.0f}", f"{row['seconds']:.1f}"]
         lines.append(f"|{'|'.join(cells)}|")

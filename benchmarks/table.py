@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -108,6 +109,11 @@ def markdown(results: dict[str, Any]) -> str:
     if "tune" in results:
         parts.append(_tune(results["tune"]))
     return "\n\n".join(parts) + "\n"
+
+
+def brief(name: str) -> str:
+    """A method's label with the parts in its settings by their names alone, and no empty brackets."""
+    return re.sub(r"\{'part': '\w+\.(\w+)'[^{}]*\}", r"\1", name).replace("'", "").removesuffix("()")
 
 
 def machine(it: dict[str, Any]) -> str:
