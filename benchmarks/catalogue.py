@@ -74,8 +74,9 @@ def _suites() -> dict[str, list[str]]:
                 continue
             gaps = [row["difference"], row["equal"]["tokens"], row["equal"]["seconds"]]
             shown = [f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f})" for g in gaps]
+            name = table.brief(row["name"])
             line = (
-                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{table.brief(row['name'])}` against "
+                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{name}` against "
                 f"`{data['yardstick']}`, points of held-out accuracy: {shown[0]} at equal batches, {shown[1]} at equal "
                 f"tokens, {shown[2]} at equal seconds."
             )
