@@ -109,7 +109,8 @@ def _run(recipe: Recipe, folder: Path) -> Run:
     run = Run.open(folder)
     # Threads may differ: half-finished runs go on with their own.
     there = recipes.load(run.recipe)
-    if there.model_copy(update={"threads": recipe.threads}) != recipe:
+    # As it is written down: a tuple among a method's settings is a list there.
+    if there.model_copy(update={"threads": recipe.threads}).to_yaml() != recipe.to_yaml():
         raise RunError(f"{folder} holds a run of another recipe: give the comparison another folder")
     return run
 
