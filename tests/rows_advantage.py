@@ -23,7 +23,7 @@ from polopt.credit import (
     Voices,
 )
 from polopt.objectives import Clip, EachVoice, EntropyBand, SequenceMean, Surrogate
-from polopt.rewards import Envelope
+from polopt.rewards import Envelope, Gated, OfKind
 from polopt.schedules import Schedule
 
 AGREEMENT = Logistic(of=AnswerEntropy(base=2.718281828), slope=5.0, centre=0.4)
@@ -51,7 +51,7 @@ CREDITS = {
 
 REWARDS = {
     "envelope": Row(Envelope(least=0, low=2, high=4, most=7)),
-    "envelope of a kind": Row(Envelope(least=0, low=2, high=4, most=7, kinds=("b",))),
+    "envelope of a kind": Row(Gated(reward=Envelope(least=0, low=2, high=4, most=7), when=OfKind(kinds=("b",)))),
 }
 
 BATCHES = {"bnpo": outcome_batch}

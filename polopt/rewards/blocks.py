@@ -55,7 +55,7 @@ class Blocks(Read):
         return float(in_order(text, self.names))
 
 
-class Measured(Reward):
+class Extent(Reward):
     """A function of an answer's length L, `worth(L) -> [B]`.
 
     unit: decisions of the row, or words or characters of the answer's text. block: of that block alone, 0 where it is
@@ -87,7 +87,7 @@ class Measured(Reward):
         return self.worth(torch.tensor(counts, dtype=kind, device=experience.device))
 
 
-class Window(Measured):
+class Window(Extent):
     """sigmoid(k (L - low)) sigmoid(k (high - L)): about 1 between low and high, with soft edges of width 1 / k.
 
     `Envelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
@@ -111,7 +111,7 @@ class Window(Measured):
         )
 
 
-class Brevity(Measured):
+class Brevity(Extent):
     """exp(-L / scale): 1 for nothing, falling with every word. Source: GTAlign, arXiv:2510.08872."""
 
     scale: float

@@ -14,15 +14,14 @@ class Envelope(Reward):
 
         0 below least, rising to 1 at low, 1 up to high, falling to 0 at most, and 0 beyond.
 
-    kinds: the kinds of task, `extras["kind"]`, that it is for, 0 for all others; None for all. One such term for each
-    kind makes a length of its own for each. Source: task-level length shaping, arXiv:2604.08539, equation 9.
+    `Gated` by `OfKind`, one such term for each kind of task makes a length of its own for each. Source: task-level
+    length shaping, arXiv:2604.08539, equation 9.
     """
 
     least: int
     low: int
     high: int
     most: int
-    kinds: tuple[str, ...] | None = None
 
     def setup(self) -> None:
         if not 0 <= self.least < self.low <= self.high < self.most:
@@ -31,14 +30,7 @@ class Envelope(Reward):
                 f"{self.least}, {self.low}, {self.high}, {self.most}"
             )
 
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.kinds is None else frozenset({"extras.kind"})
-
     def forward(self, experience: Experience) -> Tensor:
         length = experience.lengths.to(torch.get_default_dtype())
         rise, fall = (length - self.least) / (self.low - self.least), (self.most - length) / (self.most - self.high)
-        worth = rise.minimum(fall).clamp(0, 1)
-        if self.kinds is None:
-            return worth
-        return worth * torch.tensor([k in self.kinds for k in experience.extras["kind"]], device=worth.device)
+        return rise.minimum(fall).clamp(0, 1)

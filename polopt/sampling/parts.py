@@ -31,9 +31,6 @@ class Start:
     hidden: bool = False
 
 
-PLAINLY = Start()
-
-
 # An answer: its text, or its token ids.
 Said = str | Sequence[int]
 

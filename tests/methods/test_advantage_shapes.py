@@ -41,7 +41,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import Clip, EachVoice, EntropyBand, Surrogate, TokenMean
 from polopt.part import diff
-from polopt.rewards import Envelope
+from polopt.rewards import Envelope, Gated, OfKind
 from polopt.schedules import Schedule
 
 SEEDS = range(5)
@@ -332,14 +332,16 @@ def test_envelope_is_a_trapezium() -> None:
     batch = po.Experience(mask=torch.arange(61) < lengths[:, None], extras={"kind": list("aaaaabbbb")})
     envelope = Envelope(least=10, low=20, high=30, most=60)
     assert envelope(batch).tolist() == pytest.approx([0, 0, 0, 0.5, 1, 1, 0.5, 0, 0])
-    assert envelope.but(kinds=("b",))(batch).tolist() == pytest.approx([0, 0, 0, 0, 0, 1, 0.5, 0, 0])
+    assert Gated(reward=envelope, when=OfKind(kinds=("b",)))(batch).tolist() == pytest.approx(
+        [0, 0, 0, 0, 0, 1, 0.5, 0, 0]
+    )
     assert Envelope(least=0, low=1, high=1, most=2).needs == frozenset()
     with pytest.raises(ValueError, match="least < low <= high < most"):
         Envelope(least=10, low=10, high=20, most=30)
 
 
 def test_g2rpo_adds_lengths_to_the_reward() -> None:
-    terms = [Envelope(least=0, low=1, high=1, most=3, kinds=(k,)) for k in "ab"]
+    terms = [Gated(reward=Envelope(least=0, low=1, high=1, most=3), when=OfKind(kinds=(k,))) for k in "ab"]
     batch = random_batch(1).experience
     found = po.method("g2rpo", lengths=terms, share=0.25).reward(batch)
     length = [min(n, (3 - n) / 2) if n <= 3 else 0 for n in map(len, decisions(batch))]

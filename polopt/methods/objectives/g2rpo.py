@@ -12,7 +12,7 @@ from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.lab.shapes import windfall_bandit
 from polopt.method import Finding, Paper, method
 from polopt.objectives import Clip, EntropyBand, Surrogate, Token, TokenMean
-from polopt.rewards import Envelope, Outcome, Reward, Sum
+from polopt.rewards import Outcome, Reward, Sum
 from polopt.sampling import Rollouts, Varied
 
 
@@ -33,7 +33,7 @@ def g2rpo(
     high: float = 0.3,
     dual: float | None = 3.0,
     refills: int = 19,
-    lengths: Sequence[Envelope] = (),
+    lengths: Sequence[Reward] = (),
     share: float = 0.1,
     bands: Sequence[EntropyBand] = (),
 ) -> Algorithm:
@@ -42,8 +42,8 @@ def g2rpo(
     within the prompt's group, then those scores within the kind, `extras["kind"]`, and so do we. PPO's clip with a dual
     bound, token mean, no KL. Groups whose outcomes are all alike are sampled again, up to `refills` times.
 
-    lengths: an `Envelope` for each kind, its least, low, high and most length; together they make `share` of the
-    reward and the outcome the rest. bands: an `EntropyBand` for each set of kinds. Both are off by default, as in the
+    lengths: an `Envelope`, its least, low, high and most length, for each kind, `Gated` by `OfKind`; together they make
+    `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each set of kinds. Both are off by default, as in the
     code's own configuration: the paper gives their form and no constants. The code's constants for the entropy are
     EntropyBand's defaults (0.2, 0.6 nats, coefficient 0.02); those of lengths are not in it, and `share` is a comment.
     """

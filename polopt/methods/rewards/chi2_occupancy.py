@@ -161,6 +161,7 @@ def trained(sentence: Algorithm, seed: int, r: float) -> ProxyHacking:
 @chi2_occupancy.claim(
     "With the coefficient of the theory, PPO on a proxy does not end worse in truth than it began.",
     baseline="PPO on the proxy alone",
+    refuted=True,
 )
 def learns() -> Finding:
     r = 0.7
@@ -173,7 +174,8 @@ def learns() -> Finding:
             "largest true gain of PPO alone": max(f.true_gain for f in base),
             "of 3, hacked by PPO alone": sum(f.hacked for f in base),
         },
-        criterion="every true gain > 0, and PPO alone hacks in most of 3 seeds; in standard deviations",
-        holds=all(f.true_gain > 0 for f in ours) and sum(f.hacked for f in base) >= 2,
-        note="Where PPO alone is not hacked, it settled on another answer before it found what the proxy loves.",
+        criterion="every true gain > 0, and PPO alone is hacked in all 3 seeds; in standard deviations",
+        holds=all(f.true_gain > 0 for f in ours) and all(f.hacked for f in base),
+        note="Its own half holds; the baseline's does not. Where PPO alone is not hacked, it settled on another answer "
+        "before it found what the proxy loves, though odds, rate and steps were chosen so that it should find it.",
     )

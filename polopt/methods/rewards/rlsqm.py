@@ -79,9 +79,10 @@ def modelled() -> Finding:
 
 
 @rlsqm.claim(
-    "Paid for one metric, tests have it and little else: the metric is gamed.",
+    "Paid for having no smells alone, tests are empty: the metrics are gamed.",
     baseline="paid for all metrics",
     cost="slow",
+    refuted=True,
 )
 def gamed() -> Finding:
     own, whole = {}, {}
@@ -95,9 +96,10 @@ def gamed() -> Finding:
     measured |= {"quality, paid for no smell": smells["quality"], "quality, paid for all": course()["quality"]}
     return Finding(
         measured=measured,
-        criterion="more than half of the metrics reach 0.95 while quality stays below 0.3; all together >= 0.95",
-        holds=len(empty) > len(METRICS) / 2 and course()["quality"] >= 0.95,
-        note="Paid for an assertion, for a call of the function or for no branch, quality is above 0.3: half of the "
-        "grammar's tests have the rest. That a test must do something is one of the smells here, so that paying for no "
-        "smell at all does not lead to empty tests.",
+        criterion="paid for no smell, quality < 0.3; paid for all, >= 0.95",
+        holds=smells["quality"] < 0.3 and measured["quality, paid for all"] >= 0.95,
+        note="That a test must do something is one of the smells here, so that paying for no smell does not lead to "
+        "empty tests. Single metrics are gamed: `metrics gamed` counts those that reach 0.95 at a quality below 0.3. "
+        "Paid for an assertion, for a call of the function or for no branch, it is above: half of the grammar's tests "
+        "have the rest.",
     )
