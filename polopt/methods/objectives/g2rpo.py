@@ -44,8 +44,9 @@ def g2rpo(
 
     lengths: an `Envelope`, its least, low, high and most length, for each kind, `Gated` by `OfKind`; together they make
     `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each set of kinds. Both are off by
-    default, as in the code's own configuration: the paper gives their form and no constants. The code's constants for the entropy are
-    EntropyBand's defaults (0.2, 0.6 nats, coefficient 0.02); those of lengths are not in it, and `share` is a comment.
+    default, as in the code's own configuration: the paper gives their form and no constants. The code's constants for
+    the entropy are EntropyBand's defaults (0.2, 0.6 nats, coefficient 0.02); those of lengths are not in it, and
+    `share` is a comment.
     """
     reward: Reward = Outcome()
     if lengths:
