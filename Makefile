@@ -26,7 +26,7 @@ claims: .venv/ready
 	$(BIN)/python -m benchmarks.catalogue
 
 benchmark: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[peers]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[trl]"
 	$(BIN)/python -m benchmarks.language
 
 clean:

@@ -1,0 +1,1 @@
+"""polopt's parts inside other people's trainers."""

@@ -1,0 +1,83 @@
+"""What another trainer hands over, and the refusal of methods that need more."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from polopt.algorithm import Algorithm
+from polopt.part import Part, default_of, name_of, settings_of, to_plain
+from polopt.sampling import Rollouts
+
+
+class BridgeError(ValueError):
+    """A method cannot run in another trainer. The message names the parts, what they need, and the fix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A trainer that parts are carried into.
+
+    name: as people say it. judges: what reward, credit and select can read there, fields of `Experience`. learns: what
+    the objective can read. says: what the policy tells it beside `logp`, fields of `Evaluation`. sampling: the settings
+    of `sampling.Rollouts` that are honoured there. surveys: whether an objective can have a statistic of the whole
+    optimiser batch under the current policy. selects: whether rows or decisions may be left out after credit. follows:
+    whether the reference can follow the policy.
+    """
+
+    name: str
+    judges: frozenset[str]
+    learns: frozenset[str]
+    says: frozenset[str] = frozenset()
+    sampling: frozenset[str] = frozenset({"group", "support"})
+    surveys: bool = False
+    selects: bool = True
+    follows: bool = False
+
+    def refusals(self, algorithm: Algorithm) -> list[str]:
+        """Why the algorithm cannot run there, a sentence each; empty if it can."""
+        return list(dict.fromkeys(self._refusals(algorithm)))
+
+    def check(self, name: str, algorithm: Algorithm) -> None:
+        """Refuse, before anything runs, what the trainer cannot do.
+
+        Raises:
+            BridgeError: every reason.
+        """
+        if reasons := self.refusals(algorithm):
+            raise BridgeError(
+                f"{name} cannot run in {self.name}: {'; '.join(reasons)}. Take another method, change the part with "
+                "algorithm.but(...), or train it in polopt's own loop"
+            )
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        yield from self._sampled(algorithm.sampling)
+        given = self.judges | algorithm.reward.all_gives | algorithm.credit.all_gives
+        for room in (algorithm.reward, algorithm.credit, *algorithm.select):
+            yield from _lacking(room.parts(), "needs", given)
+        if len(algorithm.select) and not self.selects:
+            yield f"{algorithm.select[0]!r} leaves out rows after credit, for which there is no place"
+        objective = algorithm.objective
+        yield from _lacking(objective.parts(), "needs", self.learns | algorithm.all_gives)
+        yield from _lacking(objective.parts(), "evaluates", self.says | {"logp"})
+        if objective.all_surveys and not self.surveys:
+            yield f"{objective!r} needs a statistic of the whole optimiser batch under the current policy"
+        if algorithm.teacher is not None:
+            yield f"{algorithm.teacher!r} asks the policy about its own decisions again"
+        if algorithm.follow != 0.0 and not self.follows:
+            yield "its reference follows the policy"
+
+    def _sampled(self, sampling: Part) -> Iterator[str]:
+        if type(sampling) is not Rollouts:
+            yield f"{name_of(type(sampling))} decides what is sampled, which {self.name} does itself"
+            return
+        for field in settings_of(Rollouts):
+            value = getattr(sampling, field.name)
+            if field.name not in self.sampling and to_plain(value) != to_plain(default_of(field)):
+                yield f"sampling.{field.name} = {value!r} decides what is sampled, which {self.name} does itself"
+
+
+def _lacking(parts: Iterable[Part], kind: str, given: frozenset[str]) -> Iterator[str]:
+    for part in parts:
+        if absent := sorted(getattr(part, kind) - given):
+            yield f"{name_of(type(part))} needs {', '.join(absent)}"
