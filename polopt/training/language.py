@@ -25,10 +25,11 @@ from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
