@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from polopt.training.player import Player
 from torch import Tensor
 
 from polopt import catalogue
@@ -28,7 +29,7 @@ from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
