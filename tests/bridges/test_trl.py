@@ -46,17 +46,17 @@ def first_step(path: Path, method, **settings):
     return seen.rows, made, gradients.found
 
 
-# One of each kind: a mean over rows with a reference, a filter and a mean over tokens, a constant length, a statistic of
-# the whole batch under the current policy, selection after credit by entropy, a buffer, prompts that count the same.
+# A mean over rows with a reference, a filter and a mean over tokens, a constant length, a statistic of the whole batch
+# under the current policy, selection after credit by entropy, a buffer, ratios of rows, a penalty inside the reward.
 METHODS = ["grpo", "dapo", "dr-grpo", "bapo-clip", "d3s", "reinforce-baseline", "gspo", "rloo"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("rows", "accumulated"), [(16, 1), (4, 4), (2, 8)])
+@pytest.mark.parametrize(("rows", "accumulated"), [(16, 1), (2, 8)])
 def test_a_split_changes_nothing(method: str, rows: int, accumulated: int, tmp_path: Path) -> None:
     """The gradient that reaches the optimiser is that of all rows in one batch, by polopt's own policy."""
     split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulated}
-    rows, made, (found,) = first_step(tmp_path, method, **split)
+    rows, _, (found,) = first_step(tmp_path, method, **split)
     algorithm = po.method(method).but({"sampling.group": 4})
     assert len({len(row["ids"]) for row in rows}) > 1
     wanted = expected(algorithm, rows, group=4, horizon=6)
@@ -127,7 +127,8 @@ def both(path: Path, method, theirs: dict, **settings) -> tuple[Found, Found]:
     for owner in (type(made), GRPOTrainer):
         model.zero_grad()
         total = torch.zeros(())
-        for made._step, piece in enumerate(made._buffered_inputs):
+        for step, piece in enumerate(made._buffered_inputs):
+            made._step = step
             loss = owner._compute_loss(made, model, piece)
             loss.backward()
             total = total + loss.detach()
@@ -203,7 +204,7 @@ def test_the_config_follows_the_method_and_stays_as_it_was(tmp_path: Path) -> No
     made = trainer(tmp_path, cool)
     assert (made.temperature, made.beta, made.algorithm.sampling.group) == (0.7, 0.05, 4)
     assert [note.partition(" =")[0] for note in made.notes[:2]] == ["beta", "temperature"]
-    with pytest.raises(BridgeError, match="temperature=0.5"):
+    with pytest.raises(BridgeError, match=r"temperature=0\.5"):
         trainer(tmp_path, cool, temperature=0.5)
     assert trainer(tmp_path, "gspo", temperature=0.5).algorithm.sampling.support.temperature == 0.5
 

@@ -83,6 +83,7 @@ def trainer(path: Path, method: Any, dtype: torch.dtype = torch.float32, **setti
     from polopt.bridges.trl import PoloptTrainer
 
     own = {"reward_funcs": digits, "train_dataset": data(), "peft_config": None, "model": None, "callbacks": None}
+    own |= {"eval_dataset": None, "rollout_func": None}
     keywords = {key: settings.pop(key, value) for key, value in own.items()}
     model, tokenizer = load(dtype)
     keywords |= {"model": keywords["model"] or model, "processing_class": tokenizer, "args": config(path, **settings)}
@@ -90,7 +91,7 @@ def trainer(path: Path, method: Any, dtype: torch.dtype = torch.float32, **setti
 
 
 class Seen:
-    """A reward function that remembers what it was shown, in order: what a test needs to compute the batch by itself."""
+    """A reward function that remembers what it was shown, in order: what a test needs to compute a batch alone."""
 
     __name__ = "digits"
 
