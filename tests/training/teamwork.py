@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def train(folder: Path, stop: int | None) -> None:
             language.train(folder / "recipe.yaml", folder / "run", watchers=watchers)
     except Stop:
         pass
-    if assemble("cpu").leads:
+    if os.environ.get("RANK", "0") == "0":
         with (folder / "taken.jsonl").open("a") as file:
             file.writelines(json.dumps(numbers) + "\n" for numbers in taken)
 
