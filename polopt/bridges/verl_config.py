@@ -124,8 +124,8 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
     """verl's configuration of a method, or of an algorithm under `name`, over verl's `ppo_trainer` defaults.
 
     It is plain data, made to be written as YAML and given to `verl.trainer.main_ppo` by --config-path and
-    --config-name. The whole sentence stands in `algorithm.polopt.algorithm`, to be edited there. Model, data, batch sizes
-    and hardware are left to verl's defaults and the command line.
+    --config-name. The whole sentence stands in `algorithm.polopt.algorithm`, to be edited there. Model, data, batch
+    sizes and hardware are left to verl's defaults and the command line.
 
     Raises:
         BridgeError: it cannot run in verl; every reason. ValueError: no such method.
@@ -133,18 +133,17 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
     algorithm = catalogue.method(method) if isinstance(method, str) else method
     name = PREFIX + (name or (method if isinstance(method, str) else "mine")).removeprefix(PREFIX)
     runs = fitted(name, algorithm)
-    sampling, objective, critic = runs.sampling, runs.objective, critic_of(algorithm)
-    assert isinstance(sampling, Rollouts)
+    objective, critic = runs.objective, critic_of(algorithm)
     assert isinstance(objective, Surrogate)
     needs, aggregate = runs.all_needs, objective.aggregate
-    length = getattr(aggregate, "length", None)
+    length, sentence = getattr(aggregate, "length", None), "${algorithm.polopt.algorithm"
     credit: dict[str, Any] = {
         "adv_estimator": name,
         "use_kl_in_reward": False,
         "polopt": {"horizon": "${data.max_response_length}", "algorithm": algorithm.to_dict()},
     }
     if filters_groups(algorithm):
-        refills = algorithm.sampling.refills  # type: ignore[union-attr]
+        refills: int = algorithm.sampling.settings()["refills"]
         filters = {"enable": True, "metric": "reward", "max_num_gen_batches": 1 + refills}
         credit["filter_groups"] = {"_target_": "verl.trainer.config.FilterGroupsConfig", **filters}
     actor = {
@@ -158,8 +157,8 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
         "calculate_entropy": any("entropy" in p.evaluates for p in objective.parts()),
     }
     rollout = {
-        "n": sampling.group,
-        "temperature": sampling.support.temperature,
+        "n": f"{sentence}.sampling.group}}",
+        "temperature": f"{sentence}.sampling.support.temperature}}",
         "top_p": 1.0,
         "top_k": -1,
         "calculate_log_probs": "old_logp" in needs,
