@@ -26,11 +26,13 @@ from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 from polopt.bridges import verl  # noqa: E402
+from polopt.bridges.verl_batch import experience_of  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("verl")
 RUNS = """
-bnpo chi2-occupancy cispo conciser dapo dhpo dr-grpo etcon grpo grpo-lambda-len gspo luspo noisy-verifier policy-cliff
-ppo rec reinforce reinforce-baseline rloo secrets-rlhf-ppo-max stratified-grpo tricks-lite-ppo
+adacot bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len gspo
+gtalign luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce reinforce-baseline rlcm-scaling rloo
+secrets-rlhf-ppo-max seed-grpo stratified-grpo tricks-lite-ppo
 """.split()  # noqa: SIM905
 B, T = 12, 7
 
@@ -148,7 +150,7 @@ class TestNames:
         [
             ("steer", "whole optimiser batch under the current policy"),
             ("gvm", "PromptMean divides by what verl does not count"),
-            ("seed-grpo", "needs extras.answer"),
+            ("copo", "needs extras.voices"),
             ("chord", "which verl does itself"),
             ("pf-ppo", "leaves out rows after credit"),
             ("sdpo", "asks the policy about its own decisions again"),
@@ -243,7 +245,8 @@ class TestCredit:
         """Turns are the runs of the mask; the horizon is the configuration's, not the batch's width."""
         batch = held(5)
         runs = verl._runs("polopt/dapo", {})
-        experience = verl._batch(runs, batch["token_level_rewards"], batch["response_mask"].bool(), UID, 99)
+        mask = batch["response_mask"].bool()
+        experience = experience_of({}, runs.algorithm.all_needs, batch["token_level_rewards"], mask, UID, 99, False)
         row = int((batch["response_mask"][:, 2] == 0).logical_and(batch["response_mask"][:, 3] == 1).nonzero()[0])
         assert experience.turn[row, [0, 1, 3]].tolist() == [0, 0, 1]
         assert experience.horizon == 99
