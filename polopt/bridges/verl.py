@@ -23,10 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
-from verl.workers.config import PolicyLossConfig
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm
@@ -36,6 +33,13 @@ from polopt.bridges.verl_config import HOST, PREFIX, config, critic_of, fitted, 
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, Weight
 from polopt.objectives.parts import Aggregate
+
+try:
+    from omegaconf import DictConfig, OmegaConf
+    from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+    from verl.workers.config import PolicyLossConfig
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; pip install "polopt[verl]"', name=error.name) from None
 
 __all__ = ["HOST", "BridgeError", "PolicyLoss", "config", "register"]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import types
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -144,6 +146,14 @@ class TestNames:
     def test_which_run(self):
         refused = {slug: verl.HOST.refusals(catalogue.method(slug)) for slug in catalogue.slugs()}
         assert [slug for slug, reasons in refused.items() if not reasons] == RUNS
+
+    def test_the_page_lists_them(self):
+        page = (Path(po.__file__).parents[1] / "docs" / "verl.md").read_text()
+        runs, refused = page.partition("## What runs")[2].partition("## What is read")[0].split("The others")
+        assert re.findall(r"[\w-]+", runs.partition(": ")[2]) == RUNS
+        rows = [row.split("|")[2] for row in refused.splitlines() if row.startswith("|")][2:]
+        listed = [slug.strip() for row in rows for slug in row.split(",")]
+        assert sorted(listed) == sorted(set(catalogue.slugs()) - set(RUNS))
 
     @pytest.mark.parametrize(
         ("slug", "reason"),
