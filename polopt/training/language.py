@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,9 @@ from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
+from polopt.worlds.grounds import Maker
+from polopt.worlds.protocol import Tasks
+from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -77,10 +81,19 @@ class LanguageTraining:
             learning(self.policy, recipe.stages[name].train)
         self.policy.to(recipe.device)
         self.engine = recipe.rollout.build(self.policy)
+        self.grounds = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _worlds(self) -> list[tuple[Tasks, Maker]]:
+        """Every set of tasks that may be played, and what makes it again elsewhere."""
+        return [
+            (getattr(split, part), functools.partial(made_again, self.recipe.tasks_of(name), self.recipe.seed, part))
+            for name, split in self.splits.items()
+            for part in ("train", "heldout")
+        ]
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
@@ -122,7 +135,7 @@ class LanguageTraining:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
-        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
+        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine, self.grounds))
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         beside = Beside(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
@@ -159,6 +172,7 @@ class LanguageTraining:
         """Sample, reward, credit, update: one batch."""
         algorithm, start = learner.algorithm, time.perf_counter()
         clock, drawn = dict(source.player.seconds), source.player.sampled
+        before = self.grounds.counts
         experience = algorithm.sampling(source)
         if not experience.mask.any():  # filters may leave nothing to learn from
             return {"rows": 0, "sampled": source.player.sampled - drawn}
@@ -177,6 +191,8 @@ class LanguageTraining:
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
         spent = {k: source.player.seconds[k] - clock[k] for k in clock}
+        counts = {name: count - before[name] for name, count in self.grounds.counts.items()}
+        record |= {f"episodes/{name}": count for name, count in counts.items() if count}
         return record | {
             "tokens": tokens,
             "sampled": source.player.sampled - drawn,
@@ -208,7 +224,7 @@ class LanguageTraining:
         spec = self.recipe.evaluation
         heldout = self.splits[stage].heldout
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
+        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine, self.grounds)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}

@@ -95,14 +95,14 @@ class Player:
         return self.dialogue.answer(action)[:-1]
 
     def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
-        late = self.grounds.late
+        lost = self.grounds.lost
         actions = self.grounds.demonstrate(plays)
         for task, action in zip(tasks, actions, strict=True):
             if action is None:
                 raise ValueError(
                     f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
                     "demonstrations, or give the tasks solutions"
-                    if self.grounds.late == late
+                    if self.grounds.lost == lost
                     else f"task {task.id} was not demonstrated within the time limit; raise episodes.timeout"
                 )
         return [action for action in actions if action is not None]
@@ -157,7 +157,7 @@ class Player:
                     f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on "
                     "record; go on with rows that had no hidden hint"
                 )
-        late, plays = self.grounds.late, self.grounds.open(self.tasks, [task for task, _, _ in stood])
+        lost, plays = self.grounds.lost, self.grounds.open(self.tasks, [task for task, _, _ in stood])
         self.grounds.reset(plays)
         rows, pasts = [], [past for _, _, past in stood]
         for (task, group, past), play in zip(stood, plays, strict=True):
@@ -175,7 +175,7 @@ class Player:
                     + (
                         "played again, its world answers in another way; take worlds whose answers depend on the task "
                         "and the actions alone"
-                        if self.grounds.late == late
+                        if self.grounds.lost == lost
                         else "played again, its world did not answer within the time limit; raise episodes.timeout"
                     )
                 )
@@ -226,7 +226,7 @@ class Player:
         Raises:
             ValueError: the world shows no solution to a task, or not within the time limit.
         """
-        late = self.grounds.late
+        lost = self.grounds.lost
         rows = going = self._fresh(tasks, range(len(tasks)))
         while going:
             actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
@@ -235,9 +235,9 @@ class Player:
                 row.answer = action
             self._step(going)
             going = [row for row in going if not row.over]
-        if self.grounds.late > late:
+        if self.grounds.lost > lost:
             raise ValueError(
-                f"{self.grounds.late - late} of {len(rows)} demonstrations were not answered within the time limit; "
+                f"{self.grounds.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
                 "raise episodes.timeout"
             )
         return rows

@@ -22,19 +22,26 @@ Play = Any
 # Makes a world's tasks again, in another process.
 Maker = Callable[[], Tasks]
 
-LATE = Step("", 0.0, terminated=False, truncated=True, info={"late": True})
+# The answer of an episode that was given up.
+LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
 
 class Grounds(abc.ABC):
     """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
 
-    late: calls so far that were given up at the time limit. An episode that opens late is read from its task's prompt,
-    and its first step is truncated; one whose step is late is truncated there and pays nothing for the step. again:
-    episodes so far that were played again because who played them was lost.
+    lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
+    that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
+    lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
+    played again, because who played them had gone.
     """
 
     def __init__(self) -> None:
-        self.late, self.again = 0, 0
+        self.lost, self.again = 0, 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """`lost` and `again` by name."""
+        return {"lost": self.lost, "again": self.again}
 
     @abc.abstractmethod
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
@@ -50,7 +57,7 @@ class Grounds(abc.ABC):
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
-        """As `Episode.demonstrate`, of each; None also where the answer is late."""
+        """As `Episode.demonstrate`, of each; None also where the episode is lost."""
 
 
 class Here(Grounds):
@@ -82,11 +89,11 @@ class Patient(Grounds):
 
     @abc.abstractmethod
     def call(self, plays: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
-        """What each play answers to its call; `LATE`, and the play is lost, where it took too long."""
+        """What each play answers to its call; `LOST` where it is given up."""
 
     def reset(self, plays: Sequence[Waited]) -> list[str]:
         return [
-            play.task.prompt if said is LATE else said
+            play.task.prompt if said is LOST else said
             for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
         ]
 
@@ -94,19 +101,19 @@ class Patient(Grounds):
         return self._ask(plays, "step", [(action,) for action in actions])
 
     def demonstrate(self, plays: Sequence[Waited]) -> list[str | None]:
-        return [None if x is LATE else x for x in self._ask(plays, "demonstrate", [()] * len(plays))]
+        return [None if x is LOST else x for x in self._ask(plays, "demonstrate", [()] * len(plays))]
 
     def _ask(self, plays: Sequence[Waited], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         if len(plays) != len(arguments):
             raise ValueError(f"{name}: {len(plays)} plays and {len(arguments)} actions")
         alive = [i for i, play in enumerate(plays) if not play.lost]
-        answers = [LATE] * len(plays)
+        answers = [LOST] * len(plays)
         for i, said in zip(
             alive, self.call([plays[i] for i in alive], name, [arguments[i] for i in alive]), strict=True
         ):
             answers[i] = said
-            plays[i].lost = said is LATE
-            self.late += said is LATE
+            plays[i].lost = said is LOST
+            self.lost += said is LOST
         return answers
 
 
@@ -135,16 +142,18 @@ class Threads(Patient):
             Call(0, in_thread(getattr(play.episode, name), *given), self.timeout)
             for play, given in zip(plays, arguments, strict=True)
         ]
-        return [LATE if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
+        return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
 
 
 @dataclasses.dataclass
 class Call:
-    """Something to wait for. lane: those of one lane share its width. begin: starts it. seconds: from there."""
+    """Something to wait for. lane: those of one lane share its width. begin: starts it. seconds: that it may take from
+    there, None for any time. late: is called when they are over."""
 
     lane: Hashable
     begin: Callable[[], Future[Any]]
     seconds: float | None
+    late: Callable[[], None] = lambda: None
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Callable[[], Future[Any]]:
@@ -192,6 +201,8 @@ def overlapped(calls: Sequence[Call], width: Mapping[Hashable, int]) -> list[Fut
         for future in over:
             i, _ = going.pop(future)
             done[i] = future if future in ready else None
+            if done[i] is None:
+                calls[i].late()
             free[calls[i].lane] += 1
         for lane in {calls[i].lane for i in range(len(calls)) if waiting[calls[i].lane]}:
             fill(lane)
