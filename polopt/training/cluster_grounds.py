@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pickle
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
@@ -36,25 +38,27 @@ class Worker:
         self.worlds: list[Tasks] = []
         self.episodes: dict[int, Episode] = {}
 
-    def prepare(self, makers: Sequence[Maker], folder: str) -> None:
-        """Make the worlds. folder: where their relative paths begin."""
+    def prepare(self, makers: bytes, folder: str, path: Sequence[str]) -> None:
+        """Make the worlds. makers: pickled. folder: where their relative paths begin. path: where modules may be."""
         os.chdir(folder)
-        self.worlds = [maker() for maker in makers]
+        sys.path += [place for place in path if place not in sys.path]
+        self.worlds = [maker() for maker in pickle.loads(makers)]
 
     def play(
         self,
         number: int,
-        begin: tuple[int | Tasks, Task, Sequence[Played]] | None,
+        world: int | Tasks | None,
+        begin: tuple[Task, Sequence[Played]] | None,
         name: str,
         given: tuple[str, ...],
         forget: Sequence[int],
     ) -> Any:
-        """The answer of episode `number` to a call. begin: its world, task and what was played, if it is new here.
-        forget: episodes that nobody will ask for."""
+        """The answer of episode `number` to a call. world, begin: what it is played in, its task and what was
+        played, if it is new here. forget: episodes that nobody will ask for."""
         for other in forget:
             self.episodes.pop(other, None)
-        if begin is not None:
-            world, task, past = begin
+        if begin is not None and world is not None:
+            task, past = begin
             episode = (self.worlds[world] if isinstance(world, int) else world).episode(task)
             for call, arguments, answer in past:
                 if not _same(getattr(episode, call)(*arguments), answer):
@@ -126,7 +130,7 @@ class ClusterGrounds(Patient):
         kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0, scheduling_strategy="SPREAD")(
             Worker
         )
-        self._new, self._makers = kind.remote, [maker for _, maker in makers]
+        self._new, self._makers = kind.remote, self.ray.cloudpickle.dumps([maker for _, maker in makers])
         self._opened = 0
         self.homes = self._begun(workers)
         if len(self.homes) < workers:
@@ -144,7 +148,7 @@ class ClusterGrounds(Patient):
         asked: dict[Any, Home] = {}
         for _ in range(count):
             home = Home(self._new())
-            asked[home.actor.prepare.remote(self._makers, os.getcwd())] = home
+            asked[home.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = home
         ready, waiting = self.ray.wait(list(asked), num_returns=count, timeout=BEGIN)
         try:
             return [asked[ref] for ref in ready if self._there(ref)]
@@ -232,14 +236,14 @@ class ClusterGrounds(Patient):
         home, settled = play.home, play.settled
         assert home is not None
         play.settled = True
-        begun = None if settled else (play.world, play.task, play.past)
         # Nothing that was played before is played again for a reset.
-        begun = (play.world, play.task, []) if begun is not None and name == "reset" else begun
-        seconds = None if self.timeout is None else self.timeout * (1 + len(begun[2] if begun else ()))
+        past = [] if settled or name == "reset" else play.past
+        new = (None, None) if settled else (play.world, (play.task, past))
+        seconds = None if self.timeout is None else self.timeout * (1 + len(past))
 
         def begin() -> Future[Any]:
             forget, home.forgotten = home.forgotten, []
-            return home.actor.play.remote(play.number, begun, name, given, forget).future()
+            return home.actor.play.remote(play.number, *new, name, given, forget).future()
 
         return Call(home, begin, seconds, functools.partial(self._end, home))
 
