@@ -16,6 +16,7 @@ import pydantic
 
 from polopt.config import ConfigError
 from polopt.training.connect import connected
+from polopt.training.spread import at
 from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
 from polopt.worlds.protocol import Episode, Step, Task, Tasks
 
@@ -40,8 +41,7 @@ class Worker:
 
     def prepare(self, makers: bytes, folder: str, path: Sequence[str]) -> None:
         """Make the worlds. makers: pickled. folder: where their relative paths begin. path: where modules may be."""
-        os.chdir(folder)
-        sys.path += [place for place in path if place not in sys.path]
+        at(folder, path)
         self.worlds = [maker() for maker in pickle.loads(makers)]
 
     def play(
