@@ -135,9 +135,10 @@ def _check(ray: Any, folder: Path) -> None:
     for result in ready:
         try:
             sees, has = ray.get(result)
-        except ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise ConfigError(f"node {asked[result]} cannot run polopt: {reason}") from None
+        except ray.exceptions.RayTaskError as error:
+            raise ConfigError(f"node {asked[result]} cannot run polopt: {error.cause}") from None
+        except ray.exceptions.RayError:
+            continue  # a node that is just going
         if not sees:
             raise ConfigError(
                 f"node {asked[result]} does not see {folder.resolve()}; give --run a folder on a file system that all "

@@ -123,7 +123,7 @@ def test_a_run_on_a_cluster_is_the_run(cluster: Any, tmp_path: Path) -> None:
 
 def test_mistakes_are_said_at_the_door(cluster: Any, marks: str) -> None:
     maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
-    with pytest.raises(ConfigError, match="a worker cannot make the world: .*siez"):
+    with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
         ClusterGrounds([(Counter(6), maker)], workers=1)
     grounds, world = grounds_of(marks, workers=1)
     with pytest.raises(EpisodeError, match="counter/1 was told to fail"):

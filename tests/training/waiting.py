@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from polopt.worlds import EpisodeError, Step, Task, TaskSplit
+from polopt.worlds import EpisodeError, Step, Task, TaskList, TaskSplit
 
 
 @dataclasses.dataclass
@@ -72,3 +73,17 @@ class CounterEpisode:
 
 def counters(seed: int, **settings: Any) -> TaskSplit:
     return TaskSplit(Counter(**settings), Counter(**settings))
+
+
+def mortal(seed: int, *, marks: str, after: int) -> TaskSplit:
+    """Questions whose answers pay for different characters. The first process that has judged `after` of them ends."""
+    judged, mark = itertools.count(1), Path(marks) / "died"
+
+    def score(text: str, task: Task) -> tuple[float, dict[str, Any]]:
+        if next(judged) == after and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return min(1.0, 0.2 * len(set(text))), {}
+
+    tasks = [Task(f"mortal/{i}", "mortal", f"say {i}", "8", {}) for i in range(60)]
+    return TaskSplit(TaskList(tasks[:40], score), TaskList(tasks[40:], score))
