@@ -459,7 +459,11 @@ class Evaluation:
 
     def detach(self) -> Evaluation:
         """The same without gradient."""
-        return self._map(lambda name, value: value.detach())
+        return self.mapped(Tensor.detach)
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Evaluation:
+        """The same change in every tensor."""
+        return self._map(lambda name, value: change(value))
 
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:

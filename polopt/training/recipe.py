@@ -20,6 +20,7 @@ from polopt.experience import Support
 from polopt.part import build, locate, nearest
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.worlds.recipe import parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
@@ -172,6 +173,7 @@ class Recipe(Config):
 
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
     settings of `VLLMSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     """
 
@@ -182,6 +184,7 @@ class Recipe(Config):
     tasks: dict[str, Any]
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
+    cluster: ClusterSpec | None = None
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: Positive = 20
@@ -244,6 +247,9 @@ class Recipe(Config):
             ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
         """
         found = {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        for name, algorithm in found.items():
+            if self.cluster is not None:
+                check_ahead(name, algorithm, self.cluster)
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
 

@@ -1,0 +1,156 @@
+"""Batches that are sampled before their turn, by one thread, with weights that are older by a number that is fixed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.training.cluster.crew import Crew, Stopped
+from polopt.training.cluster.source import ClusterSource
+from polopt.training.cluster.weights import flat
+
+BEHIND = "behind."
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sampled:
+    """A batch, and how things stood when it had been sampled: what samples it, the random numbers, the source's place
+    in its orders; and what was spent on it."""
+
+    batch: Experience
+    sampling: dict[str, Tensor]
+    generator: Tensor
+    place: dict[str, int]
+    seconds: dict[str, float]
+    sampled: int
+
+
+class Ahead:
+    """The batches of a stage, in order. Batch t is drawn with the weights of version max(base, base + t - ahead): the
+    number of batches that the run had learned from by then, `base` of them before the stage.
+
+    With ahead = 0 a batch is sampled when it is asked for. Otherwise a thread of its own samples it as soon as these
+    weights are there, from copies of the source and of the sampling part. So no more than `ahead` batches wait, no row
+    is older than `ahead` versions when its turn comes, and which weights drew which row is no matter of timing. When a
+    batch is handed out, source, generator and sampling part of the loop are put where they were when it had been
+    sampled: a checkpoint knows nothing of batches that are still to come, and a run that goes on from it samples them
+    again, with the same weights, which `state` keeps.
+    """
+
+    def __init__(self, crew: Crew, source: ClusterSource, algorithm: Algorithm, policy: nn.Module, base: int) -> None:
+        self.crew, self.source, self.algorithm, self.policy, self.base = crew, source, algorithm, policy, base
+        self.ahead = crew.spec.ahead
+        self._queue: queue.SimpleQueue[_Sampled | BaseException] = queue.SimpleQueue()
+        self._change = threading.Condition()
+        self._stop, self._learned = False, 0
+        self._counts = dataclasses.replace(crew.counts)
+
+    @contextmanager
+    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Ahead]:
+        """Inside, batches `first` to steps - 1 can be had. tensors: a checkpoint's, where `first` is not 0."""
+        self._learned = first
+        for version in range(self._oldest(first), self.base + first):
+            self.crew.publish(version, tensors[f"{BEHIND}{version}"])
+        self.crew.publish(self.base + first, flat(self.policy))
+        thread = threading.Thread(target=self._sample, args=(first, steps), name="sampling", daemon=True)
+        if self.ahead:
+            thread.start()
+        try:
+            yield self
+        finally:
+            with self._change:
+                self._stop = True
+                self._change.notify_all()
+            if self.ahead:
+                thread.join()
+            self.crew.forget()
+
+    def batch(self, step: int) -> Experience:
+        """The batch of this step.
+
+        Raises:
+            Whatever sampling it raised.
+        """
+        if not self.ahead:
+            self.source.begin(step, self.base + step)
+            return self.algorithm.sampling(self.source)
+        found = self._queue.get()
+        if isinstance(found, BaseException):
+            raise found
+        self.source.load(found.place)
+        self.source.generator.set_state(found.generator)
+        self.algorithm.sampling.load_state_dict(found.sampling)
+        for name, seconds in found.seconds.items():
+            self.source.player.seconds[name] += seconds
+        self.source.player.sampled += found.sampled
+        return found.batch
+
+    def learned(self, step: int) -> None:
+        """The policy has learned from the batch of this step, or there was nothing to learn from it."""
+        self.crew.publish(self.base + step + 1, flat(self.policy))
+        self.crew.forget(self._oldest(step + 1))
+        with self._change:
+            self._learned = step + 1
+            self._change.notify_all()
+
+    def state(self) -> dict[str, Tensor]:
+        """The earlier weights that batches to come are drawn with: what a checkpoint must hold beside the policy."""
+        now = self.base + self._learned
+        return {f"{BEHIND}{version}": self.crew.weights(version) for version in range(self._oldest(self._learned), now)}
+
+    def record(self, batch: Experience, step: int) -> dict[str, float]:
+        """What to log of a step: how many versions old its rows are, and what became of workers since the last one."""
+        found, counts = {"cluster/workers": float(self.crew.workers)}, self.crew.counts
+        lost, self._counts = counts.since(self._counts), dataclasses.replace(counts)
+        found |= {"cluster/died": float(lost.died), "cluster/again": float(lost.again), "cluster/rows": float(lost.rows)}
+        versions = batch.extras.get("version")
+        if versions is None or not (known := versions[versions >= 0]).numel():
+            return found
+        age = (self.base + step - known).double()
+        return found | {"staleness/mean": float(age.mean()), "staleness/max": float(age.max())}
+
+    def _oldest(self, step: int) -> int:
+        """Version of the weights that the batch of a step is drawn with."""
+        return self.base + max(0, step - self.ahead)
+
+    def _sample(self, first: int, steps: int) -> None:
+        source, sampling = self.source.twin(), copy.deepcopy(self.algorithm.sampling)
+        source.stopped = lambda: self._stop
+        try:
+            for step in range(first, steps):
+                self._wait(step - self.ahead)
+                source.begin(step, self._oldest(step))
+                clock, drawn = dict(source.player.seconds), source.player.sampled
+                batch = sampling(source)
+                self._queue.put(
+                    _Sampled(
+                        batch=batch,
+                        sampling={k: v.clone() for k, v in sampling.state_dict().items()},
+                        generator=source.generator.get_state(),
+                        place=source.state(),
+                        seconds={k: v - clock[k] for k, v in source.player.seconds.items()},
+                        sampled=source.player.sampled - drawn,
+                    )
+                )
+                if batch.mask.any():  # as the loop does when it has learned from it
+                    sampling.advance()
+        except Stopped:
+            return
+        except BaseException as error:
+            self._queue.put(error)
+
+    def _wait(self, learned: int) -> None:
+        """Until so many batches of the stage have been learned from."""
+        with self._change:
+            self._change.wait_for(lambda: self._stop or self._learned >= learned)
+        if self._stop:
+            raise Stopped

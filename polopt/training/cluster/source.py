@@ -1,0 +1,182 @@
+"""The loop's `Source`, whose policy is that of the workers: what it is asked is dealt to them in shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience, Support
+from polopt.sampling import Start
+from polopt.sampling.lookahead import Look
+from polopt.sampling.parts import Said
+from polopt.training.cluster.worker import Answer, Order, arrived, travelling
+from polopt.training.source import LanguageSource, Player
+
+
+class Team(Protocol):
+    """Who plays orders; see `Crew`."""
+
+    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = ...) -> list[Answer]: ...
+
+
+class ClusterSource(LanguageSource):
+    """A `LanguageSource` whose rollouts, and opinions of the policy, come from workers with weights of `version`.
+
+    What is asked is cut into `pieces`, whole groups each, and how it is cut depends on nothing else: who plays a piece,
+    and how often it had to be played, changes nothing. With one piece the workers' random numbers are this source's own
+    generator's, so that all is as it would be without workers; with more, each has a seed that the generator draws.
+
+    `extras["version"]` [B] of what comes back are the weights that its last decisions were drawn with.
+    """
+
+    def __init__(
+        self,
+        player: Player,
+        team: Team,
+        stage: str,
+        pieces: int,
+        *,
+        rows: int,
+        seed: int,
+        generator: torch.Generator,
+        texts: Sequence[str] = (),
+    ) -> None:
+        super().__init__(player, rows=rows, seed=seed, generator=generator, texts=texts)
+        self.team, self.stage, self.pieces = team, stage, pieces
+        self._made = {"rows": rows, "seed": seed, "texts": texts}
+        self.version = self.batch = self._asked = 0
+        self.stopped: Callable[[], bool] = lambda: False
+
+    def twin(self) -> ClusterSource:
+        """Another one, that goes on from where this one is, by itself."""
+        generator = torch.Generator()
+        generator.set_state(self.generator.get_state())
+        player = Player(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
+        twin = ClusterSource(player, self.team, self.stage, self.pieces, generator=generator, **self._made)  # type: ignore[arg-type]
+        twin.load(self.state())
+        return twin
+
+    def begin(self, batch: int, version: int) -> None:
+        """What comes next belongs to this batch of the stage, and is drawn with weights of this version."""
+        self.batch, self.version, self._asked = batch, version, 0
+
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+        look: Look | None = None,
+    ) -> Experience:
+        tasks = tasks.cpu()
+        counts = torch.full_like(tasks, copies) if isinstance(copies, int) else copies.cpu()
+        pieces = _shares(counts, self.pieces)
+        rest = {"support": support, "window": window, "look": look}
+        given = [
+            {
+                "tasks": tasks[piece],
+                "copies": counts[piece],
+                "starts": None if starts is None else [starts[i] for i in piece.tolist()],
+                **rest,
+            }
+            for piece in pieces
+        ]
+        found = self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces])
+        placed = [part.replace(group=piece.to(part.device)[part.group]) for part, piece in zip(found, pieces, strict=True)]
+        batch = Experience.join(placed)
+        return self._with_tasks(batch[batch.group.argsort(stable=True)] if len(placed) > 1 else batch)
+
+    def extend(
+        self,
+        experience: Experience,
+        copies: int,
+        window: int | None = None,
+        at: Tensor | None = None,
+        say: Sequence[Sequence[int]] | None = None,
+    ) -> Experience:
+        pieces = _shares(torch.full((len(experience),), copies), self.pieces)
+        given = [
+            {
+                "experience": self._sent(experience, piece),
+                "copies": copies,
+                "window": window,
+                "at": None if at is None else at.cpu()[piece],
+                "say": None if say is None else [list(say[i]) for i in piece.tolist()],
+            }
+            for piece in pieces
+        ]
+        found = self._ask("extend", given, [copies * len(piece) for piece in pieces])
+        if len(found) == 1:
+            return self._with_tasks(found[0])
+        place = torch.cat([(piece[:, None] * copies + torch.arange(copies)).flatten() for piece in pieces])
+        return self._with_tasks(Experience.join(found)[place.argsort()])
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """As `Source.evaluate`: the workers' policy is the one that samples."""
+        pieces, found = self._each(experience, "evaluate", needs=needs)
+        order = torch.cat(pieces).argsort().to(experience.device)
+        return Evaluation.cat(found).mapped(lambda tensor: tensor[order])
+
+    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+        pieces, found = self._each(experience, "gradient_norms", block=block)
+        return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
+
+    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+        return self._stamped(super().receive(tasks, answers, support), self.version)
+
+    def _each(self, experience: Experience, what: str, **given: Any) -> tuple[list[Tensor], list[Any]]:
+        """What the workers say of each row."""
+        pieces = _shares(experience.mask.sum(1).cpu() + 1, self.pieces)
+        asked = [{"experience": self._sent(experience, piece), **given} for piece in pieces]
+        return pieces, self._ask(what, asked, [0] * len(pieces))
+
+    def _ask(self, what: str, given: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
+        """What the workers make of each piece."""
+        states = self._states(len(given))
+        orders = [
+            Order((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
+            for i, one in enumerate(given)
+        ]
+        self._asked += 1
+        answers = self.team.do(orders, self.stopped)
+        if len(answers) == 1:
+            self.generator.set_state(answers[0].generator)
+        for name in self.player.seconds:
+            # They work at the same time.
+            self.player.seconds[name] += max(answer.seconds[name] for answer in answers)
+        self.player.sampled += sum(answer.sampled for answer in answers)
+        return [self._received(answer) for answer in answers]
+
+    def _states(self, count: int) -> list[Tensor]:
+        if count == 1:
+            return [self.generator.get_state()]
+        seeds = torch.randint(2**62, (count,), generator=self.generator).tolist()
+        return [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
+
+    def _received(self, answer: Answer) -> Any:
+        value = arrived(answer.value, self.player.policy.device)
+        return self._stamped(value, answer.version) if isinstance(value, Experience) else value
+
+    @staticmethod
+    def _sent(experience: Experience, piece: Tensor) -> Experience:
+        return travelling(experience[piece])
+
+    @staticmethod
+    def _stamped(experience: Experience, version: int) -> Experience:
+        versions = torch.full((len(experience),), version, dtype=torch.long, device=experience.device)
+        return experience.replace(extras={"version": versions})
+
+    def _with_tasks(self, experience: Experience) -> Experience:
+        """What does not travel, put back."""
+        return experience.replace(extras={"task": self._tasks(experience.extras["index"].tolist())})
+
+
+def _shares(copies: Tensor, count: int) -> list[Tensor]:
+    """Positions of so many neighbours' shares, or fewer, with about the same number of copies."""
+    place = (copies.cumsum(0) - copies) * count // copies.sum().clamp(min=1)
+    pieces = [(place == i).nonzero().flatten() for i in range(count)]
+    return [piece for piece in pieces if copies[piece].sum()]
