@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from polopt.training.player import Player
 from torch import Tensor
 
 from benchmarks import table
@@ -31,7 +32,6 @@ from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
 from polopt.training.language import LanguageTraining
 from polopt.training.run import Run
-from polopt.training.source import Player
 from polopt.worlds import build_tasks
 
 RESULTS = HERE / "results"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from polopt.training.player import Player
+
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
 from polopt.sampling import Demonstrations, Texts
@@ -17,7 +19,6 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 

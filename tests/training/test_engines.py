@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+import vllm_stand_in
 import yaml
+from polopt.training.player import Player
 from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
 import polopt as po
@@ -22,8 +24,7 @@ from polopt.training.language import resume, train
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
-from tests.policies import vllm_stand_in
+from polopt.training.source import LanguageSource
 
 ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}

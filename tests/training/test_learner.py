@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from polopt.training.player import Player
 from tiny_runs import Digits, policy
 from torch import Tensor
 
@@ -31,7 +32,7 @@ from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 
 CRITIC = GAE(lam=0.9)
 ALGORITHMS = {

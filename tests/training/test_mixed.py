@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from polopt.training.player import Player
 from test_learner import learner_of, slopes, stopping
 from test_runs import Stop, StopAt
 from tiny_runs import DIGITS, GUESS, Digits, lines, outcome, policy, recipe
@@ -19,7 +20,7 @@ from polopt.sampling import Rollouts, WithSolutions
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.measure import describe
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 TEXTS = ["even 1 2 3 4", "odd", "even even even even even even even even 5", "8"]

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import torch
+from polopt.training.player import Player
 from test_learner import stopping
 from tiny_runs import GUESS, Digits, lines, policy
 
@@ -15,7 +16,7 @@ from polopt.sampling import Probed, Rollouts, Rules
 from polopt.training import recipe as recipes
 from polopt.training.language import LanguageTraining
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 
 STAGES = ("read", "inject", "imitate", "rollouts")

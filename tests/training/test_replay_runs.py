@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from polopt.training.player import Player
 from safetensors.torch import load_file
 from test_runs import Stop, StopAt, one_thread  # noqa: F401
 from tiny_runs import GUESS, lines, outcome, policy, recipe
@@ -18,7 +19,7 @@ from polopt.training.beside import Beside
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 LONG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 256, "initializer_range": 0.3}
