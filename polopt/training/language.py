@@ -5,16 +5,18 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from polopt.training.player import Player
 from torch import Tensor
 
 from polopt import catalogue
+from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
@@ -22,6 +24,10 @@ from polopt.policies.make import new_policy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
+from polopt.training.cluster.ahead import Ahead
+from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.crew import Crew
+from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
@@ -30,6 +36,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
+from polopt.training.supply import Gathered, InTurn, Supply, gather
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
@@ -47,34 +54,17 @@ class Watcher(Protocol):
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
 
 
-class Gathered(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
-    kind of work. sampled: tokens that were drawn for it."""
-
-    experience: Experience
-    begun: float
-    seconds: Mapping[str, float]
-    sampled: int
-
-
-def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
-    """Sample one batch."""
-    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
-    experience = algorithm.sampling(source)
-    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
-    return Gathered(experience, begun, spent, source.player.sampled - drawn)
-
-
 class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
     On CPU the result is a function of the recipe alone: a run that is killed at any instant and resumed ends
     with bit-identical weights, metrics (clock times aside) and task order. That is the native engine's promise;
-    another engine may round differently from one process to the next.
+    another engine may round differently from one process to the next. crew: the workers that draw rollouts, None
+    where they are drawn here.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = ()) -> None:
-        self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = (), crew: Crew | None = None) -> None:
+        self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         recipe.rollout.require()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -139,8 +129,7 @@ class LanguageTraining:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
-        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
+        source = self.source(name, stage.rows, self.player(name))
         learner = Learner(self.policy, algorithm, stage, self.shuffling)
         beside = Beside(self.policy, algorithm, stage.micro_rows)
         evaluations = self.recipe.evaluations(name)
@@ -153,29 +142,47 @@ class LanguageTraining:
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = [m for m in self.run_folder.read("metrics") if m["stage"] == name] if first and stage.until else []
-        for step in range(first, stage.steps):
-            record = self.step(source, learner, step, beside)
-            self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
-            self.global_step += 1
-            done = step + 1
-            if stage.until is not None:
-                records.append(record)
-                done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
-            if done in evaluations:
-                self._evaluate(name, *evaluations[done])
-            if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source, beside)
-            if done == stage.steps:
-                break
+        with self._supply(source, algorithm, first, stage.steps, tensors) as supply:
+            for step in range(first, stage.steps):
+                batch = supply.batch(step)
+                record = self.learn(batch, source, learner, step, beside) | supply.record(batch, step)
+                supply.learned(step)
+                self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+                self.global_step += 1
+                done = step + 1
+                if stage.until is not None:
+                    records.append(record)
+                    done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
+                if done in evaluations:
+                    self._evaluate(name, *evaluations[done])
+                if done == stage.steps or done % self.recipe.checkpoint == 0:
+                    self._save(name, done, learner, source, beside, supply)
+                if done == stage.steps:
+                    break
+
+    def player(self, stage: str) -> Player:
+        """Who plays a stage's tasks in this process."""
+        return Player(self.policy, self.splits[stage].train, self.recipe.limit_of(stage), self.engine)
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
-        seed = self.recipe.seed_of("tasks", stage)
-        return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=self.splits[stage].texts)
+        seed, texts = self.recipe.seed_of("tasks", stage), self.splits[stage].texts
+        if self.crew is None:
+            return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=texts)
+        return ClusterSource(player, self.crew, stage, rows=rows, seed=seed, generator=self.sampling, texts=texts)
+
+    def _supply(
+        self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
+    ) -> AbstractContextManager[Supply]:
+        if isinstance(source, ClusterSource):
+            return Ahead(source, algorithm.sampling, self.policy, self.global_step - first).running(
+                first, steps, tensors
+            )
+        return nullcontext(InTurn(source, algorithm.sampling))
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
-        return self.learn(gather(source, learner.algorithm), source, learner, step, beside)
+        return self.learn(gather(source, learner.algorithm.sampling), source, learner, step, beside)
 
     def learn(
         self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
@@ -251,9 +258,11 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
+    def _save(
+        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside, supply: Supply
+    ) -> None:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.policy).items()}
-        tensors |= learner.state() | beside.state()
+        tensors |= learner.state() | beside.state() | supply.state()
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -279,20 +288,24 @@ def train(
     folder: Path | str = "runs/latest",
     *,
     watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
     **changes: Any,
 ) -> Run:
     """Train a language policy: a recipe (the laptop's by default) into a folder.
 
+    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: host:port, "auto" for the one
+    that this machine belongs to, or "local" for one that is started here and ends with the run.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
-        ConfigError: the recipe is wrong. RunError: the folder holds a run already.
+        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run already.
     """
-    recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
+    recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
     run = Run.vacant(Path(folder))
-    training = LanguageTraining(recipe, run, watchers)  # what cannot be prepared leaves no folder behind
-    create(recipe, folder)
-    return training.run()
+    with crew_of(recipe, address) as crew:
+        training = LanguageTraining(recipe, run, watchers, crew)  # what cannot be prepared leaves no folder behind
+        create(recipe, folder)
+        return training.run()
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:
@@ -304,14 +317,16 @@ def create(recipe: Recipe, folder: Path | str) -> Run:
     return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
 
 
-def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
-    """Continue a run to the result it would have had without the interruption.
+def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: str | None = None) -> Run:
+    """Continue a run to the result it would have had without the interruption. address: as in `train`.
 
     Raises:
-        RunError: the folder is not a run.
+        RunError: the folder is not a run. ConfigError: it was begun on a cluster, and there is none, or without one.
     """
     run = Run.open(Path(folder))
-    return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+    recipe = recipes.load(run.recipe)
+    with crew_of(recipe, address) as crew:
+        return LanguageTraining(recipe, run, watchers, crew).run()
 
 
 def _check_device(name: str) -> None:

@@ -1,22 +1,40 @@
-"""Who says when the batches of a stage are sampled."""
+"""When the batches of a stage are sampled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Protocol, Self
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from polopt.algorithm import Algorithm
 from polopt.experience import Experience
-from polopt.sampling import Source
+from polopt.sampling import Sampling
+from polopt.training.source import LanguageSource
+
+
+class Gathered(NamedTuple):
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
+    kind of work. sampled: tokens that were drawn for it."""
+
+    experience: Experience
+    begun: float
+    seconds: Mapping[str, float]
+    sampled: int
+
+
+def gather(source: LanguageSource, sampling: Sampling) -> Gathered:
+    """Sample one batch."""
+    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
+    experience = sampling(source)
+    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
+    return Gathered(experience, begun, spent, source.player.sampled - drawn)
 
 
 class Supply(Protocol):
     """The batches of a stage, in order."""
 
-    def batch(self, step: int) -> Experience:
+    def batch(self, step: int) -> Gathered:
         """The batch of this step."""
         ...
 
@@ -28,7 +46,7 @@ class Supply(Protocol):
         """What a checkpoint must hold beside policy, learner and source."""
         ...
 
-    def record(self, batch: Experience, step: int) -> dict[str, float]:
+    def record(self, batch: Gathered, step: int) -> dict[str, float]:
         """What to log of how a batch came about."""
         ...
 
@@ -36,15 +54,11 @@ class Supply(Protocol):
 class InTurn:
     """Each batch when it is asked for, from the policy as it is."""
 
-    def __init__(self, source: Source, algorithm: Algorithm) -> None:
-        self.source, self.algorithm = source, algorithm
+    def __init__(self, source: LanguageSource, sampling: Sampling) -> None:
+        self.source, self.sampling = source, sampling
 
-    @contextmanager
-    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Self]:
-        yield self
-
-    def batch(self, step: int) -> Experience:
-        return self.algorithm.sampling(self.source)
+    def batch(self, step: int) -> Gathered:
+        return gather(self.source, self.sampling)
 
     def learned(self, step: int) -> None:
         pass
@@ -52,5 +66,5 @@ class InTurn:
     def state(self) -> dict[str, Tensor]:
         return {}
 
-    def record(self, batch: Experience, step: int) -> dict[str, float]:
+    def record(self, batch: Gathered, step: int) -> dict[str, float]:
         return {}

@@ -6,32 +6,30 @@ import copy
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
-from polopt.algorithm import Algorithm
-from polopt.experience import Experience
-from polopt.training.cluster.crew import Crew, Stopped
+from polopt.sampling import Sampling
+from polopt.training.cluster.crew import Stopped
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.cluster.weights import flat
+from polopt.training.supply import Gathered, gather
 
 BEHIND = "behind."
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sampled:
-    """A batch, and how things stood when it had been sampled: what samples it, the random numbers, the source's place
-    in its orders; and what was spent on it."""
+    """A batch, and how things stood when it had been sampled: what samples it, the random numbers, and the source's
+    place in its orders."""
 
-    batch: Experience
+    batch: Gathered
     sampling: dict[str, Tensor]
     generator: Tensor
     place: dict[str, int]
-    seconds: dict[str, float]
-    sampled: int
 
 
 class Ahead:
@@ -46,13 +44,13 @@ class Ahead:
     again, with the same weights, which `state` keeps.
     """
 
-    def __init__(self, crew: Crew, source: ClusterSource, algorithm: Algorithm, policy: nn.Module, base: int) -> None:
-        self.crew, self.source, self.algorithm, self.policy, self.base = crew, source, algorithm, policy, base
-        self.ahead = crew.spec.ahead
+    def __init__(self, source: ClusterSource, sampling: Sampling, policy: nn.Module, base: int) -> None:
+        self.source, self.sampling, self.policy, self.base = source, sampling, policy, base
+        self.crew, self.ahead = source.crew, source.crew.spec.ahead
         self._queue: queue.SimpleQueue[_Sampled | BaseException] = queue.SimpleQueue()
         self._change = threading.Condition()
         self._stop, self._learned = False, 0
-        self._counts = dataclasses.replace(crew.counts)
+        self._counts = dataclasses.replace(self.crew.counts)
 
     @contextmanager
     def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Ahead]:
@@ -74,7 +72,7 @@ class Ahead:
                 thread.join()
             self.crew.forget()
 
-    def batch(self, step: int) -> Experience:
+    def batch(self, step: int) -> Gathered:
         """The batch of this step.
 
         Raises:
@@ -82,17 +80,15 @@ class Ahead:
         """
         if not self.ahead:
             self.source.begin(step, self.base + step)
-            return self.algorithm.sampling(self.source)
+            return gather(self.source, self.sampling)
+        asked = time.perf_counter()
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
         self.source.load(found.place)
         self.source.generator.set_state(found.generator)
-        self.algorithm.sampling.load_state_dict(found.sampling)
-        for name, seconds in found.seconds.items():
-            self.source.player.seconds[name] += seconds
-        self.source.player.sampled += found.sampled
-        return found.batch
+        self.sampling.load_state_dict(found.sampling)
+        return found.batch._replace(begun=asked)
 
     def learned(self, step: int) -> None:
         """The policy has learned from the batch of this step, or there was nothing to learn from it."""
@@ -107,12 +103,16 @@ class Ahead:
         now = self.base + self._learned
         return {f"{BEHIND}{version}": self.crew.weights(version) for version in range(self._oldest(self._learned), now)}
 
-    def record(self, batch: Experience, step: int) -> dict[str, float]:
+    def record(self, batch: Gathered, step: int) -> dict[str, float]:
         """What to log of a step: how many versions old its rows are, and what became of workers since the last one."""
         found, counts = {"cluster/workers": float(self.crew.workers)}, self.crew.counts
         lost, self._counts = counts.since(self._counts), dataclasses.replace(counts)
-        found |= {"cluster/died": float(lost.died), "cluster/again": float(lost.again), "cluster/rows": float(lost.rows)}
-        versions = batch.extras.get("version")
+        found |= {
+            "cluster/died": float(lost.died),
+            "cluster/again": float(lost.again),
+            "cluster/rows": float(lost.rows),
+        }
+        versions = batch.experience.extras.get("version")
         if versions is None or not (known := versions[versions >= 0]).numel():
             return found
         age = (self.base + step - known).double()
@@ -123,25 +123,16 @@ class Ahead:
         return self.base + max(0, step - self.ahead)
 
     def _sample(self, first: int, steps: int) -> None:
-        source, sampling = self.source.twin(), copy.deepcopy(self.algorithm.sampling)
+        source, sampling = self.source.twin(), copy.deepcopy(self.sampling)
         source.stopped = lambda: self._stop
         try:
             for step in range(first, steps):
                 self._wait(step - self.ahead)
                 source.begin(step, self._oldest(step))
-                clock, drawn = dict(source.player.seconds), source.player.sampled
-                batch = sampling(source)
-                self._queue.put(
-                    _Sampled(
-                        batch=batch,
-                        sampling={k: v.clone() for k, v in sampling.state_dict().items()},
-                        generator=source.generator.get_state(),
-                        place=source.state(),
-                        seconds={k: v - clock[k] for k, v in source.player.seconds.items()},
-                        sampled=source.player.sampled - drawn,
-                    )
-                )
-                if batch.mask.any():  # as the loop does when it has learned from it
+                batch = gather(source, sampling)
+                state = {k: v.clone() for k, v in sampling.state_dict().items()}
+                self._queue.put(_Sampled(batch, state, source.generator.get_state(), source.state()))
+                if batch.experience.mask.any():  # as the loop does when it has learned from it
                     sampling.advance()
         except Stopped:
             return

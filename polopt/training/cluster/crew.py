@@ -29,8 +29,7 @@ class ClusterError(RunError):
 
 @dataclasses.dataclass
 class Counts:
-    """died: workers that were lost. again: shares that were played again for it. rows: about how many rows these had.
-    """
+    """died: workers that were lost. again: shares that were played again for it. rows: about how many rows they had."""
 
     died: int = 0
     again: int = 0
@@ -78,7 +77,7 @@ class Crew:
         self._members: list[_Member] = []
         self._failed = 0
         self._alone: float | None = None
-        self._actor = ray.remote(_Actor).options(
+        self._actor: Any = ray.remote(_Actor).options(
             num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
         )
         self._recruit()
@@ -145,7 +144,7 @@ class Crew:
     def _recruit(self) -> None:
         """As many workers as there should be; a new one waits for its place on a node."""
         while len(self._members) < self.spec.workers:
-            actor = self._actor.remote()
+            actor: Any = self._actor.remote()
             call = actor.prepare.remote(self._recipe, os.getcwd(), self._threads)
             self._members.append(_Member(actor, call, time.monotonic()))
         if self.workers:
@@ -213,7 +212,7 @@ class Crew:
         if not member.ready:
             self._failed += 1
             if self._failed >= self.spec.attempts:
-                raise ClusterError(f"{self._failed} rollout workers died before they were ready, the last one: {reason}")
+                raise ClusterError(f"{self._failed} rollout workers in a row died before they were ready: {reason}")
         if not self.workers:
             log.warning("no rollout worker is left; waiting up to %.0f s for another", self.spec.patience)
         return reason

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+from polopt.training.player import Player
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
 from polopt.sampling.lookahead import Look
 from polopt.sampling.parts import Said
+from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.worker import Answer, Order, arrived, travelling
-from polopt.training.source import LanguageSource, Player
-
-
-class Team(Protocol):
-    """Who plays orders; see `Crew`."""
-
-    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = ...) -> list[Answer]: ...
+from polopt.training.shares import joined, shares
+from polopt.training.source import LanguageSource
 
 
 class ClusterSource(LanguageSource):
     """A `LanguageSource` whose rollouts, and opinions of the policy, come from workers with weights of `version`.
 
-    What is asked is cut into `pieces`, whole groups each, and how it is cut depends on nothing else: who plays a piece,
-    and how often it had to be played, changes nothing. With one piece the workers' random numbers are this source's own
-    generator's, so that all is as it would be without workers; with more, each has a seed that the generator draws.
+    What is asked is cut into the shares of the crew's settings, whole groups each, and how it is cut depends on nothing
+    else: who plays one, and how often it had to be played, changes nothing. With one share the workers' random numbers
+    are this source's own generator's, so that all is as it would be without workers; with more, each has a seed that
+    the generator draws.
 
     `extras["version"]` [B] of what comes back are the weights that its last decisions were drawn with.
     """
@@ -35,9 +33,8 @@ class ClusterSource(LanguageSource):
     def __init__(
         self,
         player: Player,
-        team: Team,
+        crew: Crew,
         stage: str,
-        pieces: int,
         *,
         rows: int,
         seed: int,
@@ -45,7 +42,7 @@ class ClusterSource(LanguageSource):
         texts: Sequence[str] = (),
     ) -> None:
         super().__init__(player, rows=rows, seed=seed, generator=generator, texts=texts)
-        self.team, self.stage, self.pieces = team, stage, pieces
+        self.crew, self.stage = crew, stage
         self._made = {"rows": rows, "seed": seed, "texts": texts}
         self.version = self.batch = self._asked = 0
         self.stopped: Callable[[], bool] = lambda: False
@@ -55,7 +52,7 @@ class ClusterSource(LanguageSource):
         generator = torch.Generator()
         generator.set_state(self.generator.get_state())
         player = Player(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
-        twin = ClusterSource(player, self.team, self.stage, self.pieces, generator=generator, **self._made)  # type: ignore[arg-type]
+        twin = ClusterSource(player, self.crew, self.stage, generator=generator, **self._made)  # type: ignore[arg-type]
         twin.load(self.state())
         return twin
 
@@ -74,7 +71,7 @@ class ClusterSource(LanguageSource):
     ) -> Experience:
         tasks = tasks.cpu()
         counts = torch.full_like(tasks, copies) if isinstance(copies, int) else copies.cpu()
-        pieces = _shares(counts, self.pieces)
+        pieces = self._pieces(counts)
         rest = {"support": support, "window": window, "look": look}
         given = [
             {
@@ -86,9 +83,9 @@ class ClusterSource(LanguageSource):
             for piece in pieces
         ]
         found = self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces])
-        placed = [part.replace(group=piece.to(part.device)[part.group]) for part, piece in zip(found, pieces, strict=True)]
-        batch = Experience.join(placed)
-        return self._with_tasks(batch[batch.group.argsort(stable=True)] if len(placed) > 1 else batch)
+        groups = [piece.to(part.device)[part.group] for part, piece in zip(found, pieces, strict=True)]
+        placed = [part.replace(group=group) for part, group in zip(found, groups, strict=True)]
+        return self._with_tasks(joined(placed, groups))
 
     def extend(
         self,
@@ -98,7 +95,7 @@ class ClusterSource(LanguageSource):
         at: Tensor | None = None,
         say: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        pieces = _shares(torch.full((len(experience),), copies), self.pieces)
+        pieces = self._pieces(torch.ones_like(experience.group))
         given = [
             {
                 "experience": self._sent(experience, piece),
@@ -110,10 +107,7 @@ class ClusterSource(LanguageSource):
             for piece in pieces
         ]
         found = self._ask("extend", given, [copies * len(piece) for piece in pieces])
-        if len(found) == 1:
-            return self._with_tasks(found[0])
-        place = torch.cat([(piece[:, None] * copies + torch.arange(copies)).flatten() for piece in pieces])
-        return self._with_tasks(Experience.join(found)[place.argsort()])
+        return self._with_tasks(joined(found, [piece.repeat_interleave(copies) for piece in pieces]))
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """As `Source.evaluate`: the workers' policy is the one that samples."""
@@ -128,9 +122,13 @@ class ClusterSource(LanguageSource):
     def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
         return self._stamped(super().receive(tasks, answers, support), self.version)
 
+    def _pieces(self, weights: Tensor) -> list[Tensor]:
+        """[n] which of these things each share has; none is empty."""
+        return [piece for piece in shares(weights.tolist(), self.crew.spec.pieces) if len(piece)]
+
     def _each(self, experience: Experience, what: str, **given: Any) -> tuple[list[Tensor], list[Any]]:
         """What the workers say of each row."""
-        pieces = _shares(experience.mask.sum(1).cpu() + 1, self.pieces)
+        pieces = self._pieces(experience.lengths + 1)
         asked = [{"experience": self._sent(experience, piece), **given} for piece in pieces]
         return pieces, self._ask(what, asked, [0] * len(pieces))
 
@@ -142,7 +140,7 @@ class ClusterSource(LanguageSource):
             for i, one in enumerate(given)
         ]
         self._asked += 1
-        answers = self.team.do(orders, self.stopped)
+        answers = self.crew.do(orders, self.stopped)
         if len(answers) == 1:
             self.generator.set_state(answers[0].generator)
         for name in self.player.seconds:
@@ -173,10 +171,3 @@ class ClusterSource(LanguageSource):
     def _with_tasks(self, experience: Experience) -> Experience:
         """What does not travel, put back."""
         return experience.replace(extras={"task": self._tasks(experience.extras["index"].tolist())})
-
-
-def _shares(copies: Tensor, count: int) -> list[Tensor]:
-    """Positions of so many neighbours' shares, or fewer, with about the same number of copies."""
-    place = (copies.cumsum(0) - copies) * count // copies.sum().clamp(min=1)
-    pieces = [(place == i).nonzero().flatten() for i in range(count)]
-    return [piece for piece in pieces if copies[piece].sum()]
