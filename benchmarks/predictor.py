@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from polopt.training.player import Player
 from torch import Tensor
 
 from benchmarks import table
@@ -31,6 +30,7 @@ from polopt.training import recipe as recipes
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
 from polopt.training.language import LanguageTraining
+from polopt.training.player import Player
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
 

@@ -103,9 +103,8 @@ def follower(spec: Spec, times: Times, world: Any, policy: Any, clock: Stopwatch
             clock.resume()
 
         def evaluate(self, batches: int) -> float:
-            from polopt.training.player import Player
-
             from polopt.training.evaluate import evaluate
+            from polopt.training.player import Player
 
             tasks = [world.heldout[i] for i in range(min(spec.problems, len(world.heldout)))]
             player = Player(policy, world.heldout, spec.limit)

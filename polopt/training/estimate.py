@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from polopt.training.player import Player
-
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
 from polopt.sampling import Demonstrations, Texts
@@ -18,6 +16,7 @@ from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks

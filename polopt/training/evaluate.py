@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from polopt.training.player import Player
 
 from polopt.metrics import Interval, pass_at_k, rate_interval
 from polopt.support import PLAIN, Support
+from polopt.training.player import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Task
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from polopt.training.player import Player
 from torch import Tensor
 
 from polopt import catalogue
@@ -32,6 +31,7 @@ from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run

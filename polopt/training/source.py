@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from polopt.training.player import Player
 from torch import Tensor
 
 from polopt import ops
@@ -14,6 +13,7 @@ from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
 from polopt.sampling.lookahead import Look
 from polopt.sampling.parts import Said
+from polopt.training.player import Player
 from polopt.training.transcript import Transcript, pasts, to_experience
 from polopt.worlds.protocol import Task, signals_of
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from polopt.training.player import Player
-
 from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.player import Player
 from polopt.worlds import build_tasks
 
 

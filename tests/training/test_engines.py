@@ -11,7 +11,6 @@ import pytest
 import torch
 import vllm_stand_in
 import yaml
-from polopt.training.player import Player
 from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
 import polopt as po
@@ -22,6 +21,7 @@ from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.language import resume, train
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from test_source import LONG
 from tiny_runs import policy
 from torch import Tensor
 
 from polopt.experience import Experience, Support
 from polopt.sampling.memory import packed, unpacked
+from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 

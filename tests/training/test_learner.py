@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from tiny_runs import Digits, policy
 from torch import Tensor
 
@@ -31,6 +30,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
+from polopt.training.player import Player
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.source import LanguageSource
 

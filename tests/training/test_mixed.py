@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from test_learner import learner_of, slopes, stopping
 from test_runs import Stop, StopAt
 from tiny_runs import DIGITS, GUESS, Digits, lines, outcome, policy, recipe
@@ -19,6 +18,7 @@ from polopt.config import ConfigError
 from polopt.sampling import Rollouts, WithSolutions
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.measure import describe
+from polopt.training.player import Player
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber

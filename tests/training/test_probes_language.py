@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import torch
-from polopt.training.player import Player
 from test_learner import stopping
 from tiny_runs import GUESS, Digits, lines, policy
 
@@ -15,6 +14,7 @@ from polopt.ops import NOTHING
 from polopt.sampling import Probed, Rollouts, Rules
 from polopt.training import recipe as recipes
 from polopt.training.language import LanguageTraining
+from polopt.training.player import Player
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks

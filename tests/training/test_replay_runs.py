@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from safetensors.torch import load_file
 from test_runs import Stop, StopAt, one_thread  # noqa: F401
 from tiny_runs import GUESS, lines, outcome, policy, recipe
@@ -18,6 +17,7 @@ from polopt.sampling.memory import packed, unpacked
 from polopt.training.beside import Beside
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber

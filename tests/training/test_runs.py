@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from polopt.training.player import Player
 from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe
 
 from polopt.experience import Support
 from polopt.training import run as run_module
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.player import Player
 from polopt.training.run import Run, RunError
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from tiny_runs import Digits, policy
 
 from polopt import ops
@@ -16,6 +15,7 @@ from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
 from polopt.training.measure import show
+from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 from polopt.training.transcript import Transcript, to_experience
 from polopt.worlds import GuessNumber, Task

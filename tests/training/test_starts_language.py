@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from polopt.training.player import Player
 from test_extend import source_of
 from tiny_runs import Digits, policy
 
 from polopt.experience import Experience, Support
 from polopt.sampling import Start
+from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 
 

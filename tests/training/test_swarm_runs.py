@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.experience import Support
 from polopt.sampling import FolderPool, LocalPool, Shared, Swarm
 from polopt.training.language import resume, train
+from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 

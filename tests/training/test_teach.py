@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from polopt.training.player import Player
 from safetensors.torch import load_file
 from test_learner import batch_of, learner_of, stopping
 from test_runs import Stop, StopAt
@@ -23,6 +22,7 @@ from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.player import Player
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.training.teach import Teacher
