@@ -78,7 +78,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         ray.init(**settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise ConfigError(f"no Ray cluster answers at {address}: {reason}; start one with `ray start --head`") from None
     try:
         yield ray
