@@ -61,7 +61,7 @@ class Worker:
         self._sources: dict[str, Any] = {}
 
     def prepare(self, recipe: str, home: str, threads: int) -> str:
-        """Make policy, tasks and engine; the name of the machine.
+        """Make policy, tasks and engine; the name of machine and process.
 
         home: the learner's working directory, for paths in the recipe, where this machine has it too.
         """
@@ -72,7 +72,7 @@ class Worker:
             os.chdir(home)
         found = parse(Recipe, {**yaml.safe_load(recipe), "cluster": None, "threads": threads}, "recipe")
         self._training = LanguageTraining(found, Run(Path()))
-        return socket.gethostname()
+        return f"{socket.gethostname()}, process {os.getpid()}"
 
     def work(self, order: Order, weights: Callable[[], Tensor]) -> Answer:
         """Play one share. weights: gives those of the order's version, which are asked for if they are new here."""
