@@ -77,7 +77,7 @@ class Crew:
         self._members: list[_Member] = []
         self._failed = 0
         self._alone: float | None = None
-        self._actor: Any = ray.remote(_Actor).options(
+        self._actor: Any = ray.remote(RolloutWorker).options(
             num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
         )
         self._recruit()
@@ -225,7 +225,7 @@ class Stopped(Exception):
     """Nobody wants the rollouts any more."""
 
 
-class _Actor(Worker):
+class RolloutWorker(Worker):
     """A worker as Ray calls it."""
 
     def work(self, order: Order, weights: list[Any]) -> Answer:  # type: ignore[override]
