@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
@@ -33,11 +35,16 @@ from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe
-from polopt.training.references import load_parameters, parameters_of
-from polopt.training.run import Run
+from polopt.training.references import load_parameters, parameters_of, wholly
+from polopt.training.run import Run, Witness
 from polopt.training.source import LanguageSource
-from polopt.training.supply import Gathered, InTurn, Supply, gather
+from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
+from polopt.training.team import Processes, Team, assemble
+from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
+from polopt.worlds.grounds import Maker
+from polopt.worlds.protocol import Tasks
+from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -57,14 +64,24 @@ class Watcher(Protocol):
 class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
-    On CPU the result is a function of the recipe alone: a run that is killed at any instant and resumed ends
-    with bit-identical weights, metrics (clock times aside) and task order. That is the native engine's promise;
-    another engine may round differently from one process to the next. crew: the workers that draw rollouts, None
-    where they are drawn here.
+    team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same
+    one, unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
+
+    On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
+    instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
+    engine's promise; another engine may round differently from one process to the next.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = (), crew: Crew | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        watchers: tuple[Watcher, ...] = (),
+        team: Team | None = None,
+        crew: Crew | None = None,
+    ) -> None:
         self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
+        self.team = Team() if team is None else team
         recipe.rollout.require()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -84,11 +101,23 @@ class LanguageTraining:
             check_layers(name, algorithm, self.policy)
             learning(self.policy, recipe.stages[name].train)
         self.policy.to(recipe.device)
+        sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
+        self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
+        self.team.even = sharded
         self.engine = recipe.rollout.build(self.policy)
+        self.grounds = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _worlds(self) -> list[tuple[Tasks, Maker]]:
+        """Every set of tasks that may be played, and what makes it again elsewhere."""
+        return [
+            (getattr(split, part), functools.partial(made_again, self.recipe.tasks_of(name), self.recipe.seed, part))
+            for name, split in self.splits.items()
+            for part in ("train", "heldout")
+        ]
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
@@ -109,12 +138,12 @@ class LanguageTraining:
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""
-        restored = self.run_folder.restore()
+        restored = self.team.first(self.run_folder.restore)
         tensors, state = restored if restored else ({}, {"stage": next(iter(self.recipe.stages)), "stage_step": 0})
         names = list(self.recipe.stages)
         if restored:
             self._load(tensors, state)
-            self.engine.hand_over(self.global_step)
+            self._hand_over(self.global_step)
         about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
@@ -122,16 +151,18 @@ class LanguageTraining:
         for name in names[names.index(state["stage"]) :]:
             first = state["stage_step"] if name == state["stage"] else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
-        self.policy.save(self.run_folder.folder / "policy")
+        if self.team.leads:
+            self.policy.save(self.run_folder.folder / "policy")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
+        self.team.leave()
         return self.run_folder
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         source = self.source(name, stage.rows, self.player(name))
-        learner = Learner(self.policy, algorithm, stage, self.shuffling)
-        beside = Beside(self.policy, algorithm, stage.micro_rows)
+        learner = Learner(self.learned, algorithm, stage, self.shuffling, self.team)
+        beside = Beside(self.learned, algorithm, stage.micro_rows, self.team)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
@@ -162,22 +193,23 @@ class LanguageTraining:
 
     def player(self, stage: str) -> Player:
         """Who plays a stage's tasks in this process."""
-        return Player(self.policy, self.splits[stage].train, self.recipe.limit_of(stage), self.engine)
+        limit = self.recipe.limit_of(stage)
+        return Player(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
-        seed, texts = self.recipe.seed_of("tasks", stage), self.splits[stage].texts
-        if self.crew is None:
-            return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=texts)
-        return ClusterSource(player, self.crew, stage, rows=rows, seed=seed, generator=self.sampling, texts=texts)
+        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
+        settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
+        if self.crew is not None:
+            return ClusterSource(player, self.crew, stage, **settings)
+        return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
 
     def _supply(
         self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
     ) -> AbstractContextManager[Supply]:
         if isinstance(source, ClusterSource):
-            return Ahead(source, algorithm.sampling, self.policy, self.global_step - first).running(
-                first, steps, tensors
-            )
+            ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
+            return ahead.running(first, steps, tensors)
         return nullcontext(InTurn(source, algorithm.sampling))
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
@@ -190,11 +222,10 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.sampled}
-        player = source.player
-        clock, drawn = dict(player.seconds), player.sampled
+            return {"rows": 0, "sampled": batch.spent["sampled"]}
+        player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
-        experience = algorithm.credited(experience)
+        experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **describe(experience)}
@@ -204,19 +235,17 @@ class LanguageTraining:
         if beside.teacher is not None:
             record |= beside.teacher.record
         beside.end_update()
-        self.engine.hand_over(self.global_step + 1)
+        self._hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
-        spent = {kind: batch.seconds[kind] + player.seconds[kind] - clock[kind] for kind in clock}
-        return record | {
+        spent = {name: value + batch.spent[name] for name, value in since(before, player).items()}
+        record |= {
             "tokens": tokens,
-            "sampled": batch.sampled + player.sampled - drawn,
             "seconds": self._elapsed(),
             "tokens_per_second": tokens / (now - batch.begun),
-            "seconds/rollout": spent["rollout"],
-            "seconds/reward": spent["reward"],
             "seconds/learn": now - sampled,
         }
+        return record | {name: value for name, value in spent.items() if value or not name.startswith("episodes/")}
 
     def _provide(self, experience: Experience, source: LanguageSource, learner: Learner, beside: Beside) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
@@ -239,9 +268,11 @@ class LanguageTraining:
         spec = self.recipe.evaluation
         heldout = self.splits[stage].heldout
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
+        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine, self.grounds)
         seed = self.recipe.seed_of("evaluation", self.global_step)
-        accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
+        accuracy = evaluate(
+            player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team
+        )
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
         record |= accuracy.record()
         self.run_folder.log("evaluations", record)
@@ -261,8 +292,8 @@ class LanguageTraining:
     def _save(
         self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside, supply: Supply
     ) -> None:
-        tensors = {f"policy.{k}": v for k, v in parameters_of(self.policy).items()}
-        tensors |= learner.state() | beside.state() | supply.state()
+        tensors = {f"policy.{k}": v for k, v in parameters_of(self.learned).items()}
+        tensors = wholly(tensors | learner.state() | beside.state() | supply.state())
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -273,10 +304,16 @@ class LanguageTraining:
         self.run_folder.save(self.global_step, tensors, state)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        load_parameters(self.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})
         self.sampling.set_state(tensors["rng.sampling"])
         self.shuffling.set_state(tensors["rng.shuffling"])
         self.global_step, self.seconds = state["step"], state["seconds"]
+
+    def _hand_over(self, version: int) -> None:
+        """The weights have changed: whoever samples must know."""
+        if isinstance(self.learned, ShardedPolicy):
+            self.learned.renew()
+        self.engine.hand_over(version)
 
     def _elapsed(self) -> float:
         """Seconds of training, those before a resume included."""
@@ -293,7 +330,7 @@ def train(
 ) -> Run:
     """Train a language policy: a recipe (the laptop's by default) into a folder.
 
-    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: host:port, "auto" for the one
+    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
     that this machine belongs to, or "local" for one that is started here and ends with the run.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
@@ -301,10 +338,13 @@ def train(
         ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run already.
     """
     recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
-    run = Run.vacant(Path(folder))
-    with crew_of(recipe, address) as crew:
-        training = LanguageTraining(recipe, run, watchers, crew)  # what cannot be prepared leaves no folder behind
-        create(recipe, folder)
+    team = assemble(recipe.device)
+    folder = team.once(lambda: Run.vacant(Path(folder)).folder)
+    run = Run(folder) if team.leads else Witness(folder)
+    with crew_of(recipe, address, team) as crew:
+        # What cannot be prepared leaves no folder behind.
+        training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: create(recipe, folder).folder)
         return training.run()
 
 
@@ -325,8 +365,9 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: s
     """
     run = Run.open(Path(folder))
     recipe = recipes.load(run.recipe)
-    with crew_of(recipe, address) as crew:
-        return LanguageTraining(recipe, run, watchers, crew).run()
+    team = assemble(recipe.device)
+    with crew_of(recipe, address, team) as crew:
+        return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew).run()
 
 
 def _check_device(name: str) -> None:

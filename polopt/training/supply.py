@@ -10,25 +10,34 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling import Sampling
+from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 
 
 class Gathered(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
-    kind of work. sampled: tokens that were drawn for it."""
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
+    counts."""
 
     experience: Experience
     begun: float
-    seconds: Mapping[str, float]
-    sampled: int
+    spent: Mapping[str, float]
 
 
 def gather(source: LanguageSource, sampling: Sampling) -> Gathered:
     """Sample one batch."""
-    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
-    experience = sampling(source)
-    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
-    return Gathered(experience, begun, spent, source.player.sampled - drawn)
+    begun, before = time.perf_counter(), meter(source.player)
+    return Gathered(sampling(source), begun, since(before, source.player))
+
+
+def meter(player: Player) -> dict[str, float]:
+    """What a player has spent so far: tokens sampled, seconds by kind of work, episodes that went wrong."""
+    seconds = {f"seconds/{kind}": value for kind, value in player.seconds.items()}
+    return {"sampled": player.sampled, **seconds, **{f"episodes/{k}": n for k, n in player.grounds.counts.items()}}
+
+
+def since(before: Mapping[str, float], player: Player) -> dict[str, float]:
+    """What it has spent since it had spent `before`."""
+    return {name: value - before[name] for name, value in meter(player).items()}
 
 
 class Supply(Protocol):

@@ -25,7 +25,7 @@ class HereCrew:
         self.played: list[tuple[int, int, int]] = []
         self.team = [Worker() for _ in range(self.spec.workers)]
         for worker in self.team:
-            worker.prepare(recipe.to_yaml(), ".", recipe.threads or 1)
+            worker.prepare(recipe.to_yaml(), ".", [], recipe.threads or 1)
 
     workers = property(lambda self: len(self.team))
 

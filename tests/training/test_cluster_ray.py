@@ -65,7 +65,7 @@ def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> Recipe:
 
 def undisturbed(made: Recipe, folder: Path) -> dict[str, Any]:
     """The same recipe without Ray and without accidents: each order played once, in this process."""
-    LanguageTraining(made, create(made, folder), (), HereCrew(made)).run()  # type: ignore[arg-type]
+    LanguageTraining(made, create(made, folder), (), None, HereCrew(made)).run()  # type: ignore[arg-type]
     return steady(folder)
 
 
@@ -98,6 +98,7 @@ def test_workers_and_a_node_die(cluster: Any, tmp_path: Path) -> None:
     made = settings()
     expected = undisturbed(made, tmp_path / "whole")
     crew = Crew(made)
+
     def kill() -> None:
         """Whoever is busy now."""
         while not (busy := [m for m in crew._members if m.ready and (m.order or 0) >= 0 and m.call is not None]):
@@ -108,7 +109,7 @@ def test_workers_and_a_node_die(cluster: Any, tmp_path: Path) -> None:
     lose = lambda: cluster.remove_node(second, allow_graceful=False)  # noqa: E731
     accidents = Accidents({13: kill, 16: lose}, {19: lambda: cluster.add_node(**NODE)})
     try:
-        training = LanguageTraining(made, create(made, tmp_path / "run"), (accidents,), crew)
+        training = LanguageTraining(made, create(made, tmp_path / "run"), (accidents,), None, crew)
         training.run()
     finally:
         crew.close()
@@ -153,6 +154,6 @@ def test_what_a_worker_cannot_do(cluster: Any, tmp_path: Path) -> None:
 def with_crew(made: Recipe, folder: Path) -> None:
     crew = Crew(made)
     try:
-        LanguageTraining(made, create(made, folder), (), crew).run()
+        LanguageTraining(made, create(made, folder), (), None, crew).run()
     finally:
         crew.close()

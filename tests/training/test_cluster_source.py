@@ -24,6 +24,7 @@ from polopt.training.language import LanguageTraining, create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.source import Shuffles
+from polopt.training.team import Team
 
 WARM: dict[str, Any] = {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}}
 # One method for each thing that a sampling part asks of its source, with what the tiny policy has room for.
@@ -63,7 +64,7 @@ def trained(
     LocalPool().clear()
     run = Run.open(folder) if (folder / "recipe.yaml").is_file() else create(found, folder)
     crew = crew or (None if found.cluster is None else HereCrew(found, lose))
-    training = LanguageTraining(found, run, watchers, crew)  # type: ignore[arg-type]
+    training = LanguageTraining(found, run, watchers, None, crew)  # type: ignore[arg-type]
     training.run()
     return training
 
@@ -102,7 +103,7 @@ def test_who_plays_a_share_and_how_often_changes_nothing(method: str, ahead: int
 
 def rollouts(made: Recipe, tmp_path: Path, copies: list[int], *, lose: float = 0.0) -> tuple[Any, Experience]:
     crew = HereCrew(made, lose)
-    training = LanguageTraining(made, create(made, tmp_path / "run"), (), crew)  # type: ignore[arg-type]
+    training = LanguageTraining(made, create(made, tmp_path / "run"), (), None, crew)  # type: ignore[arg-type]
     crew.publish(0, flat(training.policy))
     source: Any = training.source("rl", 16, training.player("rl"))
     tasks = source.take(len(copies))
@@ -258,10 +259,10 @@ def test_the_door_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (dealt, None, "name it, as in --cluster auto"),
         (dealt, "127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ):
-        with pytest.raises(ConfigError, match=sentence), crew_of(made, address):
+        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, Team()):
             pass
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'), crew_of(dealt, "auto"):
+    with pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'), crew_of(dealt, "auto", Team()):
         pass
 
 

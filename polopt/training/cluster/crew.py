@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -145,7 +146,7 @@ class Crew:
         """As many workers as there should be; a new one waits for its place on a node."""
         while len(self._members) < self.spec.workers:
             actor: Any = self._actor.remote()
-            call = actor.prepare.remote(self._recipe, os.getcwd(), self._threads)
+            call = actor.prepare.remote(self._recipe, os.getcwd(), sys.path, self._threads)
             self._members.append(_Member(actor, call, time.monotonic()))
         if self.workers:
             self._alone = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from polopt.training.player import Player
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, Support
@@ -15,6 +14,7 @@ from polopt.sampling.lookahead import Look
 from polopt.sampling.parts import Said
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.worker import Answer, Order, arrived, travelling
+from polopt.training.player import Player
 from polopt.training.shares import joined, shares
 from polopt.training.source import LanguageSource
 
@@ -82,10 +82,7 @@ class ClusterSource(LanguageSource):
             }
             for piece in pieces
         ]
-        found = self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces])
-        groups = [piece.to(part.device)[part.group] for part, piece in zip(found, pieces, strict=True)]
-        placed = [part.replace(group=group) for part, group in zip(found, groups, strict=True)]
-        return self._with_tasks(joined(placed, groups))
+        return self._placed(self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces]), pieces)
 
     def extend(
         self,
@@ -113,14 +110,25 @@ class ClusterSource(LanguageSource):
         """As `Source.evaluate`: the workers' policy is the one that samples."""
         pieces, found = self._each(experience, "evaluate", needs=needs)
         order = torch.cat(pieces).argsort().to(experience.device)
-        return Evaluation.cat(found).mapped(lambda tensor: tensor[order])
+        return Evaluation.cat(found)[order]
 
     def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
         pieces, found = self._each(experience, "gradient_norms", block=block)
         return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
 
     def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
-        return self._stamped(super().receive(tasks, answers, support), self.version)
+        pieces = self._pieces(torch.tensor([len(rows) for rows in answers]))
+        given = [
+            {"tasks": tasks.cpu()[piece], "answers": [answers[i] for i in piece.tolist()], "support": support}
+            for piece in pieces
+        ]
+        return self._placed(self._ask("receive", given, [0] * len(pieces)), pieces)
+
+    def _placed(self, found: Sequence[Experience], pieces: Sequence[Tensor]) -> Experience:
+        """Rows whose groups are numbered within their pieces, as one batch in the order of the groups."""
+        groups = [piece.to(part.device)[part.group] for part, piece in zip(found, pieces, strict=True)]
+        placed = [part.replace(group=group) for part, group in zip(found, groups, strict=True)]
+        return self._with_tasks(joined(placed, groups))
 
     def _pieces(self, weights: Tensor) -> list[Tensor]:
         """[n] which of these things each share has; none is empty."""
@@ -143,11 +151,16 @@ class ClusterSource(LanguageSource):
         answers = self.crew.do(orders, self.stopped)
         if len(answers) == 1:
             self.generator.set_state(answers[0].generator)
-        for name in self.player.seconds:
-            # They work at the same time.
-            self.player.seconds[name] += max(answer.seconds[name] for answer in answers)
-        self.player.sampled += sum(answer.sampled for answer in answers)
+        self._count([answer.spent for answer in answers])
         return [self._received(answer) for answer in answers]
+
+    def _count(self, spent: Sequence[Mapping[str, float]]) -> None:
+        """As if it had been spent here; the workers' seconds pass at the same time."""
+        for kind in self.player.seconds:
+            self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
+        self.player.sampled += int(sum(one["sampled"] for one in spent))
+        self.player.grounds.lost += int(sum(one["episodes/lost"] for one in spent))
+        self.player.grounds.again += int(sum(one["episodes/again"] for one in spent))
 
     def _states(self, count: int) -> list[Tensor]:
         if count == 1:

@@ -19,6 +19,8 @@ from polopt.experience import Evaluation, Experience
 from polopt.training.cluster.weights import load_flat
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
+from polopt.training.spread import at
+from polopt.training.supply import meter, since
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +44,13 @@ class Order:
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """What came of an order. version: of the weights that it was really played with. generator: where its random
-    numbers ended. seconds, sampled: as `Player`'s."""
+    numbers ended. spent: as `meter` counts."""
 
     number: tuple[int, int, int]
     value: Any
     version: int
     generator: Tensor
-    seconds: dict[str, float]
-    sampled: int
+    spent: dict[str, float]
 
 
 class Worker:
@@ -60,16 +61,16 @@ class Worker:
         self._training: Any = None
         self._sources: dict[str, Any] = {}
 
-    def prepare(self, recipe: str, home: str, threads: int) -> str:
+    def prepare(self, recipe: str, home: str, path: Sequence[str], threads: int) -> str:
         """Make policy, tasks and engine; the name of machine and process.
 
-        home: the learner's working directory, for paths in the recipe, where this machine has it too.
+        home, path: where the learner's relative paths begin, and where its modules may be.
         """
         # The loop reads the recipe, and the recipe this package's settings.
         from polopt.training.language import LanguageTraining
 
-        with contextlib.suppress(OSError):
-            os.chdir(home)
+        with contextlib.suppress(OSError):  # a machine may be without it
+            at(home, path)
         found = parse(Recipe, {**yaml.safe_load(recipe), "cluster": None, "threads": threads}, "recipe")
         self._training = LanguageTraining(found, Run(Path()))
         return f"{socket.gethostname()}, process {os.getpid()}"
@@ -84,7 +85,7 @@ class Worker:
             self.version = order.version
         source = self._source(order.stage)
         source.generator.set_state(order.generator)
-        clock, drawn = dict(source.player.seconds), source.player.sampled
+        before = meter(source.player)
         device = training.policy.device
         given = {k: arrived(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
         value = getattr(source, order.what)(**given)
@@ -93,8 +94,7 @@ class Worker:
             value=travelling(value, keep=("answer", "feedback", "kind")),
             version=order.version,
             generator=source.generator.get_state(),
-            seconds={k: source.player.seconds[k] - clock[k] for k in clock},
-            sampled=source.player.sampled - drawn,
+            spent=since(before, source.player),
         )
 
     def _source(self, stage: str) -> Any:
@@ -117,5 +117,5 @@ def arrived(value: Any, device: torch.device) -> Any:
     if isinstance(value, Experience):
         return value if value.device == device else value.to(device)
     if isinstance(value, Evaluation):
-        return value.mapped(lambda tensor: tensor.to(device))
+        return value.to(device)
     return value.to(device) if isinstance(value, Tensor) else value
