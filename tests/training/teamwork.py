@@ -70,8 +70,8 @@ def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Ten
 
 
 def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
-    """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is asked
-    of the policy before."""
+    """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is
+    asked of the policy before."""
     found = {}
     for name, algorithm in ALGORITHMS.items():
         made = stopping(dtype, critic=name == "critic")
