@@ -17,7 +17,7 @@ from polopt import ops
 from polopt.experience import SAID, Evaluation, Experience
 from polopt.layers import Layer, Said, layer_of
 from polopt.policies.checkpointing import checkpoint_layers
-from polopt.policies.decoder import Decoder, as_made
+from polopt.policies.decoder import Decoder, adapted, as_made
 from polopt.policies.inner import Trunk
 from polopt.policies.packing import pack
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
@@ -70,7 +70,7 @@ class LanguagePolicy(nn.Module):
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._decoder = Decoder.of(model)
-        self._plain_head = self._decoder is not None or _has_plain_head(model)
+        self._had_plain_head = self._decoder is not None or _has_plain_head(model)
         if checkpointing:
             checkpoint_layers(model)
         self.compute = compute
@@ -111,8 +111,13 @@ class LanguagePolicy(nn.Module):
     @property
     def decoder(self) -> Decoder | None:
         """None where transformers' own forward pass is used: for architectures that are not written out, and for a
-        model that an adapter or a hook has changed since the policy was made."""
+        model that a hook, or an adapter other than plain LoRA, has changed since the policy was made."""
         return self._decoder if self._decoder is not None and as_made(self.model) else None
+
+    @property
+    def _plain_head(self) -> bool:
+        """Whether logits are the output layer's weights times hidden states, and nothing more."""
+        return self._had_plain_head and not adapted(self.model.get_output_embeddings())
 
     @property
     def device(self) -> torch.device:
