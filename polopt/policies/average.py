@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Average:
@@ -20,8 +22,9 @@ class Average:
 
     def __init__(self, followed: Any, rate: float) -> None:
         self.followed, self.rate = followed, rate
-        self.policy = followed if rate == 1 else copy.deepcopy(followed).requires_grad_(False)
-        self._means = {} if rate == 1 else {n: _wide(p) for n, p in self.policy.named_parameters()}
+        learns = {name for name, p in followed.named_parameters() if p.requires_grad}
+        self.policy = followed if rate == 1 else frozen_copy(followed)
+        self._means = {} if rate == 1 else {n: _wide(p) for n, p in self.policy.named_parameters() if n in learns}
 
     @torch.no_grad()
     def follow(self) -> None:
@@ -49,6 +52,12 @@ class Average:
         for name, mean in self._means.items():
             if mean.data_ptr() != own[name].data_ptr():
                 own[name].copy_(mean)
+
+
+def frozen_copy(module: M) -> M:
+    """A copy without gradient. What has no gradient already never changes, and is shared."""
+    shared = {id(p): p for p in module.parameters() if not p.requires_grad}
+    return copy.deepcopy(module, shared).requires_grad_(False)
 
 
 def _wide(parameter: Tensor) -> Tensor:

@@ -343,7 +343,7 @@ def as_made(model: nn.Module) -> bool:
 
     plain = {nn.Linear, nn.Embedding, nn.LayerNorm, Conv1D}
     for module in model.modules():
-        if adapted(module) and not _is_lora(module):
+        if adapted(module) and not is_lora(module):
             return False
         owns = any(True for _ in module.parameters(recurse=False))
         if owns and type(module) not in plain and not type(module).__name__.endswith("RMSNorm"):
@@ -359,7 +359,7 @@ def adapted(module: nn.Module) -> bool:
     return type(module).__module__.startswith("peft.")
 
 
-def _is_lora(module: Any) -> bool:
+def is_lora(module: Any) -> bool:
     """Whether what PEFT's module says is base(x) + scale B A x (Hu et al. 2021, arXiv 2106.09685), of one adapter."""
     names: list[str] = list(getattr(module, "active_adapters", []))
     usual = len(names) == 1 and names[0] in getattr(module, "lora_A", ()) and type(module).__name__ == "Linear"
