@@ -107,6 +107,11 @@ class LanguageTraining:
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
         if spec.model is not None:
+            if (Path(spec.model) / "adapter_config.json").is_file():
+                raise ConfigError(
+                    f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
+                    "to the base that it was made for"
+                )
             try:
                 policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
             except (OSError, ValueError) as error:
