@@ -62,14 +62,16 @@ def new_adapter(model: Any, spec: AdapterSpec, *, seed: int, base: str) -> None:
         ConfigError: PEFT is not installed, or a target that is no linear map inside the model.
     """
     peft, known = require(), linear_maps(model)
-    for target in () if spec.targets == ALL else spec.targets:
+    # By name rather than as PEFT's "all-linear", which ends up as a list of every single map.
+    targets = sorted({name.rpartition(".")[2] for name in known}) if spec.targets == ALL else list(spec.targets)
+    for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in known):
-            hint = nearest(target, sorted({name.rpartition(".")[2] for name in known}))
+            hint = nearest(target, {name.rpartition(".")[2] for name in known})
             raise ConfigError(f"policy.adapter.targets: {target!r} is no linear map inside the model{hint}")
     config = peft.LoraConfig(
         r=spec.rank,
         lora_alpha=spec.alpha,
-        target_modules=ALL if spec.targets == ALL else list(spec.targets),
+        target_modules=targets,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
         fan_in_fan_out=any(type(module) is not nn.Linear for module in known.values()),
