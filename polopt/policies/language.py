@@ -16,8 +16,8 @@ from polopt import ops
 from polopt.experience import SAID, Evaluation, Experience
 from polopt.layers import Layer, Said, layer_of
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
-from polopt.policies.average import frozen_copy
 from polopt.policies.checkpointing import checkpoint_layers
+from polopt.policies.copies import frozen_copy
 from polopt.policies.decoder import Decoder, adapted, as_made
 from polopt.policies.inner import Trunk
 from polopt.policies.packing import pack
