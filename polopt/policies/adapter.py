@@ -74,7 +74,7 @@ def new_adapter(model: Any, spec: AdapterSpec, *, seed: int, base: str) -> None:
         target_modules=targets,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
-        fan_in_fan_out=any(type(module) is not nn.Linear for module in known.values()),
+        fan_in_fan_out=turned(model),
     )
     with torch.random.fork_rng(devices=[]):  # made on the CPU, as the model is
         torch.default_generator.manual_seed(seed)
@@ -138,6 +138,11 @@ def shape_of(module: Any) -> tuple[int, int]:
     """(outputs, inputs) of a linear map; GPT-2 keeps its weights the other way round."""
     rows, columns = module.weight.shape
     return (rows, columns) if isinstance(module, nn.Linear) else (columns, rows)
+
+
+def turned(model: Any) -> bool:
+    """Whether the model keeps the weights of its linear maps as [in, out], as GPT-2 does."""
+    return any(not isinstance(module, nn.Linear) for module in linear_maps(model).values())
 
 
 def _unusual(config: Any) -> str | None:
