@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import vllm_stand_in
 from test_language_policy import DECODED, NoTokenizer, gradients, naive, padded, policy_of, rows_of
+from test_vllm import TIED, UNTIED, draw, engine_of, worst
 from tiny_models import STOP, as_experience, tiny
+from tiny_runs import policy as made_policy
 
 from polopt.experience import Experience, Support
+from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
 
@@ -140,3 +146,25 @@ def test_other_adapters_are_left_to_peft() -> None:
         torch.testing.assert_close(found, naive(policy, ids, decided, 1.0)["logp"], atol=1e-10, rtol=0, msg=str(change))
         batch = answers_of(policy)
         torch.testing.assert_close(policy.evaluate(batch).logp, batch.logp, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
+def test_an_engine_is_handed_base_and_adapter_as_one(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's stand-in draws with what the adapter has learned, under the names that the base's checkpoint has."""
+    monkeypatch.setitem(sys.modules, "vllm", vllm_stand_in)
+    monkeypatch.setattr(vllm_stand_in.LLM, "made", [])
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    made = made_policy("float32", config=config)
+    made.save(tmp_path)
+    made.adapt(AdapterSpec(rank=3), seed=0, base=str(tmp_path))
+    engine = engine_of(made)
+    assert worst(made, draw(engine)) < 1e-5
+    before = draw(engine, seed=5)
+    with torch.no_grad():
+        for name, parameter in made.own_parameters().items():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))))
+    assert worst(made, before) > 1e-2
+    engine.hand_over(1)
+    assert worst(made, draw(engine)) < 1e-5
