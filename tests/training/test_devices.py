@@ -42,7 +42,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "drawn tokens": (GPT2, DIGITS, {"method": {"name": "clip-cov-kl-cov", "share": 0.1, "least": 0.0}, "group": 4}),
     "vocabulary": (GPT2, DIGITS, {"method": {"name": "steer", "score": "exact", "weight": 0.2}, "micro_rows": 3}),
     "truncated support": (
-        QWEN3,
+        GPT2,
         DIGITS,
         {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
     ),
