@@ -314,7 +314,11 @@ class Experience:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
         for index in chosen.split(rows) if len(chosen) else ():
-            yield dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
+            yield self.piece(index)
+
+    def piece(self, index: Tensor) -> Self:
+        """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
+        return dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.

@@ -17,7 +17,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
-from polopt.part import build, locate, nearest
+from polopt.part import nearest
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.worlds.recipe import parse_world
@@ -124,15 +124,8 @@ class StageSpec(Config):
         Raises:
             ConfigError: no such method, setting or path; the nearest name is given.
         """
-        settings = {"name": self.method} if isinstance(self.method, str) else dict(self.method)
         try:
-            name = settings.pop("name", None)
-            if name is None:
-                raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-            settings = {key: build(value) for key, value in settings.items()}
-            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
-            if not isinstance(algorithm, Algorithm):
-                raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+            algorithm = catalogue.sentence(self.method)
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
             algorithm = algorithm.but(self.but)
