@@ -6,7 +6,7 @@ runs: a loss must be the sum of its rows' losses, and a credit the same for a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,11 +18,14 @@ from polopt.bridges.host import Host
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, Objective, Surrogate
 from polopt.part import name_of
+from polopt.training.recipe import name_of_method
 
 # How far the policy is from the sampler in the batches that a loss is tried on, as deviations of a log-probability.
 APART = (1e-4, 0.02, 0.5)
 PROMPTS, GROUP, LENGTH = 4, 4, 6
 EXACT = 1e-9
+
+Method = str | Mapping[str, Any] | Algorithm
 
 
 class Summed(Aggregate):
@@ -35,17 +38,10 @@ class Summed(Aggregate):
         return torch.ones((), device=whole.device)
 
 
-def sentence(method: str | Algorithm, settings: dict[str, Any]) -> tuple[str, Algorithm]:
-    """Name and algorithm of a published method with these settings, or of an algorithm of one's own.
-
-    Raises:
-        ValueError, TypeError: an unknown method or setting; the nearest name is given.
-    """
-    if isinstance(method, str):
-        return method, catalogue.method(method, **settings)
-    if settings:
-        raise TypeError(f"settings belong to a method's name; change an algorithm with algorithm.but({settings})")
-    return "the algorithm", method
+def named(method: Method) -> tuple[str, Algorithm]:
+    """What to call it, and the algorithm, of what `catalogue.sentence` understands."""
+    name = "algorithm" if isinstance(method, Algorithm) else name_of_method(method)
+    return name, catalogue.sentence(method)
 
 
 def several(objective: Objective, host: Host) -> str:
@@ -81,13 +77,13 @@ def not_in_proportion(objective: Objective) -> Iterator[str]:
 
 def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
     """Why credit cannot be given one prompt at a time: it differs with the other prompts of the batch."""
-    experience, _ = next(_batches())
-    whole = algorithm.credited(experience).advantage
-    for prompt in range(PROMPTS):
-        mine = experience.group == prompt
-        if not _same(whole[mine], algorithm.credited(experience[mine]).advantage):
-            yield f"{algorithm.credit!r} compares prompts, and sees one at a time"
-            return
+    for experience, _ in _batches():
+        whole = algorithm.credited(experience).advantage
+        for prompt in range(PROMPTS):
+            mine = experience.group == prompt
+            if not _same(whole[mine], algorithm.credited(experience[mine]).advantage):
+                yield f"reward or credit, {algorithm.reward!r} and {algorithm.credit!r}, compares prompts and sees one"
+                return
 
 
 def _batches() -> Iterator[tuple[Experience, Tensor]]:
@@ -98,13 +94,13 @@ def _batches() -> Iterator[tuple[Experience, Tensor]]:
         return torch.randn(*size, generator=generator, dtype=torch.float64)
 
     rows = PROMPTS * GROUP
-    for apart in APART:
+    for digits, apart in enumerate(APART):
         lengths = torch.randint(2, LENGTH + 1, (rows, 1), generator=generator)
         mask = torch.arange(LENGTH) < lengths
         logp = -normal(rows, LENGTH).abs() - 1
         advantage = normal(rows, LENGTH)
         advantage[: rows // 2] = advantage[: rows // 2, :1]  # rows with one advantage, as most credits give
-        paid = torch.rand(rows, generator=generator, dtype=torch.float64).round(decimals=1)
+        paid = torch.rand(rows, generator=generator, dtype=torch.float64).round(decimals=digits)  # first 0 and 1 alone
         yield (
             Experience(
                 mask=mask,

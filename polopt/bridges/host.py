@@ -22,8 +22,8 @@ class Host:
     the objective can read. says: what the policy tells it beside `logp`, fields of `Evaluation`. sampling: the settings
     of `sampling.Rollouts` that are honoured there. surveys: whether an objective can have a statistic of the whole
     optimiser batch under the current policy. selects: whether rows or decisions may be left out after credit. follows:
-    whether the reference can follow the policy. remembers: whether what parts keep from batch to batch is kept there, in
-    one place and in the trainer's checkpoints.
+    whether the reference can follow the policy. remembers: whether what parts keep from batch to batch is kept there,
+    in one place and in the trainer's checkpoints.
     """
 
     name: str

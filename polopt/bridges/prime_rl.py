@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import not_by_groups, not_by_rows, sentence, several, summed
+from polopt.bridges.functions import Method, named, not_by_groups, not_by_rows, several, summed
 from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience, Loss
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean
@@ -29,9 +29,7 @@ HOST = Host(
 )
 
 
-def loss(
-    method: str | Algorithm, *, typical: float | None = None, horizon: int | None = None, **settings: Any
-) -> Callable[..., Loss]:
+def loss(method: Method, *, typical: float | None = None, horizon: int | None = None) -> Callable[..., Loss]:
     """The method's objective as a custom loss, for `[trainer.loss] type = "custom"`.
 
     typical: the length, in tokens, of an answer as the batch mostly holds it, for methods that do not take a mean over
@@ -41,7 +39,7 @@ def loss(
         BridgeError: prime-rl hands over less than the method needs, or `typical` or `horizon` is missing; when called,
             a token has a weight of its own.
     """
-    name, algorithm = sentence(method, settings)
+    name, algorithm = named(method)
     HOST.refuse(name, refusals(algorithm))
     objective = algorithm.objective
     assert isinstance(objective, Surrogate)
@@ -73,24 +71,23 @@ def loss(
     return custom
 
 
-def advantage(
-    method: str | Algorithm, *, horizon: int | None = None, **settings: Any
-) -> Callable[[Sequence[Any]], list[list[float]]]:
-    """The method's reward and credit, for `score_group` of an algorithm of prime-rl: traces of one task in, an advantage
-    for each of a trace's sampled tokens out, as `assign_advantages` takes them.
+def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequence[Any]], list[list[float]]]:
+    """The method's reward and credit, for `score_group` of an algorithm of prime-rl.
 
-    A node of a trace is a turn. horizon: the most tokens that a trace may decide, for rewards that look at it.
+    Traces of one task in; out, for each trace, an advantage of each sampled token, as `assign_advantages` takes them. A
+    node of a trace is a turn. horizon: the most tokens that a trace may decide, for rewards that look at it.
 
     Raises:
         BridgeError: prime-rl hands over less than the method needs.
     """
-    name, algorithm = sentence(method, settings)
+    name, algorithm = named(method)
     HOST.refuse(name, refusals(algorithm))
 
     def credit(traces: Sequence[Any]) -> list[list[float]]:
         if not traces:
             return []
-        turns = [[turn for turn, node in enumerate(trace.nodes) for on in node.mask if on] for trace in traces]
+        said = [[sum(node.mask) for node in trace.nodes if any(node.mask)] for trace in traces]
+        turns = [[turn for turn, length in enumerate(of) for _ in range(length)] for of in said]
         lengths = torch.tensor([len(of) for of in turns])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         turn = torch.full(mask.shape, -1)
@@ -113,13 +110,13 @@ def advantage(
     return credit
 
 
-def settings(method: str | Algorithm, **others: Any) -> dict[str, Any]:
+def settings(method: Method) -> dict[str, Any]:
     """The settings of prime-rl that are part of the method, by their dotted names.
 
     Raises:
         BridgeError: as `advantage`.
     """
-    name, algorithm = sentence(method, others)
+    name, algorithm = named(method)
     HOST.refuse(name, refusals(algorithm))
     return {
         "orchestrator.train.source.group_size": algorithm.sampling.settings()["group"],

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import not_by_rows, not_in_proportion, sentence, several, summed
+from polopt.bridges.functions import Method, named, not_by_rows, not_in_proportion, several, summed
 from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
@@ -51,7 +51,7 @@ WITHOUT: dict[str, Any] = {
 Sampler = Literal["trainer", "engine"]
 
 
-def register(method: str | Algorithm, name: str | None = None, *, horizon: int | None = None, **settings: Any) -> str:
+def register(method: Method, name: str | None = None, *, horizon: int | None = None) -> str:
     """Put a method into both registries, as `polopt/<method>`; the name.
 
     Call it where the run begins, before Ray: SkyRL sends what is registered to its workers.
@@ -62,12 +62,12 @@ def register(method: str | Algorithm, name: str | None = None, *, horizon: int |
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry
 
     name = _name(method) if name is None else name
-    AdvantageEstimatorRegistry.register(name, advantage(method, horizon=horizon, **settings))
-    PolicyLossRegistry.register(name, loss(method, horizon=horizon, **settings))
+    AdvantageEstimatorRegistry.register(name, advantage(method, horizon=horizon))
+    PolicyLossRegistry.register(name, loss(method, horizon=horizon))
     return name
 
 
-def overrides(method: str | Algorithm, *, horizon: int | None = None, **settings: Any) -> dict[str, Any]:
+def overrides(method: Method, *, horizon: int | None = None) -> dict[str, Any]:
     """The settings of SkyRL that are part of the method: reduction, KL, rollouts per prompt, filter.
 
     horizon: the most tokens an answer may have.
@@ -75,7 +75,7 @@ def overrides(method: str | Algorithm, *, horizon: int | None = None, **settings
     Raises:
         BridgeError: as `register`.
     """
-    algorithm = _checked(method, settings)
+    algorithm = _checked(method)
     name, found = _name(method), {f"trainer.algorithm.{k}": v for k, v in _config(algorithm, horizon).items()}
     found |= {"trainer.algorithm.advantage_estimator": name, "trainer.algorithm.policy_loss_type": name}
     found["generator.n_samples_per_prompt"] = algorithm.sampling.settings()["group"]
@@ -88,9 +88,7 @@ def overrides(method: str | Algorithm, *, horizon: int | None = None, **settings
     return found
 
 
-def advantage(
-    method: str | Algorithm, *, horizon: int | None = None, **settings: Any
-) -> Callable[..., tuple[Tensor, Tensor]]:
+def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tuple[Tensor, Tensor]]:
     """The method's reward and credit as an advantage estimator of SkyRL. horizon: as in `overrides`.
 
     Rewards are summed over an answer's tokens: what SkyRL's environment paid is the outcome. Rows that only fill a
@@ -99,7 +97,7 @@ def advantage(
     Raises:
         BridgeError: as `register`; when called, SkyRL's settings are not the method's.
     """
-    algorithm = _checked(method, settings)
+    algorithm = _checked(method)
 
     def estimator(
         token_level_rewards: Tensor, response_mask: Tensor, index: Sequence[str], config: Any = None, **others: Any
@@ -122,7 +120,7 @@ def advantage(
 
 
 def loss(
-    method: str | Algorithm, *, sampler: Sampler = "trainer", horizon: int | None = None, **settings: Any
+    method: Method, *, sampler: Sampler = "trainer", horizon: int | None = None
 ) -> Callable[..., tuple[Tensor, dict[str, float]]]:
     """The method's objective as a policy loss of SkyRL. horizon: as in `overrides`.
 
@@ -133,7 +131,7 @@ def loss(
         BridgeError: as `register`; when called, SkyRL's settings are not the method's, or the engine's
             log-probabilities are not there.
     """
-    algorithm = _checked(method, settings)
+    algorithm = _checked(method)
     if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.all_needs:
         raise BridgeError(f"{_name(method)} reads the engine's log-probabilities too: give sampler='engine'")
     inner, _ = _kl_apart(algorithm)
@@ -200,14 +198,14 @@ def _is_theirs(kl: ReferenceKL) -> bool:
     return constant and kl.anchor == "reference" and kl.value == kl.gradient and kl.ratio is None
 
 
-def _checked(method: str | Algorithm, settings: dict[str, Any]) -> Algorithm:
-    name, algorithm = sentence(method, settings)
+def _checked(method: Method) -> Algorithm:
+    name, algorithm = named(method)
     HOST.refuse(name, refusals(algorithm))
     return algorithm
 
 
-def _name(method: str | Algorithm) -> str:
-    return f"polopt/{method if isinstance(method, str) else 'algorithm'}"
+def _name(method: Method) -> str:
+    return f"polopt/{named(method)[0]}"
 
 
 def _config(algorithm: Algorithm, horizon: int | None) -> dict[str, Any]:
