@@ -16,8 +16,8 @@ from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 

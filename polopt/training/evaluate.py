@@ -10,7 +10,7 @@ import torch
 
 from polopt.metrics import Interval, pass_at_k, rate_interval
 from polopt.support import PLAIN, Support
-from polopt.training.source import Player
+from polopt.training.player import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Task
 

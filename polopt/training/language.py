@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from polopt import catalogue
+from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
@@ -25,10 +26,11 @@ from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
@@ -44,6 +46,24 @@ class Watcher(Protocol):
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None: ...
     def step(self, record: Mapping[str, Any]) -> None: ...
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
+
+
+class Gathered(NamedTuple):
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
+    kind of work. sampled: tokens that were drawn for it."""
+
+    experience: Experience
+    begun: float
+    seconds: Mapping[str, float]
+    sampled: int
+
+
+def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
+    """Sample one batch."""
+    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
+    experience = algorithm.sampling(source)
+    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
+    return Gathered(experience, begun, spent, source.player.sampled - drawn)
 
 
 class LanguageTraining:
@@ -156,11 +176,17 @@ class LanguageTraining:
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
-        algorithm, start = learner.algorithm, time.perf_counter()
-        clock, drawn = dict(source.player.seconds), source.player.sampled
-        experience = algorithm.sampling(source)
+        return self.learn(gather(source, learner.algorithm), source, learner, step, beside)
+
+    def learn(
+        self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
+    ) -> dict[str, Any]:
+        """Reward, credit, update."""
+        algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": source.player.sampled - drawn}
+            return {"rows": 0, "sampled": batch.sampled}
+        player = source.player
+        clock, drawn = dict(player.seconds), player.sampled
         experience = self._provide(experience, source, learner, beside)
         experience = algorithm.credited(experience)
         chosen = algorithm.selected(experience)
@@ -175,12 +201,12 @@ class LanguageTraining:
         self.engine.hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
-        spent = {k: source.player.seconds[k] - clock[k] for k in clock}
+        spent = {kind: batch.seconds[kind] + player.seconds[kind] - clock[kind] for kind in clock}
         return record | {
             "tokens": tokens,
-            "sampled": source.player.sampled - drawn,
+            "sampled": batch.sampled + player.sampled - drawn,
             "seconds": self._elapsed(),
-            "tokens_per_second": tokens / (now - start),
+            "tokens_per_second": tokens / (now - batch.begun),
             "seconds/rollout": spent["rollout"],
             "seconds/reward": spent["reward"],
             "seconds/learn": now - sampled,

@@ -30,8 +30,9 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
+from polopt.training.player import Player
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 
 CRITIC = GAE(lam=0.9)
 ALGORITHMS = {

@@ -15,7 +15,8 @@ from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
 from polopt.training.measure import show
-from polopt.training.source import LanguageSource, Player
+from polopt.training.player import Player
+from polopt.training.source import LanguageSource
 from polopt.training.transcript import Transcript, to_experience
 from polopt.worlds import GuessNumber, Task
 
