@@ -22,7 +22,7 @@ from polopt.training.recipe import name_of_method
 
 # How far the policy is from the sampler in the batches that a loss is tried on, as deviations of a log-probability.
 APART = (1e-4, 0.02, 0.5)
-PROMPTS, GROUP, LENGTH = 4, 4, 6
+PROMPTS, GROUP, LENGTH = 3, 4, 6
 EXACT = 1e-9
 
 Method = str | Mapping[str, Any] | Algorithm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from polopt.algorithm import Algorithm
 from polopt.part import Part, default_of, name_of, settings_of, to_plain
@@ -46,15 +46,7 @@ class Host:
         Raises:
             BridgeError: every reason.
         """
-        self.refuse(name, self.refusals(algorithm))
-
-    def refuse(self, name: str, reasons: Sequence[str]) -> None:
-        """Refuse if there are reasons.
-
-        Raises:
-            BridgeError: every reason.
-        """
-        if reasons:
+        if reasons := self.refusals(algorithm):
             raise BridgeError(
                 f"{name} cannot run in {self.name}: {'; '.join(reasons)}. Take another method, change the part with "
                 "algorithm.but(...), or train it in polopt's own loop"

@@ -19,7 +19,25 @@ from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience, Loss
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean
 
-HOST = Host(
+
+class _PrimeRL(Host):
+    """prime-rl has reasons of its own to refuse."""
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        declared = list(super()._refusals(algorithm))
+        yield from declared
+        objective = algorithm.objective
+        if not isinstance(objective, Surrogate):
+            yield several(objective, self)
+            return
+        if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
+            yield f"{objective.aggregate!r} counts what prime-rl's sequences do not say"
+        if not declared:
+            yield from not_by_rows(summed(objective))
+            yield from not_by_groups(algorithm)
+
+
+HOST = _PrimeRL(
     name="prime-rl",
     judges=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
     learns=frozenset({"logp", "advantage"}),
@@ -40,7 +58,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
             a token has a weight of its own.
     """
     name, algorithm = named(method)
-    HOST.refuse(name, refusals(algorithm))
+    HOST.check(name, algorithm)
     objective = algorithm.objective
     assert isinstance(objective, Surrogate)
     if by_tokens := isinstance(objective.aggregate, TokenMean):
@@ -81,7 +99,7 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequen
         BridgeError: prime-rl hands over less than the method needs.
     """
     name, algorithm = named(method)
-    HOST.refuse(name, refusals(algorithm))
+    HOST.check(name, algorithm)
 
     def credit(traces: Sequence[Any]) -> list[list[float]]:
         if not traces:
@@ -117,28 +135,9 @@ def settings(method: Method) -> dict[str, Any]:
         BridgeError: as `advantage`.
     """
     name, algorithm = named(method)
-    HOST.refuse(name, refusals(algorithm))
+    HOST.check(name, algorithm)
     return {
         "orchestrator.train.source.group_size": algorithm.sampling.settings()["group"],
         # A mean is over all tokens that were decided, those of advantage 0 too.
         "orchestrator.train.filter_zero_advantages": False,
     }
-
-
-def refusals(algorithm: Algorithm) -> list[str]:
-    """Why prime-rl cannot run the algorithm, a sentence each; empty if it can."""
-    return list(dict.fromkeys(_refusals(algorithm)))
-
-
-def _refusals(algorithm: Algorithm) -> Iterator[str]:
-    declared = HOST.refusals(algorithm)
-    yield from declared
-    objective = algorithm.objective
-    if not isinstance(objective, Surrogate):
-        yield several(objective, HOST)
-        return
-    if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
-        yield f"{objective.aggregate!r} counts what prime-rl's sequences do not say"
-    if not declared:
-        yield from not_by_rows(summed(objective))
-        yield from not_by_groups(algorithm)

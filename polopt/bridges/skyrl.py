@@ -23,14 +23,6 @@ from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.sampling import Varied
 
-HOST = Host(
-    name="SkyRL",
-    judges=frozenset({"reward", "outcome", "group"}),
-    learns=frozenset({"logp", "old_logp", "advantage"}),
-    sampling=frozenset({"group", "select", "refills"}),
-    selects=False,
-    remembers=False,
-)
 # Its reductions, by the part that they are.
 REDUCTIONS: dict[type[Aggregate], str] = {
     TokenMean: "token_mean",
@@ -49,6 +41,38 @@ WITHOUT: dict[str, Any] = {
 }
 # Whose log-probabilities a ratio is to: SkyRL's own before its first update, as in its losses, or the engine's.
 Sampler = Literal["trainer", "engine"]
+
+
+class _SkyRL(Host):
+    """SkyRL has reasons of its own to refuse."""
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        inner, _ = _kl_apart(algorithm)
+        declared = list(super()._refusals(inner))
+        yield from declared
+        if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([Varied()]):
+            yield f"sampling.select = {select!r} is none of {self.name}, which filters groups of one reward"
+        objective = inner.objective
+        if not isinstance(objective, Surrogate):
+            yield several(objective, self)
+            return
+        if type(objective.aggregate) not in REDUCTIONS:
+            yield f"{objective.aggregate!r} is none of {', '.join(REDUCTIONS.values())}"
+        for part in objective.regularise:
+            yield f"{part!r} would be averaged over rows, which {objective.aggregate!r} does not"
+        if not declared:
+            yield from not_by_rows(summed(objective))
+            yield from not_in_proportion(summed(objective))
+
+
+HOST = _SkyRL(
+    name="SkyRL",
+    judges=frozenset({"reward", "outcome", "group"}),
+    learns=frozenset({"logp", "old_logp", "advantage"}),
+    sampling=frozenset({"group", "select", "refills"}),
+    selects=False,
+    remembers=False,
+)
 
 
 def register(method: Method, name: str | None = None, *, horizon: int | None = None) -> str:
@@ -159,30 +183,6 @@ def loss(
     return policy_loss
 
 
-def refusals(algorithm: Algorithm) -> list[str]:
-    """Why SkyRL cannot run the algorithm, a sentence each; empty if it can."""
-    return list(dict.fromkeys(_refusals(algorithm)))
-
-
-def _refusals(algorithm: Algorithm) -> Iterator[str]:
-    inner, _ = _kl_apart(algorithm)
-    declared = HOST.refusals(inner)
-    yield from declared
-    if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([Varied()]):
-        yield f"sampling.select = {select!r} decides what is sampled, and {HOST.name} can filter groups of one reward"
-    objective = inner.objective
-    if not isinstance(objective, Surrogate):
-        yield several(objective, HOST)
-        return
-    if type(objective.aggregate) not in REDUCTIONS:
-        yield f"{objective.aggregate!r} is none of {', '.join(REDUCTIONS.values())}"
-    for part in objective.regularise:
-        yield f"{part!r} would be averaged over rows, which {objective.aggregate!r} does not"
-    if not declared:
-        yield from not_by_rows(summed(objective))
-        yield from not_in_proportion(summed(objective))
-
-
 def _kl_apart(algorithm: Algorithm) -> tuple[Algorithm, ReferenceKL | None]:
     """The algorithm without the distance to the reference that SkyRL itself adds, exactly, as a mean over rows."""
     objective = algorithm.objective
@@ -200,7 +200,7 @@ def _is_theirs(kl: ReferenceKL) -> bool:
 
 def _checked(method: Method) -> Algorithm:
     name, algorithm = named(method)
-    HOST.refuse(name, refusals(algorithm))
+    HOST.check(name, algorithm)
     return algorithm
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 import polopt as po
 
 HORIZON = 9
+# Ranks, and rows of a micro-batch.
+SPLITS = [(1, 16), (2, 3), (4, 1)]
 
 
 def experience(seed: int, prompts: int = 4, group: int = 4) -> tuple[po.Experience, Tensor]:
