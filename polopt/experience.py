@@ -459,11 +459,11 @@ class Evaluation:
         def blank(value: Tensor) -> Tensor:
             return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
 
-        return self._map(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
+        return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
 
     def detach(self) -> Evaluation:
         """The same without gradient."""
-        return self._map(lambda name, value: value.detach())
+        return self.mapped(lambda name, value: value.detach())
 
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
@@ -473,7 +473,12 @@ class Evaluation:
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
 
-    def _map(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+    def __getitem__(self, rows: Tensor) -> Evaluation:
+        """What was said of the rows at these positions, in this order."""
+        return self.mapped(lambda name, value: value[rows])
+
+    def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+        """`change(name, value)` in the place of each value."""
         fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
         return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
 

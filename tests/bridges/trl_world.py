@@ -1,0 +1,89 @@
+"""A tiny model, a data set and rewards on which TRL's trainer takes real steps on a CPU."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+}
+SUMS = [(f"{a}+{b}=", str(a + b)) for a in range(4) for b in range(4)]
+
+
+@functools.cache
+def folder() -> Path:
+    """A saved policy; it lasts as long as the tests do."""
+    from polopt.policies.make import new_policy
+
+    policy = new_policy(CONFIG, [("sum", p, a) for p, a in SUMS], seed=0, dtype="float32")
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(4)  # far from uniform, so that answers and their lengths differ
+        policy.model.get_output_embeddings().weight[policy.tokenizer.eos_token_id] += 0.05
+    path = Path(tempfile.mkdtemp(prefix="polopt-trl-"))
+    policy.save(path)
+    return path
+
+
+def load(dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder(), dtype=dtype)
+    return model, AutoTokenizer.from_pretrained(folder())
+
+
+def data(**columns: Any) -> Any:
+    from datasets import Dataset
+
+    rows = {"prompt": [p for p, _ in SUMS], "answer": [a for _, a in SUMS]}
+    return Dataset.from_dict(rows | {k: [v] * len(SUMS) for k, v in columns.items()})
+
+
+def digits(completion_ids: list[list[int]], **others: Any) -> list[float]:
+    """0 or 1, of the first token: about half of an untrained policy's answers are right."""
+    return [float(ids[0] % 2) for ids in completion_ids]
+
+
+def config(path: Path, **settings: Any) -> Any:
+    from trl import GRPOConfig
+
+    usual = {
+        "output_dir": str(path),
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "max_steps": 1,
+        "learning_rate": 1e-2,
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "gradient_checkpointing": False,
+        "bf16": False,
+    }
+    return GRPOConfig(**{**usual, **settings})
+
+
+def trainer(path: Path, method: Any, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+    """`method` None is TRL's own trainer; settings of GRPOConfig, or keywords of the trainer."""
+    import trl
+
+    from polopt.bridges.trl import PoloptTrainer
+
+    own = {"reward_funcs": digits, "train_dataset": data(), "peft_config": None, "model": None, "callbacks": None}
+    keywords = {key: settings.pop(key, value) for key, value in own.items()}
+    model, tokenizer = load(dtype)
+    keywords |= {"model": keywords["model"] or model, "processing_class": tokenizer, "args": config(path, **settings)}
+    return trl.GRPOTrainer(**keywords) if method is None else PoloptTrainer(method=method, **keywords)
