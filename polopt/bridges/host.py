@@ -40,6 +40,10 @@ class Host:
         """Why the algorithm cannot run there, a sentence each; empty if it can."""
         return list(dict.fromkeys(self._refusals(algorithm)))
 
+    def condition(self, algorithm: Algorithm) -> str:
+        """Of an algorithm that can run there: under which condition, in a few words; empty if under none."""
+        return ""
+
     def check(self, name: str, algorithm: Algorithm) -> None:
         """Refuse, before anything runs, what the trainer cannot do.
 

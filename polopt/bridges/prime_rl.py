@@ -36,6 +36,11 @@ class _PrimeRL(Host):
             yield from not_by_rows(summed(objective))
             yield from not_by_groups(algorithm)
 
+    def condition(self, algorithm: Algorithm) -> str:
+        objective = algorithm.objective
+        by_tokens = isinstance(objective, Surrogate) and isinstance(objective.aggregate, TokenMean)
+        return "" if by_tokens else "with typical"
+
 
 HOST = _PrimeRL(
     name="prime-rl",
@@ -61,7 +66,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
     HOST.check(name, algorithm)
     objective = algorithm.objective
     assert isinstance(objective, Surrogate)
-    if by_tokens := isinstance(objective.aggregate, TokenMean):
+    if by_tokens := not HOST.condition(algorithm):
         objective = summed(objective)
     elif typical is None:
         raise BridgeError(

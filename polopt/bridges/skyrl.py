@@ -92,7 +92,8 @@ def register(method: Method, name: str | None = None, *, horizon: int | None = N
 
 
 def overrides(method: Method, *, horizon: int | None = None) -> dict[str, Any]:
-    """The settings of SkyRL that are part of the method: reduction, KL, rollouts per prompt, filter.
+    """The settings of SkyRL that are part of the method: reduction, KL, rollouts per prompt, filter. What must stay at
+    SkyRL's default of none is not among them.
 
     horizon: the most tokens an answer may have.
 
@@ -100,7 +101,8 @@ def overrides(method: Method, *, horizon: int | None = None) -> dict[str, Any]:
         BridgeError: as `register`.
     """
     algorithm = _checked(method)
-    name, found = _name(method), {f"trainer.algorithm.{k}": v for k, v in _config(algorithm, horizon).items()}
+    name, settings = _name(method), _config(algorithm, horizon)
+    found = {f"trainer.algorithm.{key}": value for key, value in settings.items() if value is not None}
     found |= {"trainer.algorithm.advantage_estimator": name, "trainer.algorithm.policy_loss_type": name}
     found["generator.n_samples_per_prompt"] = algorithm.sampling.settings()["group"]
     found["generator.step_wise_trajectories"] = False  # its estimator would be told that every position is a decision

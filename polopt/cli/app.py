@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import catalogue, check, compare, export, judge, train
+from polopt.cli import bridges, catalogue, check, compare, export, judge, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
@@ -50,4 +50,5 @@ app.command(rich_help_panel=METHODS)(catalogue.show)
 app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)
 app.command(rich_help_panel=METHODS)(catalogue.claims)
+app.command(rich_help_panel=METHODS)(bridges.bridges)
 app.command("check", rich_help_panel=METHODS)(check.check_command)
