@@ -7,14 +7,14 @@ runs: a loss must be the sum of its rows' losses, and a credit the same for a gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import Host
+from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, Objective, Surrogate
 from polopt.part import name_of
@@ -26,6 +26,8 @@ PROMPTS, GROUP, LENGTH = 3, 4, 6
 EXACT = 1e-9
 
 Method = str | Mapping[str, Any] | Algorithm
+# Whose log-probabilities a ratio is to: the trainer's own before its first update, as in its losses, or the engine's.
+Sampler = Literal["trainer", "engine"]
 
 
 class Summed(Aggregate):
@@ -42,6 +44,32 @@ def named(method: Method) -> tuple[str, Algorithm]:
     """What to call it, and the algorithm, of what `catalogue.sentence` understands."""
     name = "algorithm" if isinstance(method, Algorithm) else name_of_method(method)
     return name, catalogue.sentence(method)
+
+
+def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
+    """Refuse to take one for the other where both are read.
+
+    Raises:
+        BridgeError: the objective reads both, and `sampler` is not "engine".
+    """
+    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.all_needs:
+        raise BridgeError(f"{algorithm.objective!r} reads the engine's log-probabilities too: give sampler='engine'")
+
+
+def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
+    """Refuse a trainer's settings that would make another method of it. before: what stands before their names.
+
+    Raises:
+        BridgeError: the setting, what it is and what it must be.
+    """
+    for name, value in expected.items():
+        there = found
+        for step in name.split("."):
+            there = getattr(there, step, None)
+        if there != value:
+            raise BridgeError(
+                f"{before}{name} = {there!r}, and with it the loss would be another method's: set it to {value!r}"
+            )
 
 
 def several(objective: Objective, host: Host) -> str:

@@ -10,14 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import Method, named, not_by_rows, not_in_proportion, several, summed
+from polopt.bridges.functions import (
+    Method,
+    Sampler,
+    agree,
+    check_sampler,
+    named,
+    not_by_rows,
+    not_in_proportion,
+    several,
+    summed,
+)
 from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
@@ -39,8 +49,6 @@ WITHOUT: dict[str, Any] = {
     "off_policy_correction.outlier_token_is_threshold_low": None,
     "off_policy_correction.token_mask_is_threshold_low": None,
 }
-# Whose log-probabilities a ratio is to: SkyRL's own before its first update, as in its losses, or the engine's.
-Sampler = Literal["trainer", "engine"]
 
 
 class _SkyRL(Host):
@@ -128,7 +136,7 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tu
     def estimator(
         token_level_rewards: Tensor, response_mask: Tensor, index: Sequence[str], config: Any = None, **others: Any
     ) -> tuple[Tensor, Tensor]:
-        _check_config(config, WITHOUT)
+        agree(config, WITHOUT, "trainer.algorithm.")
         rows = [i for i, label in enumerate(index) if not re.fullmatch(r"pad\d+", str(label))]
         paid = token_level_rewards[rows].sum(1)
         experience = Experience(
@@ -158,8 +166,7 @@ def loss(
             log-probabilities are not there.
     """
     algorithm = _checked(method)
-    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.all_needs:
-        raise BridgeError(f"{_name(method)} reads the engine's log-probabilities too: give sampler='engine'")
+    check_sampler(algorithm, sampler)
     inner, _ = _kl_apart(algorithm)
     assert isinstance(inner.objective, Surrogate)
     expected, objective = _config(algorithm, horizon), summed(inner.objective)
@@ -172,7 +179,7 @@ def loss(
         loss_mask: Tensor | None = None,
         rollout_logprobs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
-        _check_config(config, expected)
+        agree(config, expected, "trainer.algorithm.")
         sampled = old_log_probs if sampler == "trainer" else rollout_logprobs
         if sampled is None:
             raise BridgeError("sampler='engine' needs generator.sampling_params.logprobs, so that there are some")
@@ -224,15 +231,3 @@ def _config(algorithm: Algorithm, horizon: int | None) -> dict[str, Any]:
     if kl is not None:
         found |= {"kl_loss_coef": kl.coefficient, "kl_estimator_type": kl.gradient}
     return found
-
-
-def _check_config(config: Any, expected: dict[str, Any]) -> None:
-    for name, value in expected.items():
-        found = config
-        for step in name.split("."):
-            found = getattr(found, step)
-        if found != value:
-            raise BridgeError(
-                f"trainer.algorithm.{name} = {found!r}, and with it the loss would be another method's: set it to "
-                f"{value!r}; polopt.bridges.skyrl.overrides gives all of a method's settings"
-            )

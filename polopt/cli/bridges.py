@@ -17,7 +17,7 @@ def bridges(
     slugs: Slugs = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as docs/bridges.md has it.")] = False,
 ) -> None:
-    """Say which methods run in TRL, verl, SkyRL and prime-rl; of methods that are named, also why not."""
+    """Say which methods run in TRL, verl, SkyRL, prime-rl and slime; of methods that are named, also why not."""
     from polopt.bridges import table
 
     if markdown:

@@ -19,9 +19,9 @@ def test_the_command_says_why_not() -> None:
     found = CliRunner().invoke(app, ["bridges", "gspo", "hapo"])
     assert found.exit_code == 0
     lines = found.output.splitlines()
-    assert lines[0].split() == ["method", "TRL", "verl", "SkyRL", "prime-rl"]
-    assert lines[1].split() == ["gspo", "yes", "yes", "yes", "with", "typical"]
-    assert lines[2].split() == ["hapo", "–", "–", "–", "–"]
+    assert lines[0].split() == ["method", "TRL", "verl", "SkyRL", "prime-rl", "slime"]
+    assert lines[1].split() == ["gspo", "yes", "yes", "yes", "with", "typical", "yes"]
+    assert lines[2].split() == ["hapo", *"–––––"]
     assert all(any(line.startswith(f"hapo, {host.name}: ") for line in lines) for host in table.HOSTS)
     assert not any(line.startswith("gspo, ") for line in lines)
 
