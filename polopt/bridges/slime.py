@@ -104,15 +104,15 @@ def loss(
         masks = [mask.bool() for mask in batch["loss_masks"]]
         if any(int(mask.sum()) != int(whole) for mask, whole in zip(masks, batch["rollout_mask_sums"], strict=True)):
             raise BridgeError("some rollouts are in several samples, which a mean over answers would count apart")
-        reference = _padded(batch["ref_log_probs"]) if expected["use_kl_loss"] else None
         experience = Experience(
             mask=_padded(masks),
             logp=_padded(old if sampler == "trainer" else batch["rollout_log_probs"]),
             old_logp=_padded(old),
             advantage=_padded(batch["advantages"]),
-            ref_logp=reference,
             horizon=constant,
         )
+        if expected["use_kl_loss"]:
+            experience = experience.replace(ref_logp=_padded(batch["ref_log_probs"]))
         result = objective(experience, Evaluation(logp=_padded(said)))
         # Of this micro-batch's mean the sum, which slime divides by what the whole step holds.
         count = objective.aggregate.denominator(experience).to(result.loss) / constant
