@@ -3,10 +3,10 @@
 Importing this module registers every published method under `polopt/<slug>`; verl imports it in each of its processes
 where the configuration says `actor_rollout_ref.model.external_lib: polopt.bridges.verl`, as that of `config` does.
 
-verl hands an estimator the rewards and the groups, and a loss the log-probabilities and the advantages. Two of its
-functions, `compute_advantage` and `ppo_loss`, hold more while they call ours (values, the reference, the sampler's
-log-probabilities, the entropy). They are wrapped so that what they were called with can be read meanwhile; they
-compute what they always did.
+verl hands an estimator the rewards and the groups, and a loss the log-probabilities and the advantages. Its functions
+that call ours, `ppo_loss`, `compute_advantage` and the trainer's method around that, hold more (values, the reference,
+the sampler's log-probabilities, the entropy, the answers). They are wrapped so that what they were called with can be
+read meanwhile; they compute what they always did.
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
-from verl.workers.config import PolicyLossConfig
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.host import BridgeError
+from polopt.bridges.verl_batch import behaviour, experience_of
 from polopt.bridges.verl_config import HOST, PREFIX, config, critic_of, fitted, named, written
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, Weight
 from polopt.objectives.parts import Aggregate
+
+try:
+    from omegaconf import DictConfig, OmegaConf
+    from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+    from verl.workers.config import PolicyLossConfig
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; pip install "polopt[verl]"', name=error.name) from None
 
 __all__ = ["HOST", "BridgeError", "PolicyLoss", "config", "register"]
 
@@ -133,8 +137,9 @@ def _estimate(
             "false, and rewards.KLPenalty in the sentence"
         )
     runs, mask = _runs(name, settings), response_mask.bool()
-    real = mask.any(1)
-    experience = _batch(runs, token_level_rewards, mask, index, settings.get("horizon"))[real]
+    real, needs = mask.any(1), runs.algorithm.reward.all_needs | runs.algorithm.credit.all_needs
+    horizon = settings.get("horizon")
+    experience = experience_of(_heard.get(), needs, token_level_rewards, mask, index, horizon, runs.sampler_apart)[real]
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
     if not real.any():
         return advantages, returns
@@ -143,34 +148,6 @@ def _estimate(
     returns[real] = _returns(runs.whole, credited).to(returns)
     runs.algorithm.advance()
     return advantages, returns
-
-
-def _batch(runs: _Runs, rewards: Tensor, mask: Tensor, index: Any, horizon: int | None) -> Experience:
-    data = _heard.get().get("data")
-    held = data.batch if data is not None else {}
-    fields = {"ref_logp": "ref_log_prob", "value": "values"}
-    found: dict[str, Any] = {field: held[key] for field, key in fields.items() if key in held} | _behaviour(runs, held)
-    rewards = torch.where(mask, rewards, 0)
-    begins = mask & ~torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
-    if index is not None:
-        found["group"] = torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1]).to(mask.device)
-    return Experience(
-        mask=mask,
-        reward=rewards,
-        outcome=rewards.sum(1),
-        # verl says of no answer whether it was cut off; its own estimators take every one for ended, too.
-        terminated=torch.ones_like(mask[:, 0]),
-        turn=(begins.cumsum(1) - 1).clamp(min=0),
-        horizon=horizon,
-        **found,
-    )
-
-
-def _behaviour(runs: _Runs, held: Any) -> dict[str, Any]:
-    old: dict[str, Any] = {"old_logp": held["old_log_probs"]} if "old_log_probs" in held else {}
-    if not runs.sampler_apart:
-        return {"logp": old["old_logp"], **old} if old else {}
-    return {"logp": held["rollout_log_probs"], **old} if "rollout_log_probs" in held else old
 
 
 def _returns(algorithm: Algorithm, credited: Experience) -> Tensor:
@@ -208,8 +185,8 @@ def _loss(
     runs, mask = _runs(name, _plain(getattr(config.policy_loss, "polopt", None))), response_mask.bool()
     objective = runs.algorithm.objective
     assert isinstance(objective, Surrogate)
-    held = {"old_log_probs": old_log_prob, **_micro(objective.all_needs, runs)}
-    found = _behaviour(runs, held) | ({"ref_logp": held["ref_log_prob"]} if "ref_log_prob" in held else {})
+    held = {"data": {"old_log_probs": old_log_prob, **_micro(objective.all_needs, runs)}}
+    found = behaviour(held, runs.sampler_apart) | {"ref_logp": held["data"].get("ref_log_prob")}
     experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
     if rollout_is_weights is not None:
         objective = objective.but(weights=[*objective.weights, Handed()])
@@ -261,26 +238,27 @@ def _share(aggregate: Aggregate, experience: Experience, whole: Mapping[str, Any
 # verl -----------------------------------------------------------------------------------------------------------
 
 
-def _overhear(module: str, name: str) -> None:
-    """What `name` is called with can be read while it runs, by whoever of verl calls it."""
-    original = getattr(importlib.import_module(module), name)
+def _overhear(where: Any, name: str) -> None:
+    """What `name` of a module or class is called with can be read while it runs, by whoever of verl calls it."""
+    original = getattr(where, name)
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        token = _heard.set(signature.bind(*args, **kwargs).arguments)
+        token = _heard.set({**_heard.get(), **signature.bind(*args, **kwargs).arguments})
         try:
             return original(*args, **kwargs)
         finally:
             _heard.reset(token)
 
-    for known in [m for key, m in sys.modules.items() if key.startswith("verl.")]:
+    for known in [where, *(module for key, module in sys.modules.items() if key.startswith("verl."))]:
         if vars(known).get(name) is original:
             setattr(known, name, wrapper)
 
 
 for _slug in catalogue.slugs():
     _offer(PREFIX + _slug)
-_overhear("verl.workers.utils.losses", "ppo_loss")
-with contextlib.suppress(ImportError):  # without what verl's trainers need there is nobody who would call it
-    _overhear("verl.trainer.ppo.ray_trainer", "compute_advantage")
+_overhear(importlib.import_module("verl.workers.utils.losses"), "ppo_loss")
+with contextlib.suppress(ImportError):  # without what verl's trainers need there is nobody who would call them
+    _overhear(importlib.import_module("verl.trainer.ppo.ray_trainer"), "compute_advantage")
+    _overhear(importlib.import_module("verl.trainer.ppo.v1.trainer_base").PPOTrainer, "_compute_advantage")

@@ -12,6 +12,7 @@ from polopt.bridges.host import BridgeError, Host
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
 from polopt.part import build, name_of
 from polopt.sampling import Rollouts, Varied
+from polopt.training.needs import SIGNAL
 
 PREFIX = "polopt/"
 MODULE = "polopt.bridges.verl"
@@ -31,7 +32,9 @@ class _Verl(Host):
             yield f"{support} leaves choices out, and verl's log-probabilities are over the whole vocabulary"
         if support is not None and support.by_entropy is not None:
             yield f"{support} gives each token a temperature, and verl has one for all"
-        yield from super()._refusals(_fitted(algorithm))
+        # A reward function of verl's may return a dictionary: what it says beside the score are the signals.
+        signals = {name for name in algorithm.all_needs if name.startswith(SIGNAL)}
+        yield from Host._refusals(dataclasses.replace(self, judges=self.judges | signals), _fitted(algorithm))
         objective = algorithm.objective
         if type(objective) is not Surrogate:
             yield f"{name_of(type(objective))} has more than one denominator, or its own, and verl counts for one"
@@ -46,11 +49,11 @@ class _Verl(Host):
             yield f"{', '.join(sorted(moving))} in the objective moves from batch to batch, which workers are not told"
 
 
-# `logp` is verl's `old_log_probs`; see `polopt.bridges.verl`. Whatever the world adds (answers, signals, kinds) stays
-# with verl's reward workers.
+# What verl's trainer has when it asks for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
 HOST = _Verl(
     name="verl",
-    judges=frozenset({"logp", "old_logp", "ref_logp", "value", "reward", "outcome", "terminated", "group", "turn"}),
+    judges=frozenset({"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"})
+    | {"turn", "extras.answer", "extras.kind"},
     learns=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
     says=frozenset({"entropy"}),
     selects=False,

@@ -28,8 +28,8 @@ def folder() -> Path:
     policy = new_policy(CONFIG, [("sum", p, a) for p, a in SUMS], seed=0, dtype="float32")
     with torch.no_grad():
         for parameter in policy.model.parameters():
-            parameter.mul_(4)  # far from uniform, so that answers and their lengths differ
-        policy.model.get_output_embeddings().weight[policy.tokenizer.eos_token_id] += 0.05
+            parameter.mul_(4)  # far from uniform, so that answers differ, and in length
+        policy.model.get_output_embeddings().weight[policy.tokenizer.eos_token_id] *= 4
     path = Path(tempfile.mkdtemp(prefix="polopt-trl-"))
     policy.save(path)
     return path
@@ -83,7 +83,83 @@ def trainer(path: Path, method: Any, dtype: torch.dtype = torch.float32, **setti
     from polopt.bridges.trl import PoloptTrainer
 
     own = {"reward_funcs": digits, "train_dataset": data(), "peft_config": None, "model": None, "callbacks": None}
+    own |= {"eval_dataset": None, "rollout_func": None}
     keywords = {key: settings.pop(key, value) for key, value in own.items()}
     model, tokenizer = load(dtype)
     keywords |= {"model": keywords["model"] or model, "processing_class": tokenizer, "args": config(path, **settings)}
     return trl.GRPOTrainer(**keywords) if method is None else PoloptTrainer(method=method, **keywords)
+
+
+class Seen:
+    """A reward function that remembers what it was shown, in order: what a test needs to compute a batch alone."""
+
+    __name__ = "digits"
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def __call__(self, prompts: list[str], completions: list[str], completion_ids: Any, **others: Any) -> list[float]:
+        rewards = digits(completion_ids)
+        every = zip(prompts, completions, completion_ids, rewards, strict=True)
+        self.rows += [{"prompt": p, "answer": c, "ids": list(i), "reward": r} for p, c, i, r in every]
+        return rewards
+
+
+class Gradients:
+    """A callback that keeps the gradients of every optimiser step, by the name of the parameter."""
+
+    def __init__(self) -> None:
+        from transformers import TrainerCallback
+
+        found: list[dict[str, torch.Tensor]] = []
+        self.found = found
+
+        class Keep(TrainerCallback):
+            def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **others: Any) -> None:
+                found.append(
+                    {
+                        n.removeprefix("module."): p.grad.clone()
+                        for n, p in model.named_parameters()
+                        if p.grad is not None
+                    }
+                )
+
+        self.callback = Keep()
+
+
+def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: int) -> dict[str, torch.Tensor]:
+    """The gradient of the rows as one batch, by polopt's own policy and none of the bridge."""
+    from polopt import Experience
+    from polopt.policies.language import LanguagePolicy
+
+    model, tokenizer = load()
+    policy = LanguagePolicy(model, tokenizer, critic="value" in algorithm.all_needs)
+    episodes = [(tokenizer(row["prompt"]).input_ids, row["ids"]) for row in rows]
+    width = max(len(p) + len(a) for p, a in episodes)
+    tokens, mask = torch.full((len(rows), width), -1), torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, (prompt, answer) in enumerate(episodes):
+        tokens[i, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
+        mask[i, len(prompt) : len(prompt) + len(answer)] = True
+    ended = torch.tensor([row["ids"][-1] == tokenizer.eos_token_id for row in rows])
+    outcome = torch.tensor([row["reward"] for row in rows])
+    batch = Experience(
+        mask=mask,
+        reward=outcome,
+        outcome=outcome,
+        terminated=ended,
+        truncated=~ended,
+        group=torch.arange(len(rows)) // group,
+        horizon=horizon,
+        extras={"tokens": tokens, "answer": [row["answer"] for row in rows]},
+    )
+    asked = {"entropy"} | ({"value"} & algorithm.all_needs)
+    with torch.no_grad():
+        now = policy.evaluate(batch, asked)
+    same = {"logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
+    batch = batch.replace(value=now.value, final_value=now.final_value, **same)
+    for select in algorithm.sampling.select:
+        batch = select(batch)
+    batch = algorithm.judge(batch)
+    loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.all_evaluates)).loss
+    loss.backward()
+    return {n.removeprefix("model."): p.grad for n, p in policy.named_parameters() if p.grad is not None}
