@@ -24,6 +24,8 @@ from polopt.training import recipe as recipes
 from polopt.training.learner import learning_rate
 from polopt.training.recipe import OptimiserSpec, Recipe
 from polopt.training.run import Run
+from polopt.worlds.answers import TaskList
+from polopt.worlds.protocol import Task, TaskSplit
 
 SUMS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(4) for b in range(5)]
 VERIFIER = "def even(completion, row):\n    return float(len(completion + row['answer']) % 2)\n"
@@ -44,6 +46,23 @@ def recipe(place: Path, **changes: Any) -> Recipe:
     }
     (place / "recipe.yaml").write_text(yaml.safe_dump(data))
     return recipes.load(place / "recipe.yaml", changes)
+
+
+class Told(TaskList):
+    """Answers are judged, and called half flawed."""
+
+    def episode(self, task: Task) -> Any:
+        episode = super().episode(task)
+        step = episode.step
+        episode.step = lambda action: step(action)._replace(info={"signals": {"flawed": 0.5}})  # type: ignore[method-assign]
+        return episode
+
+
+def told(train: int, seed: int) -> TaskSplit:
+    """A world whose tasks ask for their number."""
+    made = [Task(str(i), "number", f"{i}?", str(i), {"answer": str(i)}) for i in range(train)]
+    tasks = Told(made, lambda said, task: (float(said == task.row["answer"]), {}), signals=["flawed"])
+    return TaskSplit(tasks, tasks)
 
 
 class TestTrl:
@@ -122,15 +141,27 @@ class TestReward:
             for index in range(len(tasks)):
                 solution = tasks[index].solution
                 assert solution is not None
-                assert world(solution, split, index) == 1
-                assert world(solution + "1", split, index) == 0
+                assert world(solution, split, index) == {"score": 1}
+                assert world(solution + "1", split, index) == {"score": 0}
 
     def test_an_answer_that_was_cut_off_earns_nothing(self, tmp_path: Path) -> None:
         world = self.world(tmp_path)
         solution, end = world.tasks["train"][0].solution, next(iter(world.stops))
         said: Any = [solution, [{"role": "assistant", "content": solution}], solution, ""]
         ids = [[9, end], [9, end], [9, 9], []]
-        assert world.trl()(said, ids, ["train"] * 4, [0] * 4, answer=["?"] * 4) == [1, 1, 0, 0]
+        (score,) = world.trl()
+        assert score(said, ids, ["train"] * 4, [0] * 4, answer=["?"] * 4) == [1, 1, 0, 0]
+
+    def test_what_else_the_world_says_comes_along(self, tmp_path: Path) -> None:
+        """A world of one answer that says more of it than a reward, for a method that reads it."""
+        tasks = {"kind": f"{__file__}:told", "train": 8}
+        changes = {"tasks": tasks, "stages.rl.method": "fapo", "stages.rl.group": 4}
+        done = export(recipe(tmp_path / "a", **changes), "trl", tmp_path / "out")
+        world = WorldReward.of(done.folder)
+        assert world("2", "train", 2) == {"score": 1, "flawed": 0.5}
+        assert world.verl("3", {"split": "train", "index": 2}) == {"score": 0, "flawed": 0.5}
+        assert [function.__name__ for function in world.trl()] == ["world", "signal_flawed"]
+        assert "reward_weights=[1.0, 0.0]" in (done.folder / "train.py").read_text()
 
 
 class TestVerl:
@@ -164,7 +195,7 @@ class TestVerl:
         score = get_custom_reward_fn(run)
         assert score is not None
         found = [
-            score(data_source=row["data_source"], solution_str=said, ground_truth="?", extra_info=row["extra_info"])
+            score(data_source="?", solution_str=said, ground_truth="?", extra_info=row["extra_info"])["score"]
             for row in (data[0], data[1])
             for said in ("", "1")
         ]
@@ -208,6 +239,7 @@ class TestJob:
             ({"stages.rl.train": "wte"}, "other parameters would learn"),
             ({"tasks": {"kind": "guess-number"}}, "7 turns"),
             ({"stages.rl.minibatches": 3}, "whole groups"),
+            ({"stages.rl.method": "fapo"}, "signal_flawed, which the tasks do not tell"),
         ],
     )
     def test_what_would_be_lost_is_refused(self, changes: dict[str, Any], reason: str, tmp_path: Path) -> None:

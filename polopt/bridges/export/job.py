@@ -15,6 +15,7 @@ from polopt.algorithm import Algorithm
 from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
 from polopt.training.language import LanguageTraining, create
+from polopt.training.needs import check_asks
 from polopt.training.recipe import Recipe, StageSpec, name_of_method
 from polopt.training.run import Run
 from polopt.training.trained import load_policy
@@ -112,6 +113,7 @@ def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
     stage, before = recipe.stages[main], [name for name in recipe.stages if name != main]
     split = build_tasks(recipe.tasks_of(main), seed=recipe.seed)
     _check(recipe, main, split.train, before, run)
+    check_asks(main, recipe.algorithms[main], split)
     notes = [f"only the last stage, {main}, is carried; left out: {', '.join(before)}"] if before else []
     notes += [f"stages.{main}.until: training goes on to its last step"] if stage.until else []
     notes += ["rollout.engine: the trainer has its own"] if recipe.rollout.engine != "native" else []

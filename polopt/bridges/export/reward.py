@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from polopt.worlds import build_tasks
-from polopt.worlds.protocol import Tasks
+from polopt.worlds.protocol import Tasks, signals_of
 
 
 class WorldReward:
@@ -31,17 +31,25 @@ class WorldReward:
         here = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
         return cls(here, data["seed"], data["stops"])
 
-    def __call__(self, answer: str, split: str, index: int) -> float:
-        """The world's reward of one answer."""
+    def __call__(self, answer: str, split: str, index: int) -> dict[str, float]:
+        """The world's reward of one answer as "score", and what else it says of it."""
         tasks = self.tasks[split]
         episode = tasks.episode(tasks[index])
         episode.reset()
-        return episode.step(answer).reward
+        step = episode.step(answer)
+        return {"score": step.reward, **{name: float(step.info["signals"][name]) for name in self.signals}}
 
-    def trl(self) -> Callable[..., list[float]]:
-        """As a reward function of TRL. An answer that was cut off earns nothing, as in polopt's own loop."""
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return signals_of(self.tasks["train"])
 
-        def world(
+    def trl(self) -> list[Callable[..., list[float]]]:
+        """As reward functions of TRL: the score, and each signal under its name, to have weight 0. An answer that was
+        cut off earns nothing, as in polopt's own loop."""
+        return [self._function("score", "world"), *(self._function(name, f"signal_{name}") for name in self.signals)]
+
+    def _function(self, what: str, name: str) -> Callable[..., list[float]]:
+        def function(
             completions: Sequence[Any],
             completion_ids: Sequence[Sequence[int]],
             split: Sequence[str],
@@ -49,13 +57,14 @@ class WorldReward:
             **others: Any,
         ) -> list[float]:
             return [
-                self(_text(said), *where) if ids and ids[-1] in self.stops else 0.0
+                self(_text(said), *where)[what] if ids and ids[-1] in self.stops else 0.0
                 for said, ids, where in zip(completions, completion_ids, zip(split, index, strict=True), strict=True)
             ]
 
-        return world
+        function.__name__ = name
+        return function
 
-    def verl(self, solution_str: str, extra_info: Mapping[str, Any]) -> float:
+    def verl(self, solution_str: str, extra_info: Mapping[str, Any]) -> dict[str, float]:
         """As a custom reward function of verl, which does not say whether an answer was cut off."""
         return self(solution_str, str(extra_info["split"]), int(extra_info["index"]))
 

@@ -8,6 +8,7 @@ from typing import Any
 from polopt.bridges.export.job import Exported, Job
 from polopt.bridges.trl.host import host_of
 from polopt.training.recipe import OptimiserSpec
+from polopt.worlds.protocol import signals_of
 
 SCRIPT = '''\
 """{name} of a polopt recipe, in TRL. Needs: pip install "polopt[trl]"
@@ -59,7 +60,7 @@ def write_trl(job: Job) -> Exported:
     Raises:
         BridgeError: TRL does not hand over what the method needs.
     """
-    host_of(["world"], ["prompt", "answer", "kind"]).check(job.name, job.algorithm)
+    host_of(["world", *signals_of(job.train)], ["kind"]).check(job.name, job.algorithm)
     notes = [*job.notes, *_differences(job)]
     for split, name in (("train", "train.jsonl"), ("heldout", "heldout.jsonl")):
         job.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in job.rows(split)))
@@ -104,7 +105,9 @@ def _differences(job: Job) -> list[str]:
 def _args(job: Job) -> dict[str, Any]:
     stage, recipe, optimiser = job.stage, job.recipe, job.stage.optimiser
     passes = stage.rows // stage.minibatches // job.micro_rows
+    told = signals_of(job.train)
     return {
+        **({"reward_weights": [1.0] + [0.0] * len(told)} if told else {}),
         "seed": recipe.seed,
         "max_steps": stage.steps * job.updates,
         "num_generations": job.group,

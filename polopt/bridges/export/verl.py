@@ -76,7 +76,7 @@ def _write(job: Job, split: str) -> int:
         longest = max(longest, len(asked["input_ids"]))
         rows.append(
             {
-                "data_source": f"polopt/{row['kind']}",
+                "data_source": row["kind"],
                 "prompt": row["prompt"],
                 "reward_model": {"style": "rule", "ground_truth": row["answer"]},
                 "extra_info": {"split": split, "index": row["index"], "id": row["id"]},
