@@ -124,6 +124,21 @@ class TestTrl:
         assert po.diff(found, changed.algorithms["rl"]) == []
         assert found.objective.trust.high == 0.4
 
+    def test_a_method_and_a_part_of_ones_own_are_found_from_elsewhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import polopt as po\n\n\nclass Half(po.credit.Baseline):\n"
+            "    def forward(self, experience, returns):\n        return returns / 2\n\n\n"
+            "def build():\n    return po.method('dr-grpo').but(**{'credit.baseline': Half()})\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        done = export(recipe(tmp_path / "a", **{"stages.rl.method": "mine.py:build"}), "trl", tmp_path / "out")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        found = po.part.from_yaml((done.folder / "method.yaml").read_text())
+        assert type(found.credit.baseline).__name__ == "Half"
+
     def test_what_it_cannot_run_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
         with pytest.raises(BridgeError, match="knapsack-rl cannot run in TRL"):
             export(recipe(tmp_path / "a", **{"stages.rl.method": "knapsack-rl"}), "trl", tmp_path / "out")
@@ -211,6 +226,7 @@ class TestVerl:
         plain = export(named, "trl", tmp_path / "plain")
         row = json.loads((plain.folder / "train.jsonl").read_text().splitlines()[0])
         assert isinstance(row["prompt"], str)
+        assert f"MODEL = {str(done.folder / 'policy')!r}" in (plain.folder / "train.py").read_text()
 
 
 class TestJob:

@@ -36,8 +36,8 @@ class Exported:
 class Job:
     """One stage on its way into another trainer.
 
-    name: of the method. model: a hub name, or a folder, relative to the job's folder where it is inside. chat: whether
-    its tokenizer has a chat template. stops: ids that end an answer.
+    name: of the method. model: a hub name or a folder; None for `policy` in the job's own. stops: ids that end an
+    answer.
     """
 
     recipe: Recipe
@@ -46,7 +46,7 @@ class Job:
     stage: StageSpec
     algorithm: Algorithm
     limit: int
-    model: str
+    model: str | None
     tokenizer: Any
     stops: list[int]
     train: Tasks
@@ -55,6 +55,7 @@ class Job:
 
     @property
     def chat(self) -> bool:
+        """Whether the tokenizer has a chat template."""
         return self.tokenizer.chat_template is not None
 
     @property
@@ -73,6 +74,11 @@ class Job:
         batch = self.stage.rows // self.stage.minibatches
         most = min(self.stage.micro_rows or batch, batch)
         return next(rows for rows in range(most, 0, -1) if batch % rows == 0)
+
+    @property
+    def sentence(self) -> dict[str, Any]:
+        """The algorithm as plain data. Parts in a person's own files are found from any working directory."""
+        return moved(self.algorithm.to_dict(), lambda file: str(Path(file).resolve()) if Path(file).is_file() else file)
 
     def rows(self, split: str) -> Iterator[dict[str, Any]]:
         """The tasks of a split, as plain data."""
@@ -158,20 +164,20 @@ def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run 
         )
 
 
-def _model(recipe: Recipe, folder: Path, run: Run | None) -> tuple[str, Any, list[int]]:
+def _model(recipe: Recipe, folder: Path, run: Run | None) -> tuple[str | None, Any, list[int]]:
+    """Where the model is, None for the folder's own; its tokenizer; the ids that end an answer."""
     from transformers import AutoTokenizer, GenerationConfig
 
-    name = "policy"
-    if run is not None:
+    name = None if run is not None else recipe.policy.model
+    if name is not None and Path(name).is_dir():
+        name = str(Path(name).resolve())
+    elif run is not None:
         load_policy(run.folder)
-        shutil.copytree(run.folder / "policy", folder / name)
-    elif recipe.policy.model is None:
+        shutil.copytree(run.folder / "policy", folder / "policy")
+    elif name is None:
         with tempfile.TemporaryDirectory(prefix="polopt-export-") as place:
-            LanguageTraining(recipe, create(recipe, Path(place) / "run")).policy.save(folder / name)
-    else:
-        name = recipe.policy.model
-        name = str(Path(name).resolve()) if Path(name).is_dir() else name
-    source = str(folder / name) if (folder / name).is_dir() else name
+            LanguageTraining(recipe, create(recipe, Path(place) / "run")).policy.save(folder / "policy")
+    source = str(folder / "policy") if name is None else name
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:

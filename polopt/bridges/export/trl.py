@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import yaml
+
 from polopt.bridges.export.job import Exported, Job
 from polopt.bridges.trl.host import host_of
 from polopt.training.recipe import OptimiserSpec
@@ -71,7 +73,7 @@ def write_trl(job: Job) -> Exported:
             name=job.name,
             notes="\n".join(f"- {note}" for note in notes),
             parts="from polopt.part import from_yaml\n" if "from_yaml" in method else "",
-            model='str(HERE / "policy")' if (job.folder / job.model).is_dir() else repr(job.model),
+            model='str(HERE / "policy")' if job.model is None else repr(job.model),
             method=method,
             args="\n".join(f"            {key}={value!r}," for key, value in _args(job).items()),
             threads=f"    torch.set_num_threads({threads})\n" if threads else "",
@@ -84,7 +86,7 @@ def write_trl(job: Job) -> Exported:
 def _method(job: Job) -> str:
     """The method as a person would say it, or the whole sentence in a file where the recipe changes parts of it."""
     if job.stage.but or ":" in job.name:
-        job.write("method.yaml", job.algorithm.to_yaml())
+        job.write("method.yaml", yaml.safe_dump(job.sentence, sort_keys=False, allow_unicode=True))
         return 'from_yaml((HERE / "method.yaml").read_text(encoding="utf-8"))'
     return repr(job.stage.method)
 

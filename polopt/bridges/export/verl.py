@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,9 +56,10 @@ def write_verl(job: Job) -> Exported:
     notes = [*job.notes, *_differences(job)]
     longest = max(_write(job, split) for split in ("train", "heldout"))
     data["data"]["max_prompt_length"] = longest
+    data["algorithm"]["polopt"]["algorithm"] = job.sentence
     job.write("verl.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     job.write("reward.py", REWARD)
-    model = '"$here/policy"' if (job.folder / job.model).is_dir() else f"'{job.model}'"
+    model = '"$here/policy"' if job.model is None else shlex.quote(job.model)
     told = "\n".join(f"# - {note}" for note in notes)
     job.write("train.sh", COMMAND.format(name=job.name, notes=told, model=model))
     return Exported(job.folder, f"bash {job.folder / 'train.sh'}", notes)
