@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,9 @@ from polopt.training.source import LanguageSource
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
+from polopt.worlds.grounds import Maker
+from polopt.worlds.protocol import Tasks
+from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -52,21 +56,29 @@ class Watcher(Protocol):
 
 
 class Gathered(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
-    kind of work. sampled: tokens that were drawn for it."""
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
+    counts."""
 
     experience: Experience
     begun: float
-    seconds: Mapping[str, float]
-    sampled: int
+    spent: Mapping[str, float]
 
 
 def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
     """Sample one batch."""
-    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
-    experience = algorithm.sampling(source)
-    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
-    return Gathered(experience, begun, spent, source.player.sampled - drawn)
+    begun, before = time.perf_counter(), meter(source.player)
+    return Gathered(algorithm.sampling(source), begun, since(before, source.player))
+
+
+def meter(player: Player) -> dict[str, float]:
+    """What a player has spent so far: tokens sampled, seconds by kind of work, episodes that went wrong."""
+    seconds = {f"seconds/{kind}": value for kind, value in player.seconds.items()}
+    return {"sampled": player.sampled, **seconds, **{f"episodes/{k}": n for k, n in player.grounds.counts.items()}}
+
+
+def since(before: Mapping[str, float], player: Player) -> dict[str, float]:
+    """What it has spent since it had spent `before`."""
+    return {name: value - before[name] for name, value in meter(player).items()}
 
 
 class LanguageTraining:
@@ -106,10 +118,19 @@ class LanguageTraining:
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
         self.team.even = sharded
         self.engine = recipe.rollout.build(self.policy)
+        self.grounds = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _worlds(self) -> list[tuple[Tasks, Maker]]:
+        """Every set of tasks that may be played, and what makes it again elsewhere."""
+        return [
+            (getattr(split, part), functools.partial(made_again, self.recipe.tasks_of(name), self.recipe.seed, part))
+            for name, split in self.splits.items()
+            for part in ("train", "heldout")
+        ]
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
@@ -153,7 +174,8 @@ class LanguageTraining:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
-        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
+        player = Player(self.policy, tasks, limit, self.engine, self.grounds)
+        source = self.source(name, stage.rows, player)
         learner = Learner(self.learned, algorithm, stage, self.shuffling, self.team)
         beside = Beside(self.learned, algorithm, stage.micro_rows, self.team)
         evaluations = self.recipe.evaluations(name)
@@ -197,9 +219,8 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.sampled}
-        player = source.player
-        clock, drawn = dict(player.seconds), player.sampled
+            return {"rows": 0, "sampled": batch.spent["sampled"]}
+        player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
@@ -214,16 +235,14 @@ class LanguageTraining:
         self._hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
-        spent = {kind: batch.seconds[kind] + player.seconds[kind] - clock[kind] for kind in clock}
-        return record | {
+        spent = {name: value + batch.spent[name] for name, value in since(before, player).items()}
+        record |= {
             "tokens": tokens,
-            "sampled": batch.sampled + player.sampled - drawn,
             "seconds": self._elapsed(),
             "tokens_per_second": tokens / (now - batch.begun),
-            "seconds/rollout": spent["rollout"],
-            "seconds/reward": spent["reward"],
             "seconds/learn": now - sampled,
         }
+        return record | {name: value for name, value in spent.items() if value or not name.startswith("episodes/")}
 
     def _provide(self, experience: Experience, source: LanguageSource, learner: Learner, beside: Beside) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
@@ -246,7 +265,7 @@ class LanguageTraining:
         spec = self.recipe.evaluation
         heldout = self.splits[stage].heldout
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
+        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine, self.grounds)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(
             player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team
