@@ -47,8 +47,9 @@ def first_step(path: Path, method, **settings):
 
 
 # A mean over rows with a reference, a filter and a mean over tokens, a constant length, a statistic of the whole batch
-# under the current policy, selection after credit by entropy, a buffer, ratios of rows, a penalty inside the reward.
-METHODS = ["grpo", "dapo", "dr-grpo", "bapo-clip", "d3s", "reinforce-baseline", "gspo", "rloo"]
+# under the current policy, selection after credit by entropy, a buffer, ratios of rows, a penalty inside the reward, a
+# critic, a function of all choices.
+METHODS = ["grpo", "dapo", "dr-grpo", "bapo-clip", "d3s", "reinforce-baseline", "gspo", "rloo", "ppo", "rover"]
 
 
 @pytest.mark.parametrize("method", METHODS)

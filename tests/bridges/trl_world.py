@@ -152,14 +152,17 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
         horizon=horizon,
         extras={"tokens": tokens, "answer": [row["answer"] for row in rows]},
     )
-    asked = {"entropy"} | ({"value"} & algorithm.all_needs)
+    reductions = {n for n in algorithm.objective.all_evaluates if n.startswith("extras.")}
+    asked = {"entropy"} | ({"value"} & algorithm.all_needs) | reductions
     with torch.no_grad():
         now = policy.evaluate(batch, asked)
     same = {"logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
-    batch = batch.replace(value=now.value, final_value=now.final_value, **same)
+    old = {f"old_{name}": value for name, value in now.extras.items()}
+    batch = batch.replace(value=now.value, final_value=now.final_value, extras=old, **same)
     for select in algorithm.sampling.select:
         batch = select(batch)
     batch = algorithm.judge(batch)
     loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.all_evaluates)).loss
     loss.backward()
-    return {n.removeprefix("model."): p.grad for n, p in policy.named_parameters() if p.grad is not None}
+    found = {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
+    return {n.removeprefix("model.").replace("critic.", "polopt_critic."): gradient for n, gradient in found.items()}
