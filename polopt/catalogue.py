@@ -86,6 +86,9 @@ def cite(names: Iterable[str]) -> str:
     return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)
 
 
+Cost = Literal["fast", "slow"]
+
+
 @dataclasses.dataclass(frozen=True)
 class ClaimResult:
     """One claim, run. `dataclasses.asdict` of it is plain JSON data."""
@@ -102,25 +105,38 @@ class ClaimResult:
     note: str
 
 
-def run_claims(names: Iterable[str], cost: Literal["fast", "slow"] | None = None) -> Iterator[ClaimResult]:
-    """Run the claims of these methods, one by one; cost picks the fast or the slow ones, None runs all.
+def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple[str, str]]:
+    """(method, claim) of these methods; cost picks the fast or the slow ones, None all.
 
     Raises:
         ValueError: there is no such method; the nearest name is given.
     """
-    for published in [find(n) for n in names]:
-        for claim in published.claims:
-            if cost in (None, claim.cost):
-                finding, seconds = claim.check()
-                yield ClaimResult(
-                    slug=published.slug,
-                    name=claim.name,
-                    statement=claim.statement,
-                    baseline=claim.baseline,
-                    criterion=finding.criterion,
-                    measured={k: float(v) for k, v in finding.measured.items()},
-                    holds=bool(finding.holds),
-                    seconds=seconds,
-                    cost=claim.cost,
-                    note=finding.note,
-                )
+    return [(m.slug, c.name) for m in map(find, names) for c in m.claims if cost in (None, c.cost)]
+
+
+def run_claim(which: tuple[str, str]) -> ClaimResult:
+    """Run one claim of one method."""
+    published = find(which[0])
+    claim = next(claim for claim in published.claims if claim.name == which[1])
+    finding, seconds = claim.check()
+    return ClaimResult(
+        slug=published.slug,
+        name=claim.name,
+        statement=claim.statement,
+        baseline=claim.baseline,
+        criterion=finding.criterion,
+        measured={k: float(v) for k, v in finding.measured.items()},
+        holds=bool(finding.holds),
+        seconds=seconds,
+        cost=claim.cost,
+        note=finding.note,
+    )
+
+
+def run_claims(names: Iterable[str], cost: Cost | None = None) -> Iterator[ClaimResult]:
+    """Run the claims of these methods, one by one.
+
+    Raises:
+        ValueError: as `planned_claims`.
+    """
+    return map(run_claim, planned_claims(names, cost))

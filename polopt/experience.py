@@ -468,10 +468,14 @@ class Evaluation:
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
         """What was said of the micro-batches of one batch, put together again in their order."""
-        first = parts[0]
-        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in SAID if getattr(first, n) is not None}
+        first, names = parts[0], (*SAID, "final_value")
+        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
+
+    def to(self, device: torch.device | str) -> Evaluation:
+        """The same on another device."""
+        return self.mapped(lambda name, value: value.to(device))
 
     def __getitem__(self, rows: Tensor) -> Evaluation:
         """What was said of the rows at these positions, in this order."""
