@@ -18,10 +18,12 @@ from safetensors.torch import load_file
 
 pytest.importorskip("trl", minversion="1.16")
 
-from trl_world import Gradients, Seen, data, digits, expected, folder, trainer
+from datasets import Dataset
+from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, trainer
 
 import polopt as po
 from polopt import catalogue
+from polopt.bridges.host import BridgeError
 from polopt.bridges.trl.host import HOST, host_of
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-6}
@@ -128,6 +130,31 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path: Path) -> N
     fresh = po.method("secrets-rlhf-ppo-max").state_dict()
     assert any(not torch.equal(ours[name], fresh[name]) for name in ours)
     assert not any("critic" in k for k in load_file(tmp_path / "whole" / "checkpoint-4" / "model.safetensors"))
+
+
+def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, None, save_strategy="steps", save_steps=1).train()
+    with pytest.raises(BridgeError, match="no checkpoint of a PoloptTrainer"):
+        trainer(tmp_path, "gspo", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+
+def test_conversations(tmp_path: Path) -> None:
+    """The prompt is what was said last, the answer what the policy said, and the row is the task's."""
+    asked = Dataset.from_dict(
+        {"prompt": [[{"role": "user", "content": p}] for p, _ in SUMS], "tests": ["x"] * len(SUMS)}
+    )
+    seen: list[str] = []
+
+    def spoken(completions, **others):
+        seen.extend(messages[-1]["content"] for messages in completions)
+        return [float(len(text)) for text in seen]
+
+    made = trainer(tmp_path, "rlsqm", reward_funcs=spoken, train_dataset=asked)
+    made.train()
+    batch = made._batches[True]
+    assert batch.extras["answer"] == seen
+    assert {task.prompt for task in batch.extras["task"]} <= {p for p, _ in SUMS}
+    assert all(task.row["tests"] == "x" for task in batch.extras["task"])
 
 
 def test_schedules_count_generations(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import get_callable_name
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm, add_metrics
+from polopt.bridges.host import BridgeError
 from polopt.bridges.trl.batch import PLACE, Everyone, Told, decided, experience_of
-from polopt.bridges.trl.door import settle
+from polopt.bridges.trl.door import name_of, names_of, paper_of, settle
 from polopt.bridges.trl.host import host_of
 from polopt.bridges.trl.trunk import Trunk
 from polopt.experience import OLD, Evaluation, Experience, Loss
@@ -69,14 +69,14 @@ class PoloptTrainer(GRPOTrainer):
         train_dataset: Any = None,
         **others: Any,
     ) -> None:
-        algorithm, name = catalogue.sentence(method), _name_of(method)
+        algorithm, name = catalogue.sentence(method), name_of(method)
         columns = getattr(train_dataset, "column_names", None) or ()
-        host_of(_names(reward_funcs), columns).check(name, algorithm)
+        host_of(names_of(reward_funcs), columns).check(name, algorithm)
         args, self.algorithm, self.notes = settle(GRPOConfig() if args is None else args, name, algorithm)
         for note in self.notes:
             logger.warning("%s", note)
         super().__init__(model=model, reward_funcs=reward_funcs, args=args, train_dataset=train_dataset, **others)
-        self._paper = _paper_of(method)
+        self._paper = paper_of(method)
         self.algorithm.to(self.accelerator.device)
         asked = self.algorithm.all_evaluates
         names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
@@ -161,7 +161,11 @@ class PoloptTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        found = load_file(Path(checkpoint, STATE))
+        if not (path := Path(checkpoint, STATE)).is_file():
+            raise BridgeError(
+                f"{checkpoint} holds no {STATE}: it is no checkpoint of a PoloptTrainer; begin from its model"
+            )
+        found = load_file(path)
         self.algorithm.load_state_dict(_behind("algorithm.", found))
         if self.critic is not None:
             self.critic.load_state_dict(_behind("critic.", found))
@@ -293,25 +297,6 @@ class PoloptTrainer(GRPOTrainer):
 def _padded(said: Evaluation, width: int) -> Evaluation:
     """As wide as the completions of the process that has the widest."""
     return said.mapped(lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value)
-
-
-def _name_of(method: str | Mapping[str, Any] | Algorithm) -> str:
-    return "the algorithm" if isinstance(method, Algorithm) else method if isinstance(method, str) else method["name"]
-
-
-def _paper_of(method: Any) -> dict[str, str]:
-    """For the card of the model; nothing of a method that has no name in the catalogue."""
-    name = method if isinstance(method, str) else method.get("name", ":") if isinstance(method, Mapping) else ":"
-    if ":" in name:
-        return {}
-    found = catalogue.find(name)
-    return {"title": found.paper.title, "id": found.paper.arxiv or "", "citation": found.paper.bibtex(found.slug)}
-
-
-def _names(rewards: Any) -> Iterable[str]:
-    """Of reward functions, as TRL will call them."""
-    listed = rewards if isinstance(rewards, list) else [] if rewards is None else [rewards]
-    return [get_callable_name(r) for r in listed if callable(r) and not isinstance(r, torch.nn.Module)]
 
 
 def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
