@@ -6,7 +6,7 @@ import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -39,7 +39,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
-from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
+from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
@@ -230,15 +230,22 @@ class LanguageTraining:
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
         if self.crew is not None:
             return ClusterSource(player, self.crew, stage, **settings)
-        return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
+        if self.team.size == 1 or self.recipe.cluster is not None:
+            return LanguageSource(player, **settings)
+        return TeamSource(player, self.team, **settings)
 
+    @contextmanager
     def _supply(
         self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
-    ) -> AbstractContextManager[Supply]:
+    ) -> Iterator[Supply]:
         if isinstance(source, ClusterSource):
             ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
-            return ahead.running(first, steps, tensors)
-        return nullcontext(InTurn(source, algorithm.sampling))
+            with ahead.running(first, steps, tensors) as supply:
+                yield Handed(supply, self.team, self.recipe.device) if self.team.size > 1 else supply
+        elif self.recipe.cluster is not None:
+            yield Handed(None, self.team, self.recipe.device)
+        else:
+            yield InTurn(source, algorithm.sampling)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
