@@ -27,8 +27,9 @@ warnings.simplefilter("ignore")
 from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
-from polopt.bridges import verl  # noqa: E402
+from polopt.bridges import verl, verl_loss  # noqa: E402
 from polopt.bridges.verl_batch import experience_of  # noqa: E402
+from polopt.bridges.verl_heard import heard  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("verl")
 RUNS = """
@@ -97,7 +98,7 @@ def told(
     whole = {"batch_num_tokens": batch["response_mask"].sum().item(), "global_batch_size": B, **whole}
     config.global_batch_info.update({"dp_size": workers, "loss_scale_factor": T, **whole})
     logp = batch["log_prob"].clone().requires_grad_()
-    token = verl._heard.set({"data": _Data(batch), "model_output": {}})
+    token = heard.set({"ppo_loss": {"data": _Data(batch), "model_output": {}}})
     loss, _ = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)(
         old_log_prob=batch["old_log_probs"],
         log_prob=logp,
@@ -106,7 +107,7 @@ def told(
         loss_agg_mode=config.loss_agg_mode,
         config=config,
     )
-    verl._heard.reset(token)
+    heard.reset(token)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
@@ -122,14 +123,14 @@ class _Data(dict):
 
 def estimated(name: str, batch: dict[str, torch.Tensor], config=None) -> tuple[torch.Tensor, torch.Tensor]:
     """(advantages, returns) by verl's registry, as `compute_advantage` asks for them."""
-    token = verl._heard.set({"data": types.SimpleNamespace(batch=batch)})
+    token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=batch)}})
     result = core_algos.get_adv_estimator_fn(name)(
         token_level_rewards=batch["token_level_rewards"],
         response_mask=batch["response_mask"],
         config={} if config is None else config,
         index=UID,
     )
-    verl._heard.reset(token)
+    heard.reset(token)
     return result
 
 
@@ -230,16 +231,25 @@ class TestCredit:
         algorithm = po.method("reinforce-baseline").but(credit=Relative(baseline=LeaveOneOut(), scale=None))
         alone = estimated("polopt/reinforce-baseline", batch, written(algorithm))[0]
         empty = {k: torch.cat([v, torch.zeros_like(v[:2])]) for k, v in batch.items()}
-        token = verl._heard.set({"data": types.SimpleNamespace(batch=empty)})
+        token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=empty)}})
         padded = core_algos.get_adv_estimator_fn("polopt/reinforce-baseline")(
             token_level_rewards=empty["token_level_rewards"],
             response_mask=empty["response_mask"],
             config=written(algorithm),
-            index=np.concatenate([UID, ["a", "a"]]),
+            index=np.concatenate([UID, ["pad", "pad"]]),
         )[0]
-        verl._heard.reset(token)
+        heard.reset(token)
         torch.testing.assert_close(padded[:B], alone)
         assert not padded[B:].any()
+
+    def test_a_rejected_row_still_tells_of_its_prompt(self):
+        """As in verl's own estimator: its reward counts, wherever it stands, and it has no advantage."""
+        batch = held(1)
+        batch["response_mask"][4] = 0
+        batch["response_mask"][7, -3:] = 0
+        mask = batch["response_mask"]
+        theirs = core_algos.get_adv_estimator_fn("grpo")(batch["token_level_rewards"].clone(), mask, UID)[0]
+        torch.testing.assert_close(estimated("polopt/grpo", batch)[0], theirs)
 
     def test_credit_remembers_from_batch_to_batch(self):
         """The moving average of returns: 0 at first, then the first batch's mean."""
@@ -354,7 +364,7 @@ class TestLoss:
         torch.testing.assert_close(value, whole.loss.detach(), rtol=1e-9, atol=1e-12)
 
     def piece(self, config, batch, tokens):
-        with mock.patch.object(verl, "_entropy", return_value={"entropy": batch["entropy"]}):
+        with mock.patch.object(verl_loss, "_entropy", return_value={"entropy": batch["entropy"]}):
             return told(config, batch, workers=2, batch_num_tokens=tokens)
 
     def test_a_split_would_show(self):
