@@ -176,7 +176,9 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = _Coin(training.policy, training.splits[name].train, likely_limit(training, name), training.engine)
+    player = _Coin(
+        training.policy, training.splits[name].train, likely_limit(training, name), training.engine, training.grounds
+    )
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
@@ -191,7 +193,7 @@ def _problem_seconds(training: LanguageTraining) -> float:
     stage = training.recipe.main_stage
     heldout = training.splits[stage].heldout
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
-    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine)
+    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine, training.grounds)
     start = time.perf_counter()
     evaluate(player, tasks, support=spec.support)
     return (time.perf_counter() - start) / len(tasks)

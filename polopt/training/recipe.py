@@ -17,13 +17,27 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
-from polopt.part import build, locate, nearest
+from polopt.part import nearest
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster_grounds import ClusterGroundsSpec
+from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
 ENGINES = ("native", "vllm")
+PLACES = ("here", "threads", "cluster")
+
+
+def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
+    """Settings whose kind is value[key], the first of the names if they do not say."""
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get(key, names[0])
+    if kind not in names:
+        hint = nearest(str(kind), names)
+        raise PydanticCustomError(key, f"{sentence} {{kind}}{{hint}}", {"kind": repr(kind), "hint": hint})
+    return {**value, key: kind}
 
 
 class PolicySpec(Config):
@@ -124,15 +138,8 @@ class StageSpec(Config):
         Raises:
             ConfigError: no such method, setting or path; the nearest name is given.
         """
-        settings = {"name": self.method} if isinstance(self.method, str) else dict(self.method)
         try:
-            name = settings.pop("name", None)
-            if name is None:
-                raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-            settings = {key: build(value) for key, value in settings.items()}
-            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
-            if not isinstance(algorithm, Algorithm):
-                raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+            algorithm = catalogue.sentence(self.method)
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
             algorithm = algorithm.but(self.but)
@@ -171,17 +178,22 @@ class Recipe(Config):
     """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
 
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
-    settings of `VLLMSpec`.
+    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
+    threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
+    parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
+    each with a piece of them. One process alone has all.
     """
 
     seed: int = 0
     device: str = "cpu"
     threads: Positive | None = None
+    parallel: Literal["ddp", "fsdp"] = "ddp"
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
+    episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: Positive = 20
@@ -189,15 +201,12 @@ class Recipe(Config):
     @pydantic.field_validator("rollout", mode="before")
     @classmethod
     def _known_engine(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        engine = value.get("engine", "native")
-        if engine not in ENGINES:
-            hint = nearest(str(engine), ENGINES)
-            raise PydanticCustomError(
-                "engine", "there is no engine {engine}{hint}", {"engine": repr(engine), "hint": hint}
-            )
-        return {**value, "engine": engine}
+        return _named(value, "engine", ENGINES, "there is no engine")
+
+    @pydantic.field_validator("episodes", mode="before")
+    @classmethod
+    def _known_place(cls, value: Any) -> Any:
+        return _named(value, "where", PLACES, "episodes are not played")
 
     @pydantic.model_validator(mode="after")
     def _some_stage(self) -> Recipe:

@@ -65,9 +65,14 @@ class LanguageSource:
     ) -> Experience:
         counts = copies if isinstance(copies, int) else copies.tolist()
         known = self._tasks(tasks.tolist())
-        rows = self.player.play(known, counts, support, self.generator, window, starts, look)
+        rows = self.player.play(known, counts, support, self.tokens, window, starts, look)
         experience = self._experience(rows, support)
         return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
+
+    @property
+    def tokens(self) -> torch.Generator:
+        """What tokens are drawn with."""
+        return self.generator
 
     def _experience(self, rows: Sequence[Transcript], support: Support) -> Experience:
         player = self.player
@@ -93,11 +98,11 @@ class LanguageSource:
             raise ValueError("LanguageSource.extend: some rows have ended; leave them out, or say `at` which column")
         index = experience.extras["index"].tolist()
         known = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
-        rows = [self.player.resume(*one) for one in known for _ in range(copies)]
+        rows = self.player.resume([one for one in known for _ in range(copies)])
         if say is not None:
             for i, row in enumerate(rows):
                 self.player.say(row, say[i // copies])
-        self.player.go_on(rows, [copies] * len(index), experience.support, self.generator, window)
+        self.player.go_on(rows, [copies] * len(index), experience.support, self.tokens, window)
         found = self._experience(rows, experience.support)
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 
@@ -106,7 +111,7 @@ class LanguageSource:
         tasks = self._tasks(experience.extras["index"].tolist())
         said = [past.answers for past in pasts(experience)]
         answers = [self.player.dialogue.text(mine[-1]) for mine in said]
-        feedback = [self.player.feedback(task, mine) for task, mine in zip(tasks, said, strict=True)]
+        feedback = self.player.feedback(tasks, said)
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
 
@@ -130,7 +135,7 @@ class LanguageSource:
         return [task.prompt for task in self._tasks(tasks.tolist())]
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
-        return torch.tensor([self.player.solution_length(task) for task in self._tasks(tasks.tolist())])
+        return torch.tensor(self.player.solution_lengths(self._tasks(tasks.tolist())))
 
     @torch.no_grad()
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
