@@ -452,6 +452,22 @@ class TestConfiguration:
         assert spec["horizon"] == 64
         assert verl._runs(f"polopt/{slug}", spec).whole.to_dict() == algorithm.to_dict()
 
+    def test_the_lines_by_hand(self, tmp_path):
+        """Those of the page, over verl's defaults."""
+        from hydra import compose, initialize_config_dir
+        from verl.utils.config import omega_conf_to_dataclass
+
+        page = (Path(po.__file__).parents[1] / "docs" / "verl.md").read_text()
+        lines = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+        over = {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}, "defaults": ["ppo_trainer", "_self_"]}
+        (tmp_path / "hand.yaml").write_text(yaml.safe_dump({**over, **lines}))
+        with initialize_config_dir(str(tmp_path), version_base=None):
+            run = compose("hand", overrides=list(self.OVERRIDES))
+        batch, actor = held(1), omega_conf_to_dataclass(run.actor_rollout_ref.actor)
+        torch.testing.assert_close(told(actor, batch), told(settings("polopt/gspo"), batch))
+        advantages = estimated(run.algorithm.adv_estimator, batch, run.algorithm)[0]
+        torch.testing.assert_close(advantages, estimated("polopt/gspo", batch)[0])
+
     def test_verl_refuses_when_it_checks(self, tmp_path):
         from verl.utils.config import omega_conf_to_dataclass
 
