@@ -31,7 +31,6 @@ from polopt.bridges import verl, verl_loss  # noqa: E402
 from polopt.bridges.verl_batch import experience_of  # noqa: E402
 from polopt.bridges.verl_heard import heard  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("verl")
 RUNS = """
 adacot bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len gspo
 gtalign luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce reinforce-baseline rlcm-scaling rloo
