@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import catalogue, check, compare, judge, train
+from polopt.cli import catalogue, check, compare, convert, judge, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command(rich_help_panel=TRAINING)(train.train)
 app.command(rich_help_panel=TRAINING)(judge.evaluate)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)
+app.command(rich_help_panel=TRAINING)(convert.convert)
 app.command(rich_help_panel=TRAINING)(train.recipes)
 app.command(rich_help_panel=METHODS)(catalogue.methods)
 app.command(rich_help_panel=METHODS)(catalogue.show)

@@ -18,8 +18,10 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
 from polopt.part import nearest
+from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.training.cluster_grounds import ClusterGroundsSpec
 from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
@@ -45,13 +47,25 @@ class PolicySpec(Config):
     `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
     dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
     on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
-    checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
+    checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
+    adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
+    in PEFT's format to go on from. None trains the whole model."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
+    adapter: AdapterSpec | str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _adapter_has_a_base(self) -> PolicySpec:
+        if self.adapter is not None and self.model is None:
+            raise ValueError(
+                "an adapter is trained on a base that stays; set policy.model to its folder or hub name, or leave "
+                "policy.adapter out"
+            )
+        return self
 
 
 class OptimiserSpec(Config):
@@ -180,6 +194,7 @@ class Recipe(Config):
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
     settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
     threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
     each with a piece of them. One process alone has all.
@@ -193,6 +208,7 @@ class Recipe(Config):
     tasks: dict[str, Any]
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
+    cluster: ClusterSpec | None = None
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
@@ -253,6 +269,9 @@ class Recipe(Config):
             ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
         """
         found = {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        for name, algorithm in found.items():
+            if self.cluster is not None:
+                check_ahead(name, algorithm, self.cluster)
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
 
