@@ -194,10 +194,14 @@ class Crew:
         try:
             value = self.ray.get(member.call)
         except errors.RayTaskError as error:
-            member.call = member.order = None
+            if isinstance(error.cause, errors.RayError):  # such as weights that did not reach it
+                return self._lose(member, _reason(error.cause))
+            unwanted, member.call, member.order = member.order == -1, None, None
+            if unwanted:
+                return None
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except errors.RayError as error:
-            return self._lose(member, str(error).strip().partition("\n")[0])
+            return self._lose(member, _reason(error))
         if member.order is None:
             member.place, self._failed = value, 0
             log.info("a rollout worker is ready on %s", value)
@@ -245,6 +249,10 @@ def _checked(answer: Answer, order: Order) -> Answer:
             f"an answer to {answer.number} with weights {answer.version} came for {order.number} with {order.version}"
         )
     return answer
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _now() -> float:
