@@ -188,11 +188,14 @@ class Recipe(Config):
     settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
     threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
+    parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
+    each with a piece of them. One process alone has all.
     """
 
     seed: int = 0
     device: str = "cpu"
     threads: Positive | None = None
+    parallel: Literal["ddp", "fsdp"] = "ddp"
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64

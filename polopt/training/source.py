@@ -65,9 +65,14 @@ class LanguageSource:
     ) -> Experience:
         counts = copies if isinstance(copies, int) else copies.tolist()
         known = self._tasks(tasks.tolist())
-        rows = self.player.play(known, counts, support, self.generator, window, starts, look)
+        rows = self.player.play(known, counts, support, self.tokens, window, starts, look)
         experience = self._experience(rows, support)
         return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
+
+    @property
+    def tokens(self) -> torch.Generator:
+        """What tokens are drawn with."""
+        return self.generator
 
     def _experience(self, rows: Sequence[Transcript], support: Support) -> Experience:
         player = self.player
@@ -97,7 +102,7 @@ class LanguageSource:
         if say is not None:
             for i, row in enumerate(rows):
                 self.player.say(row, say[i // copies])
-        self.player.go_on(rows, [copies] * len(index), experience.support, self.generator, window)
+        self.player.go_on(rows, [copies] * len(index), experience.support, self.tokens, window)
         found = self._experience(rows, experience.support)
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 

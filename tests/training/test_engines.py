@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import vllm_stand_in
 import yaml
 from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
@@ -24,7 +25,6 @@ from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
-from tests.policies import vllm_stand_in
 
 ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}

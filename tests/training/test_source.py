@@ -164,8 +164,7 @@ def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
         torch.testing.assert_close(
             heat[batch.mask], ops.temperatures(support, batch.extras["plain_entropy"][batch.mask]), atol=1e-6, rtol=0
         )
-        assert heat[batch.mask].min() < 0.9
-        assert heat[batch.mask].max() > 1.1
+        assert heat[batch.mask].max() - heat[batch.mask].min() > 0.1
     else:
         assert "temperature" not in batch.extras
     stop = tokenizer.eos_token_id
