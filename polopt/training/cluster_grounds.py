@@ -136,8 +136,8 @@ class ClusterGrounds(Patient):
             self.homes += self._begun(workers - len(self.homes))
         if len(self.homes) < workers:
             raise ConfigError(
-                f"episodes.workers = {workers}: only {len(self.homes)} could begin; is there room in the cluster, memory "
-                "and CPUs (episodes.cpus of each)?"
+                f"episodes.workers = {workers}: only {len(self.homes)} could begin; is there room in the cluster, "
+                "memory and CPUs (episodes.cpus of each)?"
             )
 
     def _begun(self, count: int) -> list[Home]:
