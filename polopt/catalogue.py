@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import polopt.methods
 from polopt.algorithm import Algorithm
 from polopt.method import Method
-from polopt.part import nearest
+from polopt.part import build, locate, nearest
 
 
 @functools.cache
@@ -59,6 +59,26 @@ def method(slug: str, **settings: Any) -> Algorithm:
         ValueError, TypeError: an unknown method or setting; the nearest name is given.
     """
     return find(slug)(**settings)
+
+
+def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
+    """The algorithm that somebody asks for: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a function
+    that returns one, as `my_method.py:build`; or an algorithm itself.
+
+    Raises:
+        ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
+    """
+    if isinstance(spec, Algorithm):
+        return spec
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = settings.pop("name", None)
+    if name is None:
+        raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
+    settings = {key: build(value) for key, value in settings.items()}
+    algorithm = locate(name)(**settings) if ":" in name else method(name, **settings)
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+    return algorithm
 
 
 def cite(names: Iterable[str]) -> str:
