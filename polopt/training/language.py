@@ -19,6 +19,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
+from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
 from polopt.policies.sharded import ShardedPolicy
@@ -36,7 +37,7 @@ from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import Run, Witness
+from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
 from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
@@ -124,11 +125,19 @@ class LanguageTraining:
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
         if spec.model is not None:
+            if (Path(spec.model) / "adapter_config.json").is_file():
+                raise ConfigError(
+                    f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
+                    "to the base that it was made for"
+                )
             try:
-                return LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
+                policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
+            if spec.adapter is not None:
+                policy.adapt(spec.adapter, seed=self.recipe.seed_of("adapter"), base=spec.model)
+            return policy
         texts: list[tuple[str, str, str]] = []
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
@@ -144,7 +153,8 @@ class LanguageTraining:
         if restored:
             self._load(tensors, state)
             self._hand_over(self.global_step)
-        about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about: dict[str, Any] = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about |= self.check_base()
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
@@ -153,9 +163,27 @@ class LanguageTraining:
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.leads:
             self.policy.save(self.run_folder.folder / "policy")
+            if is_adapted(self.policy.model):
+                save_adapter(self.policy.model, self.run_folder.folder / "adapter")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
         self.team.leave()
         return self.run_folder
+
+    def check_base(self) -> dict[str, str]:
+        """What tells an adapter's base from another one, as checkpoints do not hold it.
+
+        Raises:
+            RunError: it is not the base that the run began with.
+        """
+        if not self.policy.fixed:
+            return {}
+        base = fingerprint({n: p for n, p in self.policy.named_parameters() if n in self.policy.fixed})
+        if self.run_folder.about.get("base", base) != base:
+            raise RunError(
+                f"policy.model = {self.recipe.policy.model!r} is not the base that this run began with, and its "
+                "checkpoints hold the adapter alone; put that base back in its place"
+            )
+        return {"base": base}
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
