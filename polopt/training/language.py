@@ -257,7 +257,7 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.spent["sampled"]}
+            return {"rows": 0, "sampled": batch.spent["sampled"], **_befell(batch.spent)}
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
@@ -320,6 +320,8 @@ class LanguageTraining:
         return accuracy
 
     def _log(self, record: dict[str, Any]) -> None:
+        parts = self.team.gather(_befell(record))  # each process lost its own
+        record |= {name: sum(part.get(name, 0) for part in parts) for part in parts for name in part}
         self.run_folder.log("metrics", record)
         for watcher in self.watchers:
             watcher.step(record)
@@ -430,6 +432,11 @@ def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+
+
+def _befell(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record is about episodes that went wrong; nothing where none did."""
+    return {name: value for name, value in record.items() if name.startswith("episodes/") and value}
 
 
 def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
