@@ -149,7 +149,7 @@ def _micro_rows(stage: StageSpec) -> int:
     return min(stage.micro_rows or stage.rows, -(-stage.rows // stage.minibatches))
 
 
-class _Coin(Player):
+class Coin(Player):
     """Every second episode counts as solved, so that all groups teach, as an untrained policy's would not."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Transcript]:
@@ -176,7 +176,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = _Coin(training.policy, training.splits[name].train, likely_limit(training, name), training.engine)
+    player = Coin(training.policy, training.splits[name].train, likely_limit(training, name), training.engine)
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
