@@ -28,6 +28,11 @@ class Holds:
     concurrent: int
 
     @property
+    def items(self) -> dict[str, float]:
+        """All of them by name, though not all at once."""
+        return {**self.always, **self.learning, **self.sampling}
+
+    @property
     def peak(self) -> float:
         """Bytes at the worst moment."""
         return sum(self.always.values()) + max(sum(self.learning.values()), sum(self.sampling.values()))

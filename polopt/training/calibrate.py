@@ -85,11 +85,28 @@ def tasks(prompt: int, train: int, *, seed: int) -> TaskSplit:
     return TaskSplit(TaskList(listed, nothing), TaskList(listed[:1], nothing))
 
 
+def _clock() -> float:
+    """Seconds: the processor's with one thread, which other programs disturb little, and else the wall's."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+class _Timed(Learner):
+    """Notes how long the last batch took."""
+
+    def update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        start = _clock()
+        found = super().update(*args, **kwargs)
+        self.took = _clock() - start
+        return found
+
+
 class _Noted(Coin):
-    """Notes how long the answers of the last batch were."""
+    """Notes how long the answers of the last batch were, and how long they took."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Any]:
+        start = _clock()
         rows = super().play(*args, **kwargs)
+        self.took = _clock() - start
         self.lengths = [sum(turn >= 0 for turn in row.turn) for row in rows]
         self.prompt = sum(turn < 0 for turn in rows[0].turn)
         return rows
@@ -138,18 +155,15 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int) -> dic
         training = LanguageTraining(recipe, create(recipe, folder / "run"))
         algorithm, spec = training.algorithms["rl"], recipe.stages["rl"]
         player = _Noted(training.policy, training.splits["rl"].train, settings["limit"], training.engine)
-        source, learner = (
-            training.source("rl", spec.rows, player),
-            Learner(training.policy, algorithm, spec, training.shuffling),
-        )
+        source = training.source("rl", spec.rows, player)
+        learner = _Timed(training.policy, algorithm, spec, training.shuffling)
         beside, before = Beside(training.policy, algorithm, spec.micro_rows), _resident()
         found: list[dict[str, float]] = []
         for step in range(steps + 1):
             training.sampling.manual_seed(1)
-            start = time.perf_counter()
-            record = training.step(source, learner, step, beside)
-            seconds = {"rollout": record["seconds/rollout"], "learn": record["seconds/learn"]}
-            found.append(seconds | {"step": time.perf_counter() - start})
+            start = _clock()
+            training.step(source, learner, step, beside)
+            found.append({"rollout": player.took, "learn": learner.took, "step": _clock() - start})
         return {
             "seconds": {name: min(one[name] for one in found[1:]) for name in found[0]},
             "spread": max(one["step"] for one in found[1:]) / min(one["step"] for one in found[1:]),
@@ -169,9 +183,9 @@ def fastest(work: Callable[[], object], seconds: float = 0.3) -> float:
     work()
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
+        start = _clock()
         work()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, _clock() - start)
     return best
 
 

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from polopt.plan.hardware import Device
+from polopt.plan.holds import Holds, holds
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
-from polopt.sampling import Demonstrations, Texts
+from polopt.sampling import Demonstrations
 from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
+from polopt.training.planning import job_of, shape_of_model
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.source import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
-# Bytes of one number of each type.
-SIZES = {"float32": 4, "bfloat16": 2, "float64": 8}
 # Prompts that are read for the longest one.
 SEEN = 500
 # Held-out problems that the speed of evaluations is measured on.
@@ -31,22 +31,17 @@ PROBLEMS = 128
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """parameters: of the policy. memory: bytes by what they hold. preparing: seconds until the first step.
-    steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of the whole run.
+    """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
+    until the first step. steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of
+    the whole run.
     """
 
     parameters: int
-    memory: dict[str, float]
+    memory: Holds
     preparing: float
     steps: dict[str, float]
     problem: float
     total: float
-
-    @property
-    def peak(self) -> float:
-        """Bytes at the worst moment: learning or sampling, never both."""
-        once = ("activations", "KV cache")
-        return sum(v for k, v in self.memory.items() if k not in once) + max(self.memory[k] for k in once)
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
@@ -100,53 +95,28 @@ def likely_limit(training: LanguageTraining, stage: str) -> int:
     return min(limit, max((len(dialogue.answer(s)) for s in shown if s), default=limit))
 
 
-def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
-    """Bytes of the tensors that fill the memory, an estimate from shapes alone:
-
-        weights      b P                gradients   b P             Adam state   2 b P
-        reference    b P for each frozen policy that a stage compares with
-        teacher      b P, if some stage learns from an average of the policy
-        activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
-        KV cache     2 b L r s d_kv
-
-    P parameters of b bytes, L layers of width d with h heads, s = prompt + limit tokens, n = s x rows of the
-    largest micro-batch, l logits in float32: decisions times vocabulary, or the chunk of them that exists at
-    once; activations and cache have the bytes of the arithmetic's precision; r rows sampled at once, d_kv the
-    width of all keys of a token. One layer keeps about 17 values per token and channel and 2.5 per head and pair
-    of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in numbers, not bytes). Packed prompts and fused
-    attention need less. Libraries and the allocator come on top: on the laptop recipe a process that should hold
-    0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
-    """
-    config = policy.model.config.get_text_config()
-    size, parameters = SIZES[recipe.policy.dtype], sum(p.numel() for p in policy.parameters())
-    layers, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
-    keys = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or width // heads
-    most_new = max(map(recipe.limit_of, recipe.stages))
-    length = prompt + most_new
-    rows = max(_micro_rows(stage) for stage in recipe.stages.values())
-    shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, (Demonstrations, Texts))}
-    sampled = [s.rows for n, s in recipe.stages.items() if n not in shown]
-    layer = 17 * width + 2.5 * heads * length
-    kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
-    work = SIZES[recipe.policy.compute or recipe.policy.dtype]
-    most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
-    logits = min(rows * most_new * config.vocab_size, most)
-    compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
-    averages = any(a.teacher is not None and a.teacher.rate < 1 for a in recipe.algorithms.values())
-    return {
-        "weights": size * parameters,
-        "gradients": size * parameters,
-        "Adam state": 2 * size * parameters,
-        "reference": size * parameters * compared,
-        "teacher": size * parameters * averages,
-        "activations": work * rows * length * kept + 12 * logits,
-        "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
-    }
-
-
-def _micro_rows(stage: StageSpec) -> int:
-    return min(stage.micro_rows or stage.rows, -(-stage.rows // stage.minibatches))
+def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
+    """What the stage that needs most will hold, if its prompts have so many tokens and its answers run to their limit;
+    the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe a process
+    that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
+    shape, kind = shape_of_model(policy.model), policy.device.type
+    anything = Device(name=kind, kind=kind, flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
+    found: list[Holds] = []
+    for name, stage in recipe.stages.items():
+        limit = recipe.limit_of(name)
+        job = job_of(
+            stage,
+            recipe.policy,
+            recipe.algorithms[name],
+            shape=shape,
+            device=anything,
+            prompt=prompt,
+            answer=limit,
+            limit=limit,
+            engine="native" if recipe.rollout.engine == "native" else "paged",
+        )
+        found += holds(job).values()
+    return max(found, key=lambda held: held.peak)
 
 
 class Coin(Player):
