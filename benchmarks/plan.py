@@ -81,8 +81,8 @@ def markdown(found: dict[str, Any]) -> str:
     lines += [
         "",
         "Each configuration is foretold from a fit to all others, given the mean, the spread and the limit of its "
-        "answers. With one thread seconds are the processor's, which other programs disturb little. An error of 50 % is "
-        "half as long again, or two thirds as long.",
+        "answers. With one thread seconds are the processor's, which other programs disturb little. An error of 50 % "
+        "is half as long again, or two thirds as long.",
         "",
         "|error|median|worst|",
         "|---|---:|---:|",

@@ -30,8 +30,8 @@ from polopt.training import recipe as recipes
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
 from polopt.training.language import LanguageTraining
+from polopt.training.player import Player
 from polopt.training.run import Run
-from polopt.training.source import Player
 from polopt.worlds import build_tasks
 
 RESULTS = HERE / "results"

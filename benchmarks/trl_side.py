@@ -104,7 +104,7 @@ def follower(spec: Spec, times: Times, world: Any, policy: Any, clock: Stopwatch
 
         def evaluate(self, batches: int) -> float:
             from polopt.training.evaluate import evaluate
-            from polopt.training.source import Player
+            from polopt.training.player import Player
 
             tasks = [world.heldout[i] for i in range(min(spec.problems, len(world.heldout)))]
             player = Player(policy, world.heldout, spec.limit)

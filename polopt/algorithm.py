@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -99,7 +99,7 @@ class Algorithm(Part):
                 theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
 
 
-def add_metrics(parts: Iterable[dict[str, torch.Tensor]]) -> dict[str, float]:
+def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:
     """The metrics of a batch from those of its micro-batches, which are shares of the whole: their sum."""
     total: dict[str, float] = {}
     for metrics in parts:

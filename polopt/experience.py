@@ -464,10 +464,18 @@ class Evaluation:
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
         """What was said of the micro-batches of one batch, put together again in their order."""
-        first = parts[0]
-        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in SAID if getattr(first, n) is not None}
+        first, names = parts[0], (*SAID, "final_value")
+        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
+
+    def rows(self, index: Tensor) -> Evaluation:
+        """What was said of some of the rows, in the order of `index`."""
+        return self._map(lambda name, value: value[index])
+
+    def to(self, device: torch.device | str) -> Evaluation:
+        """The same on another device."""
+        return self._map(lambda name, value: value.to(device))
 
     def _map(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
         fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import importlib
 import types
 from collections.abc import Callable
 from importlib import metadata
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from polopt.part import nearest
 
-INSTALL = {"trl": "pip install 'trl>=1.16'", "verl": "pip install verl"}
+INSTALL = {"trl": "pip install 'polopt[trl]'", "verl": "pip install 'polopt[verl]'"}
 
 TRL: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo"},
@@ -79,6 +80,7 @@ def peer(name: str) -> Peer:
     if library not in INSTALL:
         raise ValueError(f"{name!r}: no library {library!r}{nearest(library, INSTALL)}")
     try:
+        importlib.import_module(library)
         made = trl_loss(loss) if library == "trl" else verl_loss(loss)
         version = metadata.version(library)
         return dataclasses.replace(made, name=name, version=version, note=NOTES.get(name, ""))
@@ -186,7 +188,7 @@ def trl_compute_loss(
         "num_items_in_batch": decisions,
         "importance_sampling_ratio": importance,
     }
-    return trl.GRPOTrainer._compute_loss(trainer, None, inputs)
+    return trl.GRPOTrainer._compute_loss(trainer, None, inputs)  # type: ignore[arg-type]
 
 
 # verl -----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,11 @@ class Refused(ValueError):
 SENTENCES = (Refused, ConfigError, RunError, ExperienceError, SupportError)
 
 
+def leading() -> bool:
+    """Whether this process speaks, of those that `torchrun` has started, if it has."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def checked() -> Iterator[None]:
     """For looking up what a person named: every error in here is about that name."""
@@ -49,10 +54,12 @@ class Door(TyperGroup):
         except SENTENCES as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
-            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
+            if leading():
+                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            Console(stderr=True, highlight=False).print("Stopped.")
+            if leading():
+                Console(stderr=True, highlight=False).print("Stopped.")
             raise typer.Exit(130) from None
 
 

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from polopt.cli import text
-from polopt.cli.door import Refused, checked
+from polopt.cli.door import Refused, checked, leading
 from polopt.cli.progress import Progress
 from polopt.cli.results import show_results
 from polopt.cli.watch import watching
@@ -50,7 +50,7 @@ def train(
         if any(given is not None for given in (recipe, run, method, seed, changes)) or dry_run:
             raise Refused("--resume continues a run as it was begun: give it alone")
         there = Run.open(resume).folder
-        _watch(there, lambda watcher: language.resume(there, watchers=(watcher,)))
+        _watch(there, lambda watchers: language.resume(there, watchers=watchers))
         return
     found = _recipe(recipe, method, seed, changes)
     if dry_run:
@@ -60,7 +60,7 @@ def train(
         name = Path(recipe or "laptop").stem
         run = text.fresh_folder(f"{name}-{_file_name(name_of_method(found.stages[found.main_stage].method))}")
     folder = Run.vacant(run).folder
-    _watch(folder, lambda watcher: language.train(found, folder, watchers=(watcher,)))
+    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers))
 
 
 def _recipe(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
@@ -75,12 +75,15 @@ def _file_name(method: str) -> str:
     return Path(method.partition(":")[0]).stem if ":" in method else method
 
 
-def _watch(folder: Path, work: Callable[[Watcher], Run]) -> None:
-    """Show a run to its end, or to Ctrl-C."""
+def _watch(folder: Path, work: Callable[[tuple[Watcher, ...]], Run]) -> None:
+    """Show a run to its end, or to Ctrl-C. Of processes that train together, one shows it."""
+    if not leading():
+        work(())
+        return
     screen, progress = text.screen(), Progress(folder)
     try:
         with watching(screen, progress) as watcher:
-            run = work(watcher)
+            run = work((watcher,))
     except KeyboardInterrupt:
         if not (folder / "recipe.yaml").is_file():
             raise  # nothing was begun

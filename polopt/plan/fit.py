@@ -17,8 +17,10 @@ from polopt.plan.lengths import typical
 from polopt.plan.predict import SAMPLING, phases
 from polopt.plan.shape import shape_of
 
-# What is fitted, with where the search begins and how many e-foldings away from there are as unlikely as an error of
-# one e-folding: data decides, the beginning only where they say nothing.
+# Relative error of a measure that is usual.
+EXPECTED = 0.2
+# What is fitted, with where the search begins and how many e-foldings away from there are as unlikely as a usual error:
+# data decides, the beginning only where they say nothing.
 BEGIN = {
     "learn": (0.5, 3.0),
     "decode": (0.4, 3.0),
@@ -84,8 +86,8 @@ def fit(jobs: Sequence[Job], points: Sequence[Point]) -> Efficiency:
     def residuals(x: Any) -> Any:
         eff = Efficiency(**dict(zip(BEGIN, np.exp(x).tolist(), strict=True)))
         off = [
-            math.log(foretold(job, eff)[name] / point.seconds[name])
-            for job, point in zip(jobs, points, strict=True)
+            math.log(found[name] / point.seconds[name]) / EXPECTED
+            for found, point in zip((foretold(job, eff) for job in jobs), points, strict=True)
             for name in MEASURES
         ]
         return np.concatenate([off, (x - begin) / widths])

@@ -55,8 +55,9 @@ def decoding(job: Job, eff: Efficiency, concurrent: int) -> Decoding:
     mine = list(batch.lengths[::-1][:: job.replicas] if len(batch.lengths) >= job.replicas else batch.lengths[-1:])
     each = math.ceil(job.rows / job.replicas) / len(mine)
     places = slots(mine, max(1, round(concurrent / each)))
-    peak, weight = device.rate(job.precision) * t, memory.weights(shape.matrix + shape.head, job.work)
-    bandwidth = eff.memory * device.reads(weight / t) * t
+    peak, weights = device.rate(job.precision) * t, shape.matrix + shape.head
+    bandwidth = eff.memory * device.reads(memory.weights(weights, job.work) / t) * t
+    calls = eff.call * shape.layers
     parts = dict.fromkeys(("calls", "products", "weights read", "choosing", "links"), 0.0)
     tail = before = 0.0
     for i, end in enumerate(places):
@@ -64,20 +65,19 @@ def decoding(job: Job, eff: Efficiency, concurrent: int) -> Decoding:
         if passes <= 0:
             continue
         before = end
-        now = dict.fromkeys(parts, 0.0)
-        now["calls"] = eff.call * shape.layers
-        product = 2 * (shape.matrix + shape.head) * rows / (eff.decode * peak)
-        reading = job.work * shape.read_by(rows) / bandwidth
-        now["products" if product > reading else "weights read"] = max(product, reading)
+        product = 2 * weights * rows / (eff.decode * peak)
+        read_once = weights if shape.experts == 1 else shape.read_by(rows)
+        reading = job.work * read_once / bandwidth
         chosen = CHOOSING * rows * shape.vocabulary
-        now["choosing"] = chosen / (eff.memory * device.reads(chosen / t) * t)
-        if t > 1:
-            sent = 2 * (t - 1) / t * job.work * shape.width * rows / device.reach(t)
-            now["links"] = 2 * shape.layers * (sent + LATENCY)
-        for name, value in now.items():
-            parts[name] += passes * value
-        if rows < 0.1 * len(places) * each:
-            tail += passes * sum(now.values())
+        choosing = chosen / (eff.memory * device.reads(chosen / t) * t)
+        sent = 2 * (t - 1) / t * job.work * shape.width * rows / device.reach(t)
+        links = 2 * shape.layers * (sent + LATENCY) if t > 1 else 0.0
+        parts["calls"] += passes * calls
+        parts["products" if product > reading else "weights read"] += passes * max(product, reading)
+        parts["choosing"] += passes * choosing
+        parts["links"] += passes * links
+        if i > 0.9 * len(places):
+            tail += passes * (calls + max(product, reading) + choosing + links)
     pairs = each * sum(flops.behind(batch.prompt, n) for n in mine)
     cache = memory.kv_cache(shape, pairs, job.work) / (eff.memory * device.reads(memory.kv_cache(shape, pairs, 1)) * t)
     attention = 4 * shape.layers * shape.queries * pairs / (eff.decode * peak)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from polopt.policies.sharded import laid
+
 
 class Average:
     """average <- average + rate (policy - average) at each `follow`, from the policy's weights of now on.
 
+    copied: makes the copy that will hold the average.
     policy: with the averaged weights, without gradient. Rate 1 is the followed policy itself and rate 0 a frozen copy.
     Where weights are narrower than float32 the average is kept in float32 beside them: in bfloat16, steps below 1/256
     of a weight would be lost.
     """
 
-    def __init__(self, followed: Any, rate: float) -> None:
+    def __init__(self, followed: Any, rate: float, copied: Callable[[Any], Any] = copy.deepcopy) -> None:
         self.followed, self.rate = followed, rate
-        self.policy = followed if rate == 1 else copy.deepcopy(followed).requires_grad_(False)
+        self.policy = followed if rate == 1 else copied(followed).requires_grad_(False)
         self._means = {} if rate == 1 else {n: _wide(p) for n, p in self.policy.named_parameters()}
 
     @torch.no_grad()
@@ -41,13 +44,13 @@ class Average:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Inverse of `state`."""
         for name, mean in self._means.items():
-            mean.copy_(tensors[name])
+            mean.copy_(laid(tensors[name], mean))
         self._write()
 
     def _write(self) -> None:
         own = dict(self.policy.named_parameters())
         for name, mean in self._means.items():
-            if mean.data_ptr() != own[name].data_ptr():
+            if mean.dtype != own[name].dtype:
                 own[name].copy_(mean)
 
 

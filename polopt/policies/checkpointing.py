@@ -19,9 +19,7 @@ def checkpoint_layers(model: Any) -> None:
     Raises:
         ValueError: the model does not say what its layers are.
     """
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = layers_of(model)
     if not layers:
         raise ValueError(
             f"policy.checkpointing: {type(model).__name__} has no layers that transformers could checkpoint; leave it "
@@ -29,6 +27,13 @@ def checkpoint_layers(model: Any) -> None:
         )
     for layer in layers:
         layer.forward = partial(recomputed, layer.forward)
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The layers of a `transformers` model, as far as it says what they are."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

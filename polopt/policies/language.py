@@ -162,7 +162,11 @@ class LanguagePolicy(nn.Module):
             ValueError: a decision that is padding, or that has padding or nothing before it; a temperature that is
                 not positive; a layer that is not there.
         """
-        needs = frozenset(needs)
+        return Evaluation(support=experience.support, **self(experience, frozenset(needs), top))
+
+    def forward(self, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Any]:
+        """What `evaluate` says, by field: a call of the module and tensors in a dictionary, so that whatever hooks into
+        either (sharding, profilers) sees them."""
         extras = {name.removeprefix("extras.") for name in needs if name.startswith("extras.")}
         layers = _layers(extras)
         self._check(experience, layers, given="candidate_logp" in extras and not top)
@@ -206,8 +210,7 @@ class LanguagePolicy(nn.Module):
 
         fields = {name: spread(said[name]) for name in SAID if name in said and (name != "logits" or name in needs)}
         more = {name: spread(v, -1 if name == "candidates" else 0) for name, v in said.items() if name not in SAID}
-        final_value: Any = final if asks_value else None
-        return Evaluation(support=experience.support, final_value=final_value, extras=more, **fields)
+        return {**fields, "extras": more} | ({"final_value": final} if asks_value else {})
 
     def _check(self, experience: Experience, layers: Collection[Layer], *, given: bool) -> None:
         """given: whether the batch must name the candidates."""

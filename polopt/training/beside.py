@@ -8,23 +8,26 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
-from polopt.training.references import References, load_parameters, parameters_of
+from polopt.training.references import References, load_parameters, parameters_of, wholly
 from polopt.training.run import Run
 from polopt.training.teach import Teacher
+from polopt.training.team import Team
 
 
 class Beside:
     """references: the frozen policies that the algorithm compares with. teacher: a moving average of the policy, told
     more than it was; None if the algorithm has none. rows: as `Teacher`."""
 
-    def __init__(self, policy: LanguagePolicy, algorithm: Algorithm, rows: int | None) -> None:
+    def __init__(
+        self, policy: LanguagePolicy, algorithm: Algorithm, rows: int | None, team: Team | None = None
+    ) -> None:
         self.references = References(policy, algorithm)
-        self.teacher = Teacher(policy, algorithm.teacher, rows) if algorithm.teacher is not None else None
+        self.teacher = Teacher(policy, algorithm.teacher, rows, team) if algorithm.teacher is not None else None
 
     def begin(self, run: Run, stage: str) -> None:
         """Keep what stays the same all through the stage."""
         if self.references.fixed is not None:
-            run.keep(f"reference-{stage}", parameters_of(self.references.fixed))
+            run.keep(f"reference-{stage}", wholly(parameters_of(self.references.fixed)))
 
     def resume(self, run: Run, stage: str, tensors: Mapping[str, Tensor]) -> None:
         """As they were at a checkpoint of the stage."""

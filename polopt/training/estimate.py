@@ -18,8 +18,8 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.planning import job_of, shape_of_model
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.source import Player
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 

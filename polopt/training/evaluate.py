@@ -10,7 +10,9 @@ import torch
 
 from polopt.metrics import Interval, pass_at_k, rate_interval
 from polopt.support import PLAIN, Support
-from polopt.training.source import Player
+from polopt.training.player import Player
+from polopt.training.shares import shares
+from polopt.training.team import Team
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Task
 
@@ -49,23 +51,29 @@ def evaluate(
     k: Sequence[int] = (),
     support: Support = PLAIN,
     seed: int = 0,
+    team: Team | None = None,
 ) -> Accuracy:
     """Play `samples` episodes of each task. The world says whether an episode solved it.
 
     Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
-    interval, however many samples each has.
+    interval, however many samples each has. The processes of a team share the tasks, and all know the result.
     """
-    generator = torch.Generator().manual_seed(seed)
+    team = Team() if team is None else team
+    generator = torch.Generator().manual_seed(seed + team.rank)
     mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
-    order = sorted(range(len(tasks)), key=lambda i: len(tasks[i].prompt))
+    mine = shares([1] * len(tasks), team.size)[team.rank].tolist()
+    order = sorted(mine, key=lambda i: len(tasks[i].prompt))
     rows: dict[int, list[Transcript]] = {}
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
         played = player.play([tasks[i] for i in chosen], samples, support, generator)
+        for row in played:
+            row.episode = None  # nobody plays on, and it need not travel
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
+    rows = {i: found for part in team.gather(rows) for i, found in part.items()}
     player.policy.train(mode)
     player.seconds, player.sampled = clock, sampled
     solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]

@@ -8,16 +8,18 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from polopt import catalogue
+from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
@@ -25,10 +27,13 @@ from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe
-from polopt.training.references import load_parameters, parameters_of
-from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.references import load_parameters, parameters_of, wholly
+from polopt.training.run import Run, Witness
+from polopt.training.source import LanguageSource
+from polopt.training.team import Processes, Team, assemble
+from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
 
 # Tasks whose texts a new tokenizer is made from.
@@ -46,16 +51,38 @@ class Watcher(Protocol):
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
 
 
+class Gathered(NamedTuple):
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
+    kind of work. sampled: tokens that were drawn for it."""
+
+    experience: Experience
+    begun: float
+    seconds: Mapping[str, float]
+    sampled: int
+
+
+def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
+    """Sample one batch."""
+    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
+    experience = algorithm.sampling(source)
+    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
+    return Gathered(experience, begun, spent, source.player.sampled - drawn)
+
+
 class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
-    On CPU the result is a function of the recipe alone: a run that is killed at any instant and resumed ends
-    with bit-identical weights, metrics (clock times aside) and task order. That is the native engine's promise;
-    another engine may round differently from one process to the next.
+    team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same
+    one, unless its weights lie in pieces.
+
+    On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
+    instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
+    engine's promise; another engine may round differently from one process to the next.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = ()) -> None:
+    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = (), team: Team | None = None) -> None:
         self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+        self.team = Team() if team is None else team
         recipe.rollout.require()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -75,6 +102,9 @@ class LanguageTraining:
             check_layers(name, algorithm, self.policy)
             learning(self.policy, recipe.stages[name].train)
         self.policy.to(recipe.device)
+        sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
+        self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
+        self.team.even = sharded
         self.engine = recipe.rollout.build(self.policy)
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
@@ -100,12 +130,12 @@ class LanguageTraining:
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""
-        restored = self.run_folder.restore()
+        restored = self.team.first(self.run_folder.restore)
         tensors, state = restored if restored else ({}, {"stage": next(iter(self.recipe.stages)), "stage_step": 0})
         names = list(self.recipe.stages)
         if restored:
             self._load(tensors, state)
-            self.engine.hand_over(self.global_step)
+            self._hand_over(self.global_step)
         about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
@@ -113,8 +143,10 @@ class LanguageTraining:
         for name in names[names.index(state["stage"]) :]:
             first = state["stage_step"] if name == state["stage"] else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
-        self.policy.save(self.run_folder.folder / "policy")
+        if self.team.leads:
+            self.policy.save(self.run_folder.folder / "policy")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
+        self.team.leave()
         return self.run_folder
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
@@ -122,8 +154,8 @@ class LanguageTraining:
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
         tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
         source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
-        learner = Learner(self.policy, algorithm, stage, self.shuffling)
-        beside = Beside(self.policy, algorithm, stage.micro_rows)
+        learner = Learner(self.learned, algorithm, stage, self.shuffling, self.team)
+        beside = Beside(self.learned, algorithm, stage.micro_rows, self.team)
         evaluations = self.recipe.evaluations(name)
         if first:
             learner.load(tensors)
@@ -151,18 +183,25 @@ class LanguageTraining:
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
-        seed = self.recipe.seed_of("tasks", stage)
-        return LanguageSource(player, rows=rows, seed=seed, generator=self.sampling, texts=self.splits[stage].texts)
+        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
+        settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
+        return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
-        algorithm, start = learner.algorithm, time.perf_counter()
-        clock, drawn = dict(source.player.seconds), source.player.sampled
-        experience = algorithm.sampling(source)
+        return self.learn(gather(source, learner.algorithm), source, learner, step, beside)
+
+    def learn(
+        self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
+    ) -> dict[str, Any]:
+        """Reward, credit, update."""
+        algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": source.player.sampled - drawn}
+            return {"rows": 0, "sampled": batch.sampled}
+        player = source.player
+        clock, drawn = dict(player.seconds), player.sampled
         experience = self._provide(experience, source, learner, beside)
-        experience = algorithm.credited(experience)
+        experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **describe(experience)}
@@ -172,15 +211,15 @@ class LanguageTraining:
         if beside.teacher is not None:
             record |= beside.teacher.record
         beside.end_update()
-        self.engine.hand_over(self.global_step + 1)
+        self._hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
-        spent = {k: source.player.seconds[k] - clock[k] for k in clock}
+        spent = {kind: batch.seconds[kind] + player.seconds[kind] - clock[kind] for kind in clock}
         return record | {
             "tokens": tokens,
-            "sampled": source.player.sampled - drawn,
+            "sampled": batch.sampled + player.sampled - drawn,
             "seconds": self._elapsed(),
-            "tokens_per_second": tokens / (now - start),
+            "tokens_per_second": tokens / (now - batch.begun),
             "seconds/rollout": spent["rollout"],
             "seconds/reward": spent["reward"],
             "seconds/learn": now - sampled,
@@ -209,7 +248,9 @@ class LanguageTraining:
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
         player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
         seed = self.recipe.seed_of("evaluation", self.global_step)
-        accuracy = evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed)
+        accuracy = evaluate(
+            player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team
+        )
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
         record |= accuracy.record()
         self.run_folder.log("evaluations", record)
@@ -227,8 +268,8 @@ class LanguageTraining:
             watcher.step(record)
 
     def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
-        tensors = {f"policy.{k}": v for k, v in parameters_of(self.policy).items()}
-        tensors |= learner.state() | beside.state()
+        tensors = {f"policy.{k}": v for k, v in parameters_of(self.learned).items()}
+        tensors = wholly(tensors | learner.state() | beside.state())
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -239,10 +280,16 @@ class LanguageTraining:
         self.run_folder.save(self.global_step, tensors, state)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        load_parameters(self.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        load_parameters(self.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})
         self.sampling.set_state(tensors["rng.sampling"])
         self.shuffling.set_state(tensors["rng.shuffling"])
         self.global_step, self.seconds = state["step"], state["seconds"]
+
+    def _hand_over(self, version: int) -> None:
+        """The weights have changed: whoever samples must know."""
+        if isinstance(self.learned, ShardedPolicy):
+            self.learned.renew()
+        self.engine.hand_over(version)
 
     def _elapsed(self) -> float:
         """Seconds of training, those before a resume included."""
@@ -264,9 +311,11 @@ def train(
         ConfigError: the recipe is wrong. RunError: the folder holds a run already.
     """
     recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
-    run = Run.vacant(Path(folder))
-    training = LanguageTraining(recipe, run, watchers)  # what cannot be prepared leaves no folder behind
-    create(recipe, folder)
+    team = assemble(recipe.device)
+    folder = team.once(lambda: Run.vacant(Path(folder)).folder)
+    run = Run(folder) if team.leads else Witness(folder)
+    training = LanguageTraining(recipe, run, watchers, team)  # what cannot be prepared leaves no folder behind
+    team.once(lambda: create(recipe, folder).folder)
     return training.run()
 
 
@@ -286,7 +335,9 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
         RunError: the folder is not a run.
     """
     run = Run.open(Path(folder))
-    return LanguageTraining(recipes.load(run.recipe), run, watchers).run()
+    recipe = recipes.load(run.recipe)
+    team = assemble(recipe.device)
+    return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team).run()
 
 
 def _check_device(name: str) -> None:

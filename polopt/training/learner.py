@@ -16,15 +16,17 @@ from polopt.config import ConfigError
 from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.part import nearest
+from polopt.policies.sharded import laid, whole
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
+from polopt.training.team import Team, blank, nothing
 from polopt.training.transcript import prompts_of
 
 
 class Policy(Protocol):
     """What a learner needs of a policy."""
 
-    def evaluate(self, experience: Experience, needs: Any = ()) -> Evaluation: ...
+    def evaluate(self, experience: Experience, needs: Any = (), *, top: int = 0) -> Evaluation: ...
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
@@ -46,12 +48,20 @@ def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
 class Learner:
     """Optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
 
-    A minibatch is one optimiser batch, and every normaliser is computed on the whole of it, so micro_rows
-    changes memory and nothing else.
+    A minibatch is one optimiser batch, and every normaliser is computed on the whole of it, so micro_rows, and how
+    many processes of a `team` share its rows, change memory and time and nothing else.
     """
 
-    def __init__(self, policy: Any, algorithm: Algorithm, stage: StageSpec, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        algorithm: Algorithm,
+        stage: StageSpec,
+        generator: torch.Generator,
+        team: Team | None = None,
+    ) -> None:
         self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
+        self.team = Team() if team is None else team
         self.parameters = learning(policy, stage.train)
         spec = stage.optimiser
         self.optimiser = torch.optim.AdamW(
@@ -95,39 +105,45 @@ class Learner:
         rows = self.stage.micro_rows or len(batch)
         for parameter in self.policy.parameters():  # those too that do not learn
             parameter.grad = None
-        metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
-        logps = []
+        if not active.any():
+            return {}
         pieces: Iterable[Experience]
-        if surveys and rows >= len(batch):
+        if surveys and rows >= len(batch) and self.team.size == 1:
             # In one piece it surveys itself, with all its rows.
-            pieces, active = [batch] if active.any() else [], torch.ones_like(active)
+            pieces, mine, passes = [batch], torch.ones_like(active), 1
         else:
-            batch = batch.replace(survey=self._survey(batch, rows, surveys)) if surveys else batch
-            pieces = batch.split(rows, only=active)
+            if surveys:
+                batch = batch.replace(survey=self.team.say(self.policy, batch, rows, surveys - {"logp"}))
+            mine, passes = self.team.plan(batch, rows, active)
+            pieces = batch.split(rows, only=mine)
+        metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
+        logps: list[Tensor] = []
         for micro in pieces:
             evaluation = self.policy.evaluate(micro, needs)
             result = objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
-        if not logps:
-            return {}
+        for _ in range(passes - len(logps)):
+            nothing(self.policy.evaluate(blank(batch), needs)).backward()
+        self.team.reduce(self.parameters)
         if epoch == 0 and self.stage.minibatches > 1:
             self.noise.see(self.parameters, len(batch))
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip))
+        norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip)))
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
                 "or look at the last checkpoint's metrics for where it diverged"
             )
         self.optimiser.step()
-        return {**add_metrics(metrics), "grad_norm": norm, **_against_sampler(batch[active], torch.cat(logps), first)}
-
-    @torch.no_grad()
-    def _survey(self, batch: Experience, rows: int, names: frozenset[str]) -> Evaluation:
-        """What the policy says now of the whole batch, row by row in the order of the batch."""
-        said = [self.policy.evaluate(micro, names - {"logp"}) for micro in batch.split(rows)]
-        return Evaluation.cat(said)
+        own = (mine.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
+        told = self.team.gather((add_metrics(metrics), own))
+        places, said = zip(*(found for _, found in told if found is not None), strict=True)
+        order = torch.cat(places).argsort()
+        known = order[active.cpu()[torch.cat(places)[order]]]
+        record = add_metrics(numbers for numbers, _ in told)
+        logp = torch.cat(said)[known].to(batch.device)
+        return {**record, "grad_norm": norm, **_against_sampler(batch[active], logp, first)}
 
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
@@ -135,23 +151,19 @@ class Learner:
         `extras["prompt_logp"]`; as `extras.old_<name>` whatever the policy says of a decision as `extras.<name>`; and,
         under each of the names in `others`, the log-probabilities of that policy."""
         rows = self.stage.micro_rows or len(experience)
-        found: dict[str, list[Tensor]] = {}
+        found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
         asked = {*extras.values()} | ({"value"} & needs)
-        for micro in experience.split(rows):
-            if asked or "old_logp" in needs:
-                evaluation = self.policy.evaluate(micro, asked)
-                found.setdefault("old_logp", []).append(evaluation.logp)
-                if "value" in needs:
-                    found.setdefault("value", []).append(evaluation.value)
-                    found.setdefault("final_value", []).append(evaluation.final_value)
-                for name, said in extras.items():
-                    found.setdefault(name, []).append(evaluation.extras[said.removeprefix("extras.")])
-            for field, other in others.items():
-                found.setdefault(field, []).append(other.evaluate(micro).logp)
-        whole = {name: torch.cat(values) for name, values in found.items()}
-        old = {name.removeprefix("extras."): whole.pop(name) for name in extras}
-        experience = experience.replace(extras=old, **whole)
+        if asked or "old_logp" in needs:
+            now = self.team.say(self.policy, experience, rows, asked)
+            found["old_logp"] = now.logp
+            found["extras"] = {
+                old.removeprefix("extras."): now.extras[said.removeprefix("extras.")] for old, said in extras.items()
+            }
+            if "value" in needs:
+                found |= {"value": now.value, "final_value": now.final_value}
+        found |= {field: self.team.say(other, experience, rows).logp for field, other in others.items()}
+        experience = experience.replace(**found)
         if "extras.prompt_logp" in needs:
             experience = experience.replace(extras={"prompt_logp": self._prompt_logp(experience, rows)})
         return experience
@@ -159,8 +171,7 @@ class Learner:
     def _prompt_logp(self, experience: Experience, rows: int) -> Tensor:
         """[B] mean log-probability of the tokens of each row's prompt; 0 for a prompt of one token."""
         asked, index = prompts_of(experience)
-        logp = torch.cat([self.policy.evaluate(micro).logp for micro in asked.split(rows)])
-        return ops.row_mean(logp, asked.mask)[index]
+        return ops.row_mean(self.team.say(self.policy, asked, rows).logp, asked.mask)[index]
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, the algorithm's and the noise meter's, by name."""
@@ -180,7 +191,7 @@ class Learner:
             prefix = f"optimiser.{i}."
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
-                self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+                self.optimiser.state[parameter] = {k: laid(v.to(parameter.device), parameter) for k, v in state.items()}
 
 
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:

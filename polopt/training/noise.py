@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polopt.metrics import gradient_noise
+from polopt.policies.sharded import gradient_norm
 
 # What one step's estimates weigh in the running ones.
 SHARE = 0.1
@@ -30,7 +31,7 @@ class NoiseMeter:
     def see(self, parameters: Sequence[nn.Parameter], rows: int) -> None:
         """Note one minibatch's gradient, averaged over `rows` rows."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        self._squares.append(float(nn.utils.get_total_norm(grads)) ** 2)
+        self._squares.append(gradient_norm(grads) ** 2)
         self._total = (
             [t + g for t, g in zip(self._total, grads, strict=True)] if self._total else [*map(torch.clone, grads)]
         )
@@ -42,7 +43,7 @@ class NoiseMeter:
         self._total, self._squares, self._rows = [], [], 0
         if n < 2:
             return None
-        whole = float(nn.utils.get_total_norm(total)) ** 2 / n**2
+        whole = gradient_norm(total) ** 2 / n**2
         now = gradient_noise(sum(squares) / n, whole, max(1, rows // n), rows)
         self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
         signal, noise = self.moments.tolist()

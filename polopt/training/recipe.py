@@ -173,11 +173,14 @@ class Recipe(Config):
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
     settings of `VLLMSpec`.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
+    parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
+    each with a piece of them. One process alone has all.
     """
 
     seed: int = 0
     device: str = "cpu"
     threads: Positive | None = None
+    parallel: Literal["ddp", "fsdp"] = "ddp"
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.sharded import laid, whole
 
 
 class References:
@@ -55,8 +56,13 @@ def parameters_of(policy: LanguagePolicy) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in policy.named_parameters()}
 
 
+def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as a file holds them: whole, on the CPU. Every process of a team must ask."""
+    return {name: whole(value.detach()).cpu() for name, value in tensors.items()}
+
+
 @torch.no_grad()
 def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
     """Copy parameters, named as by `parameters_of`, into a policy."""
     for name, parameter in policy.named_parameters():
-        parameter.copy_(tensors[name])
+        parameter.copy_(laid(tensors[name], parameter))

@@ -126,14 +126,19 @@ class Run:
         """The last whole checkpoint, with the logs cut back to it; None, with empty logs, if there is none."""
         for draft in self.folder.glob("checkpoints/.draft-*"):
             shutil.rmtree(draft)
-        checkpoints = self._checkpoints()
-        state = json.loads((checkpoints[-1] / "state.json").read_text()) if checkpoints else {"logs": {}}
+        found = self._last()
+        logs = found[1]["logs"] if found else {}
         for name in LOGS:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
-                os.truncate(path, state["logs"].get(name, 0))
+                os.truncate(path, logs.get(name, 0))
+        return found
+
+    def _last(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        checkpoints = self._checkpoints()
         if not checkpoints:
             return None
+        state = json.loads((checkpoints[-1] / "state.json").read_text())
         return load_file(checkpoints[-1] / "state.safetensors"), state
 
     def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
@@ -155,6 +160,26 @@ class Run:
             return 0
         _sync(path)
         return path.stat().st_size
+
+
+class Witness(Run):
+    """A run in a process that leaves the folder to another: it reads, and writes nothing."""
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        pass
+
+    def log(self, name: str, record: Mapping[str, Any]) -> None:
+        pass
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        pass
+
+    def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        pass
+
+    def restore(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The last whole checkpoint, as whoever writes has left it."""
+        return self._last()
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ from polopt.policies.average import Average
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import SelfTeacher, filled, moved, untaught
+from polopt.training.team import Team
 
 
 class Teacher:
@@ -22,9 +23,10 @@ class Teacher:
     were taught, and of those that were not since the model has too few positions for what the teacher would read.
     """
 
-    def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None) -> None:
+    def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None, team: Team | None = None) -> None:
         self.policy, self.spec, self.rows = policy, spec, rows
-        self.average = Average(policy, spec.rate)
+        self.team = Team() if team is None else team
+        self.average = Average(policy, spec.rate, LanguagePolicy.frozen)
         self.dialogue = Dialogue(policy.tokenizer)
         self.record: dict[str, float] = {}
 
@@ -50,8 +52,7 @@ class Teacher:
         return filled(experience, names, chosen, told, said)
 
     def _say(self, policy: LanguagePolicy, batch: Experience, asks: set[str], top: int) -> Evaluation:
-        pieces = batch.split(self.rows or len(batch))
-        return Evaluation.cat([policy.evaluate(piece, asks, top=top) for piece in pieces])
+        return self.team.say(policy, batch, self.rows or len(batch), asks, top=top)
 
     def _retold(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
         """Which rows the teacher is asked about, and those as it reads them: the same tokens from the first decision

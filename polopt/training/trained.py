@@ -10,7 +10,7 @@ from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
-from polopt.training.source import Player
+from polopt.training.player import Player
 from polopt.worlds import build_tasks
 
 

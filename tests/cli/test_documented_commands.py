@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import vllm_stand_in
 from command import polopt
 
 from polopt.training import recipe as recipes
-from tests.policies import vllm_stand_in
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^    polopt (.*?)(?:  +#.*)?$", re.MULTILINE)

@@ -48,8 +48,10 @@ def test_one_empty_prefix_is_ppo() -> None:
 
 
 def test_a_prefix_reaches_the_policy() -> None:
-    from polopt.training.source import LanguageSource, Player
-    from tests.training.tiny_runs import Digits, policy
+    from tiny_runs import Digits, policy
+
+    from polopt.training.player import Player
+    from polopt.training.source import LanguageSource
 
     player = Player(policy("float64", world=Digits(6)), Digits(6), 3)
 

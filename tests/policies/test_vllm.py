@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+import vllm_stand_in
 from scipy import stats
+from tiny_runs import DIGITS, policy, recipe
 
 from polopt.config import ConfigError
 from polopt.experience import Support
@@ -21,8 +23,6 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.training.language import train
-from tests.policies import vllm_stand_in
-from tests.training.tiny_runs import DIGITS, policy, recipe
 
 CONTEXTS = [[5, 6, 7, 8], [9, 4], [11]]
 TIED = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
@@ -119,6 +119,7 @@ def test_answers_end_at_a_stop_token_or_the_limit(stand_in: Any) -> None:
 def test_frequencies_agree_with_the_distribution(stand_in: Any, support: Support) -> None:
     """First tokens against the exact probabilities; the same counts refuse twice the temperature."""
     made, n = policy("float32"), 1500
+    made.model.get_output_embeddings().weight.mul_(3)  # sharp enough that a temperature shows
     answers = draw(engine_of(made), [CONTEXTS[0]], group=n, support=support, limit=1)
     logits = made.model(torch.tensor([CONTEXTS[0]])).logits[0, -1].double()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import vllm_stand_in
 import yaml
 from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
@@ -20,10 +21,10 @@ from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.language import resume, train
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
-from tests.policies import vllm_stand_in
+from polopt.training.source import LanguageSource
 
 ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from polopt.experience import Experience, Support
 from polopt.sampling.memory import packed, unpacked
-from polopt.training.source import LanguageSource, Player
+from polopt.training.player import Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 GREEDY = Support(top_k=1)

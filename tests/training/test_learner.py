@@ -30,8 +30,9 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
+from polopt.training.player import Player
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 
 CRITIC = GAE(lam=0.9)
 ALGORITHMS = {
@@ -142,7 +143,7 @@ def test_prompts_are_scored_once_for_each_group(rows: int | None, monkeypatch: p
         expected.append(torch.stack([table[t - 1, ids[t]] for t in range(1, len(ids))]).mean())
     read: list[int] = []
     plain = made.evaluate
-    monkeypatch.setattr(made, "evaluate", lambda e, n=(): read.append(len(e)) or plain(e, n))
+    monkeypatch.setattr(made, "evaluate", lambda e, n=(), top=0: read.append(len(e)) or plain(e, n))
     learner = learner_of(made, Algorithm(), micro_rows=rows)
     found = learner.assess(batch, frozenset({"extras.prompt_logp"}), {}).extras["prompt_logp"]
     torch.testing.assert_close(found, torch.stack(expected).detach())

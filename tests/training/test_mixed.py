@@ -18,8 +18,9 @@ from polopt.config import ConfigError
 from polopt.sampling import Rollouts, WithSolutions
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.measure import describe
+from polopt.training.player import Player
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 TEXTS = ["even 1 2 3 4", "odd", "even even even even even even even even 5", "8"]

@@ -14,8 +14,9 @@ from polopt.ops import NOTHING
 from polopt.sampling import Probed, Rollouts, Rules
 from polopt.training import recipe as recipes
 from polopt.training.language import LanguageTraining
+from polopt.training.player import Player
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 
 STAGES = ("read", "inject", "imitate", "rollouts")

@@ -17,8 +17,9 @@ from polopt.sampling.memory import packed, unpacked
 from polopt.training.beside import Beside
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
+from polopt.training.player import Player
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 LONG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 256, "initializer_range": 0.3}

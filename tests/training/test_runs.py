@@ -21,8 +21,8 @@ from polopt.experience import Support
 from polopt.training import run as run_module
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.player import Player
 from polopt.training.run import Run, RunError
-from polopt.training.source import Player
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.
 FULL: dict[str, Any] = {

@@ -15,7 +15,8 @@ from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
 from polopt.training.measure import show
-from polopt.training.source import LanguageSource, Player
+from polopt.training.player import Player
+from polopt.training.source import LanguageSource
 from polopt.training.transcript import Transcript, to_experience
 from polopt.worlds import GuessNumber, Task
 
@@ -163,8 +164,7 @@ def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
         torch.testing.assert_close(
             heat[batch.mask], ops.temperatures(support, batch.extras["plain_entropy"][batch.mask]), atol=1e-6, rtol=0
         )
-        assert heat[batch.mask].min() < 0.9
-        assert heat[batch.mask].max() > 1.1
+        assert heat[batch.mask].max() - heat[batch.mask].min() > 0.1
     else:
         assert "temperature" not in batch.extras
     stop = tokenizer.eos_token_id

@@ -9,7 +9,8 @@ from tiny_runs import Digits, policy
 
 from polopt.experience import Experience, Support
 from polopt.sampling import Start
-from polopt.training.source import LanguageSource, Player
+from polopt.training.player import Player
+from polopt.training.source import LanguageSource
 
 
 def digits(limit: int = 6) -> LanguageSource:

@@ -13,7 +13,8 @@ from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, reci
 from polopt.experience import Support
 from polopt.sampling import FolderPool, LocalPool, Shared, Swarm
 from polopt.training.language import resume, train
-from polopt.training.source import LanguageSource, Player
+from polopt.training.player import Player
+from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 

@@ -22,8 +22,9 @@ from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.player import Player
 from polopt.training.run import Run
-from polopt.training.source import LanguageSource, Player
+from polopt.training.source import LanguageSource
 from polopt.training.teach import Teacher
 from polopt.worlds import build_tasks
 

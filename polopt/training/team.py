@@ -1,0 +1,229 @@
+"""Processes that train one policy together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from polopt import ops
+from polopt.algorithm import Algorithm
+from polopt.config import ConfigError
+from polopt.experience import SAID, SHAPES, Evaluation, Experience
+from polopt.training.shares import shares
+
+T = TypeVar("T")
+# Numbers in one message of gradients.
+BUCKET = 2**24
+
+
+class Team:
+    """One process alone: all of the work is its own.
+
+    rank: which of the `size` processes this is. even: whether all of them must make equally many passes through the
+    policy, as its weights are in pieces that every pass puts together.
+    """
+
+    rank: int = 0
+    size: int = 1
+    even: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes what only one may write."""
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """What each process has, in the order of their ranks, in every process. Of tensors: on the CPU alone."""
+        return [value]
+
+    def once(self, work: Callable[[], T]) -> T:
+        """What `work` returns in the process that leads, which alone does it, in every process."""
+        return work()
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Every process's own `work`, after that of the one that leads."""
+        return work()
+
+    def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Add up the processes' gradients, in place."""
+
+    def leave(self) -> None:
+        """Nothing more is asked of the others."""
+
+    def credited(self, algorithm: Algorithm, experience: Experience) -> Experience:
+        """As `Algorithm.credited`, by the process that leads alone: rewards may ask a judge, who need not say the same
+        twice and is not paid twice. The others hear what was changed, in the batch and in the parts."""
+        if self.size == 1:
+            return algorithm.credited(experience)
+        rooms = {"reward": algorithm.reward, "credit": algorithm.credit}
+
+        def work() -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+            before = {name: _versions(room) for name, room in rooms.items()}
+            found = algorithm.credited(experience)
+            moved = {name: _moved(room, before[name]) for name, room in rooms.items()}
+            return _changes(experience, found), moved
+
+        changes, moved = self.once(work)
+        if not self.leads:
+            for name, room in rooms.items():
+                room.load_state_dict(moved[name], strict=False)
+        return experience.replace(**changes).to(experience.device)
+
+    def plan(self, batch: Experience, rows: int, only: Tensor | None = None) -> tuple[Tensor, int]:
+        """[B] bool which of the rows, of those in `only`, are this process's to pass through the policy, and how many
+        passes of at most `rows` rows it takes part in. Groups stay together, and tokens decide who gets which."""
+        active = torch.ones(len(batch), dtype=torch.bool, device=batch.device) if only is None else only
+        if self.size == 1:
+            return active, -(-int(active.sum()) // rows)
+        alone = torch.arange(len(batch), device=batch.device)
+        index = alone if batch.group is None else ops.group_index(batch.group)[0]
+        there = batch.extras["tokens"] >= 0 if "tokens" in batch.extras else batch.mask
+        weight = torch.where(active, there.sum(1).clamp(min=1), 0)
+        weights = weight.new_zeros(int(index.max()) + 1).index_add(0, index, weight)
+        found = [torch.isin(index, share.to(index.device)) & active for share in shares(weights.tolist(), self.size)]
+        passes = [-(-int(mine.sum()) // rows) for mine in found]
+        return found[self.rank], max(passes) if self.even else passes[self.rank]
+
+    @torch.no_grad()
+    def say(
+        self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0, whole: bool = False
+    ) -> Evaluation:
+        """What a policy says of a batch, without gradient, in passes of at most `rows` rows: every process of its
+        share, then all of them of all.
+
+        whole: this policy's weights are whole in every process, whatever those of the policy that learns are.
+        """
+        needs = frozenset(needs)
+        if self.size == 1:
+            return Evaluation.cat([policy.evaluate(micro, needs, top=top) for micro in batch.split(rows)])
+        mine, passes = self.plan(batch, rows)
+        said = [policy.evaluate(micro, needs, top=top) for micro in batch.split(rows, only=mine)]
+        for _ in range(0 if whole else passes - len(said)):
+            policy.evaluate(blank(batch), needs, top=top)
+        own = (mine.nonzero().flatten().cpu(), Evaluation.cat(said).to("cpu") if said else None)
+        found = [(places, part) for places, part in self.gather(own) if part is not None]
+        order = torch.cat([places for places, _ in found]).argsort()
+        return Evaluation.cat([part for _, part in found]).rows(order).to(batch.device)
+
+
+class Processes(Team):
+    """The processes that `torchrun` has started, one of which this is."""
+
+    def __init__(self) -> None:
+        import torch.distributed
+
+        self._dist = torch.distributed
+        self.rank, self.size = self._dist.get_rank(), self._dist.get_world_size()
+
+    def gather(self, value: T) -> list[T]:
+        found: list[Any] = [None] * self.size
+        self._dist.all_gather_object(found, value)
+        return found
+
+    def once(self, work: Callable[[], T]) -> T:
+        box: list[Any] = [work() if self.leads else None]
+        self._dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def first(self, work: Callable[[], T]) -> T:
+        found = work() if self.leads else None
+        self._dist.barrier()
+        return work() if found is None and not self.leads else found  # type: ignore[return-value]
+
+    @torch.no_grad()
+    def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
+        """As `Team.reduce`. Gradients in pieces have been added up where they were made; and what no process has a
+        gradient of stays without."""
+        plain = [p for p in parameters if not _in_pieces(p)]
+        if not plain or self.size == 1:
+            return
+        there = torch.tensor([p.grad is not None for p in plain], dtype=torch.int32, device=plain[0].device)
+        self._dist.all_reduce(there)
+        known = [p for p, count in zip(plain, there.tolist(), strict=True) if count]
+        for parameter in known:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for bucket in _buckets(known):
+            grads = [p.grad for p in bucket if p.grad is not None]
+            flat = torch.cat([g.flatten() for g in grads])
+            self._dist.all_reduce(flat)
+            for grad, summed in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+                grad.copy_(summed.view_as(grad))
+
+    def leave(self) -> None:
+        self._dist.barrier()
+        self._dist.destroy_process_group()
+
+
+def assemble(device: str) -> Team:
+    """The team that this process was started in: that of `torchrun`, or itself alone.
+
+    Raises:
+        ConfigError: `torchrun` started more processes here than there are devices.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return Team()
+    import torch.distributed
+
+    kind = torch.device(device).type
+    if kind == "cuda":
+        local, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= there:
+            raise ConfigError(
+                f"torchrun started a process for device {local} here, and there are {there}; lower --nproc-per-node"
+            )
+        torch.cuda.set_device(local)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo")
+    return Processes()
+
+
+def blank(batch: Experience) -> Experience:
+    """A row of the batch of which nothing is asked, for a pass that others need."""
+    row = batch[:1]
+    return row.replace(mask=torch.zeros_like(row.mask))
+
+
+def nothing(evaluation: Evaluation) -> Tensor:
+    """0, whose gradient is 0 for all that was asked."""
+    said = [getattr(evaluation, name) for name in (*SAID, "final_value")] + [*evaluation.extras.values()]
+    return torch.stack([(v * 0).sum() for v in said if v is not None and v.requires_grad]).sum()
+
+
+def _versions(room: nn.Module) -> dict[str, tuple[int, int]]:
+    return {name: (id(value), value._version) for name, value in room.state_dict(keep_vars=True).items()}
+
+
+def _moved(room: nn.Module, before: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
+    """What of a part's state is not as it was."""
+    now, state = _versions(room), room.state_dict()
+    return {name: value.cpu() for name, value in state.items() if now[name] != before.get(name)}
+
+
+def _changes(before: Experience, after: Experience) -> dict[str, Any]:
+    """The fields of a batch that are not those of another, on the CPU."""
+    cpu = after.to("cpu")
+    fields = {n: getattr(cpu, n) for n in SHAPES if getattr(after, n) is not getattr(before, n)}
+    extras = {k: cpu.extras[k] for k, v in after.extras.items() if v is not before.extras.get(k)}
+    return {**fields, "extras": extras}
+
+
+def _in_pieces(parameter: Tensor) -> bool:
+    return hasattr(parameter, "placements")
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
+    """The parameters in runs of one precision and about so many numbers."""
+    bucket: list[nn.Parameter] = []
+    for parameter in parameters:
+        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET
+        if bucket and (full or parameter.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(parameter)
+    if bucket:
+        yield bucket

@@ -1,0 +1,123 @@
+"""What the processes of a team do in the tests: run by `torchrun`, each writes nothing but the one that leads.
+
+teamwork.py FOLDER gradients           of every objective, and of language policies whole and in pieces
+teamwork.py FOLDER train STEPS         a run to its end, or to where it is stopped, and the tasks that it took
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "policies"), str(TESTS / "training")]
+
+from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
+from tiny_runs import Stop, StopAt  # noqa: E402
+
+import polopt as po  # noqa: E402
+from polopt.experience import Evaluation, Experience  # noqa: E402
+from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
+from polopt.training import language  # noqa: E402
+from polopt.training.learner import Learner  # noqa: E402
+from polopt.training.source import LanguageSource  # noqa: E402
+from polopt.training.team import Team, assemble  # noqa: E402
+
+
+class Leaves(nn.Module):
+    """A policy whose parameters are what it says of each decision of one batch."""
+
+    def __init__(self, leaves: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.said = nn.ParameterDict({k.replace(".", "/"): nn.Parameter(v.detach().clone()) for k, v in leaves.items()})
+
+    def evaluate(self, experience: Experience, needs: Any = (), *, top: int = 0) -> Evaluation:
+        row = experience.extras["row"]
+        said = {k.replace("/", "."): v[row] for k, v in self.said.items()}
+        extras = {k.removeprefix("extras."): v for k, v in said.items() if k.startswith("extras.")}
+        plain: dict[str, Any] = {k: v for k, v in said.items() if not k.startswith("extras.")}
+        return Evaluation(support=experience.support, extras=extras, **plain)
+
+
+def objectives() -> dict[str, Any]:
+    """Every row of the battery that is an objective."""
+    tables = [importlib.import_module(file.stem) for file in sorted(TESTS.glob("rows_*.py"))]
+    return {name: row for table in tables for name, row in getattr(table, "OBJECTIVES", {}).items()}
+
+
+def slopes(policy: Any) -> dict[str, Tensor]:
+    return {n: whole(p.grad).detach().clone() for n, p in policy.named_parameters() if p.grad is not None}
+
+
+def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Tensor]]:
+    """The gradient of every objective with respect to all that is said of a ragged batch, in float64."""
+    found = {}
+    for name, row in objectives().items():
+        batch = row.batch(1)
+        policy = Leaves(batch.leaves)
+        learner = learner_of(policy, po.Algorithm(objective=row.part), micro_rows=micro_rows)  # type: ignore[arg-type]
+        learner = Learner(policy, learner.algorithm, learner.stage, torch.Generator().manual_seed(0), team)
+        record = learner.update(batch.experience, 0)
+        found[name] = {**slopes(policy), "loss": torch.tensor(record.get("loss", 0.0), dtype=torch.float64)}
+    return found
+
+
+def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
+    """The gradient, and the weights after a step, of language policies that learn from groups of unlike lengths."""
+    found = {}
+    for name, algorithm in ALGORITHMS.items():
+        made = stopping(dtype, critic=name == "critic")
+        batch = prepared(made, algorithm, batch_of(made))
+        keep = torch.tensor([0, 1, 2, 3, 4, 8, 9, 10])  # groups of 4, 1 and 3
+        policy = ShardedPolicy.of(made) if pieces else made
+        team.even = pieces
+        learner = learner_of(policy, algorithm, micro_rows=2)
+        learner = Learner(policy, learner.algorithm, learner.stage, torch.Generator().manual_seed(0), team)
+        learner.update(batch[keep], 0)
+        weights = {f"weight {n}": whole(p.detach()) for n, p in policy.named_parameters()}
+        found[name] = {**slopes(policy), **weights}
+    return found
+
+
+def train(folder: Path, stop: int | None) -> None:
+    """A run, begun or resumed, stopped after the step of that number; the tasks it took go to taken.jsonl."""
+    take, taken = LanguageSource.take, []
+
+    def noted(self: LanguageSource, count: int) -> Tensor:
+        found = take(self, count)
+        taken.append(found.tolist())
+        return found
+
+    LanguageSource.take = noted  # type: ignore[method-assign]
+    watchers = () if stop is None else (StopAt(stop),)
+    try:
+        if (folder / "run" / "recipe.yaml").exists():
+            language.resume(folder / "run", watchers=watchers)
+        else:
+            language.train(folder / "recipe.yaml", folder / "run", watchers=watchers)
+    except Stop:
+        pass
+    if assemble("cpu").leads:
+        with (folder / "taken.jsonl").open("a") as file:
+            file.writelines(json.dumps(numbers) + "\n" for numbers in taken)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    place, work, *more = sys.argv[1:]
+    if work == "gradients":
+        team = assemble("cpu")
+        results: dict[str, Any] = {f"objectives {rows}": of_objectives(team, rows) for rows in (None, 2)}
+        results["whole"] = of_policies(team, False, "float64")
+        results["pieces"] = of_policies(team, True, "float64")
+        results["float32"] = of_policies(team, False, "float32")
+        if team.leads:
+            torch.save(results, Path(place) / "gradients.pt")
+    else:
+        train(Path(place), int(more[0]) if more else None)

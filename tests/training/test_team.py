@@ -1,0 +1,130 @@
+"""Processes that learn together, against one alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import teamwork
+import torch
+from tiny_runs import lines, outcome, recipe
+
+from polopt.training.run import Run
+from polopt.training.shares import shares
+from polopt.training.team import Team
+
+HERE = Path(__file__).parent
+COUNTS = (2, 4)
+
+
+def together(processes: int, folder: Path, *work: object) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    said = subprocess.run(
+        [*launch, str(HERE / "teamwork.py"), str(folder), *map(str, work)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert said.returncode == 0, said.stderr[-4000:]
+
+
+@pytest.fixture(scope="module", params=COUNTS)
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What so many processes found."""
+    folder = tmp_path_factory.mktemp("team")
+    together(request.param, folder, "gradients")
+    return torch.load(folder / "gradients.pt", weights_only=True)
+
+
+def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], rtol: float, atol: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        torch.testing.assert_close(
+            ours[name], value, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def test_every_objective_has_the_gradient_of_the_whole(found: dict[str, Any]) -> None:
+    alone = teamwork.of_objectives(Team(), None)
+    assert sum(any(g.abs().sum() > 0 for k, g in of.items() if k != "loss") for of in alone.values()) > 40
+    for rows in (None, 2):
+        ours = found[f"objectives {rows}"]
+        assert ours.keys() == alone.keys()
+        for name, theirs in alone.items():
+            same(ours[name], theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "rtol", "atol"),
+    [
+        ("whole", "float64", 1e-8, 1e-11),
+        ("pieces", "float64", 1e-8, 1e-11),
+        ("float32", "float32", 1e-4, 1e-6),
+    ],
+)
+def test_language_policies_have_the_gradient_of_the_whole(
+    found: dict[str, Any], kind: str, dtype: str, rtol: float, atol: float
+) -> None:
+    """Groups of 4, 1 and 3 rows: two processes have unlike shares, and of four one has nothing to do."""
+    for name, theirs in teamwork.of_policies(Team(), False, dtype).items():
+        assert any(g.abs().max() > 1e-4 for k, g in theirs.items() if not k.startswith("weight")), name
+        gradients = {k: v for k, v in theirs.items() if not k.startswith("weight")}
+        same({k: found[kind][name][k] for k in gradients}, gradients, rtol, atol)
+        # One step of AdamW is the rate times the sign of the gradient where it is not tiny, so it magnifies rounding.
+        for key in theirs.keys() - gradients.keys():
+            torch.testing.assert_close(found[kind][name][key], theirs[key], rtol=0, atol=2.1e-3)
+
+
+def test_shares_are_even_and_all_there_is() -> None:
+    weights = [7, 0, 3, 3, 9, 1, 1, 4]
+    found = shares(weights, 3)
+    assert sorted(i for share in found for i in share.tolist()) == [0, 2, 3, 4, 5, 6, 7]
+    loads = [sum(weights[i] for i in share.tolist()) for share in found]
+    assert max(loads) == 10  # 28 in three shares of whole things: at best 10
+    assert [len(share) for share in shares([5], 3)] == [1, 0, 0]
+
+
+STAGES = {
+    "warmup": {"method": "sft", "steps": 4, "rows": 8},
+    "rl": {"method": {"name": "ppo"}, "steps": 6, "rows": 16, "group": 4, "minibatches": 2, "micro_rows": 3},
+}
+
+
+def begin(folder: Path, **changes: Any) -> Path:
+    folder.mkdir()
+    settings = recipe(stages=STAGES, checkpoint=2, **changes)
+    (folder / "recipe.yaml").write_text(settings.to_yaml())
+    return folder
+
+
+def taken(folder: Path) -> list[int]:
+    return [i for line in (folder / "taken.jsonl").read_text().splitlines() for i in json.loads(line)]
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_run_goes_on_with_other_processes_and_the_same_tasks(tmp_path: Path, parallel: str) -> None:
+    """Two processes to the end; and from a checkpoint on with two, bit for bit, and with one. One alone takes the same
+    tasks."""
+    whole = begin(tmp_path / "whole", parallel=parallel)
+    together(2, whole, "train")
+    one = begin(tmp_path / "one", parallel=parallel)
+    shutil.copytree(whole / "run", one / "run")
+    for late in ("00000010", "policy", "report.html"):
+        place = one / "run" / ("checkpoints" if late.isdigit() else "") / late
+        shutil.rmtree(place, ignore_errors=True)
+    assert Run(one / "run").checkpoint == 8
+    again = tmp_path / "again"
+    shutil.copytree(one, again)
+    together(2, again, "train")
+    assert outcome(again / "run") == outcome(whole / "run")  # bit for bit
+    teamwork.train(one, None)
+    assert taken(one) == taken(again) == taken(whole)[-len(taken(one)) :]
+    alone = begin(tmp_path / "alone", parallel=parallel)
+    teamwork.train(alone, None)
+    assert taken(alone) == taken(whole)
+    assert [m["stage_step"] for m in lines(one / "run", "metrics")] == [*range(4), *range(6)]
