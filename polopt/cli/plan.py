@@ -79,18 +79,18 @@ def plan(
     if calibrate is not None:
         _calibrate(calibrate, threads)
         return
-    policy, stage, shape, most = _asked(recipe, model, method)
-    if limit is None:
-        limit = most if most is not None else round(2 * answer) if answer is not None else 2048
-    if answer is None:
-        answer = limit / 2
+    policy, stage, shape, usual = _asked(recipe, model, method)
     changes = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
     given = {name: value for name, value in changes.items() if value is not None}
     stage = parse(StageSpec, {**stage.model_dump(), **given}, "plan")
     algorithm = stage.algorithm("plan")
     calibrated = list(efficiency.records(calibration))
     count, device = _device(devices, hardware_file, calibrated, price)
-    learners = count - apart
+    usual = {**_of_device(device, count - apart, recipe is None), **usual}
+    if limit is None:
+        limit = usual.pop("limit", None) or (2048 if answer is None else round(2 * answer))
+    usual.pop("limit", None)
+    chosen = {"sharding": sharding, "dtype": dtype, "micro_rows": micro_rows, "engine": engine, "compute": compute}
     job = job_of(
         stage,
         policy,
@@ -99,21 +99,17 @@ def plan(
         device=device,
         devices=count,
         prompt=prompt,
-        answer=answer,
+        answer=limit / 2 if answer is None else answer,
         limit=limit,
         kept=kept,
         spread=spread,
         apart=apart,
         tensor=tensor,
-        sharding=sharding or ("fsdp" if learners > 1 else "ddp"),
-        dtype=dtype or (None if recipe is not None or device.kind == "cpu" else "bfloat16"),
-        compute=compute,
         checkpointing=checkpointing,
-        micro_rows=micro_rows or stage.micro_rows or (None if device.kind == "cpu" else 4),
         lora=lora,
         asynchronous=asynchronous,
-        engine=engine or ("native" if device.kind == "cpu" else "paged"),
         reward=reward_seconds,
+        **{**usual, **{name: value for name, value in chosen.items() if value is not None}},
     )
     found = predict(job, known(device, calibrated))
     if as_json:
@@ -124,14 +120,13 @@ def plan(
 
 def _asked(
     recipe: str | None, model: str | None, method: str | None
-) -> tuple[PolicySpec, StageSpec, Shape, int | None]:
-    """Policy, main stage, the model's shape and the limit of answers: the recipe's, or what is usual."""
+) -> tuple[PolicySpec, StageSpec, Shape, dict[str, Any]]:
+    """Policy, main stage, the model's shape, and what else a recipe says."""
     way = None if method is None else text.method(method)
     if recipe is None:
         if model is None:
             raise Refused("plan needs a model: name one with --model Qwen2.5-7B, or give a recipe")
-        stage = StageSpec(method=way or "dr-grpo", rows=1024, steps=100)
-        return PolicySpec(), stage, models.find(model), None
+        return PolicySpec(), StageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
     found = recipe_file.load(recipe, method=way)
     stage, policy = found.stages[found.main_stage], found.policy
     if model is not None or policy.model is not None:
@@ -139,7 +134,17 @@ def _asked(
     else:
         # The vocabulary comes from the tasks' texts; those of letters and digits have about a hundred tokens.
         shape = shape_of(_filled({"vocab_size": 128, **policy.config}), Path(recipe).stem)
-    return policy, stage, shape, found.limit_of(found.main_stage)
+    engine = "native" if found.rollout.engine == "native" else "paged"
+    usual = {"limit": found.limit_of(found.main_stage), "sharding": found.parallel, "engine": engine}
+    return policy, stage, shape, usual
+
+
+def _of_device(device: Device, learners: int, free: bool) -> dict[str, Any]:
+    """What is usual on a device; free: where no recipe says otherwise."""
+    usual: dict[str, Any] = {"sharding": "fsdp" if learners > 1 else "ddp"}
+    if device.kind == "cpu":
+        return usual | {"engine": "native"}
+    return usual | {"engine": "paged"} | ({"dtype": "bfloat16", "micro_rows": 4} if free else {})
 
 
 def _filled(config: dict[str, Any]) -> dict[str, Any]:

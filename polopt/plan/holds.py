@@ -93,8 +93,11 @@ def _copy(job: Job) -> float:
 
 
 def _served(job: Job) -> dict[str, float]:
-    """What an engine of its own holds beside the learner."""
-    return {"sampler's weights": _copy(job)} if job.engine == "paged" and job.demands.drawn else {}
+    """What an engine of its own holds beside the learner; polopt's own sampler reads the learner's weights, or, where
+    these lie in pieces, a whole copy of them."""
+    if not job.demands.drawn or (job.engine == "native" and job.shards == 1):
+        return {}
+    return {"sampler's weights": _copy(job) if job.engine == "paged" else job.size * job.shape.parameters}
 
 
 def _learning(job: Job) -> dict[str, float]:
@@ -121,9 +124,7 @@ def _sampling(job: Job, concurrent: int) -> dict[str, float]:
         "sampler's logits": CHOOSING * concurrent * job.shape.vocabulary / job.tensor,
     }
     if job.engine == "native":
-        found["sampler's weights"] = memory.weights(job.shape.matrix, job.work)
-        if job.shards > 1:
-            found["sampler's weights"] += _copy(job)
+        found["weights laid out"] = memory.weights(job.shape.matrix, job.work)
     return found
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
-import json
+import multiprocessing
 import os
 import platform
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,8 @@ from typing import Any
 
 import torch
 
-from polopt.config import parse
+from polopt.config import ConfigError, parse
+from polopt.plan.clock import fastest
 from polopt.plan.fit import Point, fitted
 from polopt.plan.hardware import Device
 from polopt.training.beside import Beside
@@ -115,9 +114,11 @@ class _Noted(Coin):
 def _model(config: dict[str, Any], mean: float, folder: Path, texts: list[tuple[str, str, str]]) -> None:
     """Random weights, and as many ids that end an answer as give answers of the mean length."""
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
 
     from polopt.policies.tokenizer import make_tokenizer
 
+    logging.disable_progress_bar()
     tokenizer = make_tokenizer(texts)
     settings = {**config, "bos_token_id": None, "eos_token_id": None}
     torch.manual_seed(0)
@@ -130,9 +131,10 @@ def _model(config: dict[str, Any], mean: float, folder: Path, texts: list[tuple[
     tokenizer.save_pretrained(folder)
 
 
-def measure(config: dict[str, Any], settings: dict[str, Any], steps: int) -> dict[str, Any]:
+def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, threads: int) -> dict[str, Any]:
     """The fastest of so many equal steps after a first that warms up: with a learning rate of nearly nothing and the
     same random numbers, each batch is the one before."""
+    torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="polopt-calibrate-") as place:
         folder = Path(place)
         prompts = settings["rows"] // settings["group"]
@@ -147,7 +149,7 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int) -> dic
                 "policy": {"model": str(folder / "model"), "checkpointing": settings.get("checkpointing", False)},
                 "tasks": world,
                 "limit": settings["limit"],
-                "threads": torch.get_num_threads(),
+                "threads": threads,
                 "stages": {"rl": stage},
             },
             "calibration",
@@ -157,7 +159,9 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int) -> dic
         player = _Noted(training.policy, training.splits["rl"].train, settings["limit"], training.engine)
         source = training.source("rl", spec.rows, player)
         learner = _Timed(training.policy, algorithm, spec, training.shuffling)
-        beside, before = Beside(training.policy, algorithm, spec.micro_rows), _resident()
+        beside = Beside(training.policy, algorithm, spec.micro_rows)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = _bytes("VmRSS")
         found: list[dict[str, float]] = []
         for step in range(steps + 1):
             training.sampling.manual_seed(1)
@@ -169,36 +173,27 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int) -> dic
             "spread": max(one["step"] for one in found[1:]) / min(one["step"] for one in found[1:]),
             "lengths": player.lengths,
             "prompt": player.prompt,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before,
+            "peak": _bytes("VmHWM") - before,
         }
 
 
-def _resident() -> int:
-    """Bytes that this process holds (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _bytes(name: str) -> int:
+    """Of this process: VmRSS, what it holds now, or VmHWM, the most it has held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def fastest(work: Callable[[], object], seconds: float = 0.3) -> float:
-    """Seconds of the fastest of the calls that fit in the time given."""
-    work()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = _clock()
-        work()
-        best = min(best, _clock() - start)
-    return best
-
-
-def ceilings() -> Device:
+def ceilings(threads: int) -> Device:
     """What this processor reaches: square products, and reading buffers that fit its cache and that do not."""
+    torch.set_num_threads(threads)
     flops = 0.0
     for n in (256, 512, 1024):
         a, b = torch.randn(n, n), torch.randn(n, n)
-        flops = max(flops, 2 * n**3 / fastest(lambda a=a, b=b: a @ b))  # type: ignore[misc]
+        flops = max(flops, 2 * n**3 / fastest(lambda a=a, b=b: a @ b, clock=_clock))  # type: ignore[misc]
     speeds = []
     for size in (2**22, 2**28):
         buffer = torch.ones(size // 4)
-        speeds.append(size / fastest(buffer.sum))
+        speeds.append(size / fastest(buffer.sum, clock=_clock))
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Device(
         name="cpu",
@@ -222,16 +217,17 @@ def calibrate(
     """Measure the grid, as much of it as the time allows, and fit. `raw` of the result holds what was measured.
 
     Raises:
-        RuntimeError: a configuration could not be run.
+        ConfigError: this is not Linux, where a process can be told how much memory it took.
     """
-    torch.set_num_threads(threads)
+    if not Path("/proc/self/clear_refs").exists():
+        raise ConfigError("calibrating needs Linux, whose processes can be told how much memory they took")
     load, begun = os.getloadavg()[0], time.perf_counter()
-    device, raw = ceilings(), []
+    device, raw = _apart(ceilings, threads), []
     for name, config, settings in list(grid()) if among is None else among:
         if time.perf_counter() - begun > seconds:
             said(f"{name}: left out, the time is over")
             continue
-        found = _apart({"config": config, "settings": settings, "steps": steps, "threads": threads})
+        found = _apart(measure, config, settings, steps, threads)
         raw.append({"name": name, "config": config, "settings": settings | {"prompt": found.pop("prompt")}, **found})
         said(f"{name}: {found['seconds']['step']:.3f} s a step, the slowest {found['spread']:.2f} times that")
     about = {
@@ -249,17 +245,12 @@ def points(raw: list[dict[str, Any]]) -> list[Point]:
     return [Point(**{name: one[name] for name in fields}) for one in raw]
 
 
-def _apart(order: dict[str, Any]) -> dict[str, Any]:
-    """`measure` in a process of its own, whose memory is its own."""
-    with tempfile.TemporaryDirectory(prefix="polopt-calibrate-") as place:
-        given, answer = Path(place) / "order.json", Path(place) / "answer.json"
-        given.write_text(json.dumps(order))
-        command = [sys.executable, "-m", "polopt.training.calibrate", str(given), str(answer)]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(order["threads"]), "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-        return json.loads(answer.read_text())
+def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """work(...) in a process of its own, whose memory is its own. It is a fork of this one, which has run nothing on
+    several threads and may not."""
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 def _processor() -> str:
@@ -269,9 +260,3 @@ def _processor() -> str:
         return platform.machine()
     name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{name}, {os.cpu_count()} cores"
-
-
-if __name__ == "__main__":
-    order = json.loads(Path(sys.argv[1]).read_text())
-    torch.set_num_threads(order["threads"])
-    Path(sys.argv[2]).write_text(json.dumps(measure(order["config"], order["settings"], order["steps"])))
