@@ -144,7 +144,7 @@ def _of_device(device: Device, learners: int, free: bool) -> dict[str, Any]:
     usual: dict[str, Any] = {"sharding": "fsdp" if learners > 1 else "ddp"}
     if device.kind == "cpu":
         return usual | {"engine": "native"}
-    return usual | {"engine": "paged"} | ({"dtype": "bfloat16", "micro_rows": 4} if free else {})
+    return usual | {"engine": "paged"} | ({"compute": "bfloat16", "micro_rows": 4} if free else {})
 
 
 def _filled(config: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def test_json_says_the_same() -> None:
     assert found["fits"]
     assert found["parameters"] == 7_615_616_512
     assert found["job"]["rows"] == 1024
+    assert (found["job"]["dtype"], found["job"]["compute"]) == ("float32", "bfloat16")
     assert found["job"]["demands"]["drawn"] == 2
     assert found["cost"]["likely"] == pytest.approx(found["run"]["likely"] / 3600 * 8 * 2)
     assert found["run"]["likely"] == pytest.approx(500 * found["step"]["likely"])
