@@ -56,7 +56,6 @@ def test_a_recipe_is_planned_as_it_stands(recipe: Path) -> None:
     assert plan("plan", recipe, "--method", "ppo", "--rows", 8)["job"]["demands"]["critic"]
 
 
-@pytest.mark.skip(reason="no calibration yet")
 def test_this_machine_is_calibrated() -> None:
     found = plan("plan", "--model", "gpt2", "--devices", "cpu", "--rows", 16, "--group", 4, "--limit", 32)
     assert found["efficiency"]["measured"]
