@@ -2,6 +2,7 @@
 
 python -m benchmarks.claims               all claims, one process a core
 python -m benchmarks.claims --only bnpo   these methods' claims again; the others' results stay
+python -m benchmarks.claims --cluster auto   on every CPU of a Ray cluster
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 from benchmarks import table
 from benchmarks.spec import HERE
 from polopt import catalogue
+from polopt.training.spread import Spread, spread_over
 
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "claims.json"
@@ -32,9 +35,13 @@ def check(slug: str) -> list[dict[str, Any]]:
     return [dataclasses.asdict(result) for result in catalogue.run_claims([slug])]
 
 
-def checked(slugs: list[str], processes: int) -> Iterator[dict[str, Any]]:
-    with ProcessPoolExecutor(processes) as pool:
-        for rows in pool.map(check, slugs):
+def checked(slugs: list[str], cluster: str | None) -> Iterator[dict[str, Any]]:
+    with ExitStack() as stack:
+        if cluster is None:
+            spread: Spread = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1)).map
+        else:
+            spread = stack.enter_context(spread_over(cluster))
+        for rows in spread(check, slugs):
             yield from rows
 
 
@@ -46,6 +53,7 @@ def stored() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
+    parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
     given = parser.parse_args()
     about, start = (
         {**table.about(ROOT, threads=1, module="claims"), "command": "python -m benchmarks.claims"},
@@ -53,7 +61,7 @@ def main() -> None:
     )
     slugs = given.only or catalogue.slugs()
     rows = [row for row in stored()["rows"] if given.only and row["slug"] not in given.only]
-    for row in checked(slugs, os.cpu_count() or 1):
+    for row in checked(slugs, given.cluster):
         print(
             f"{row['slug']} {row['name']}: {'holds' if row['holds'] else 'FAILS'}, {row['seconds']:.1f} s", flush=True
         )

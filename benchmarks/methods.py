@@ -31,10 +31,11 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
-from polopt.training.compare import Method, Trial, TrialError, compare, file_name
+from polopt.training.compare import Method, compare, file_name
 from polopt.training.compare import label as label_of
 from polopt.training.needs import unprovided
 from polopt.training.run import Run
+from polopt.training.trials import Trial, TrialError
 from polopt.worlds import build_tasks
 
 ROOT = HERE.parent

@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import polopt.methods
 from polopt.algorithm import Algorithm
 from polopt.method import Method
-from polopt.part import nearest
+from polopt.part import build, locate, nearest
 
 
 @functools.cache
@@ -61,9 +61,32 @@ def method(slug: str, **settings: Any) -> Algorithm:
     return find(slug)(**settings)
 
 
+def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
+    """The algorithm that somebody asks for: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a function
+    that returns one, as `my_method.py:build`; or an algorithm itself.
+
+    Raises:
+        ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
+    """
+    if isinstance(spec, Algorithm):
+        return spec
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = settings.pop("name", None)
+    if name is None:
+        raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
+    settings = {key: build(value) for key, value in settings.items()}
+    algorithm = locate(name)(**settings) if ":" in name else method(name, **settings)
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+    return algorithm
+
+
 def cite(names: Iterable[str]) -> str:
     """BibTeX of the methods' papers."""
     return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)
+
+
+Cost = Literal["fast", "slow"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,25 +105,38 @@ class ClaimResult:
     note: str
 
 
-def run_claims(names: Iterable[str], cost: Literal["fast", "slow"] | None = None) -> Iterator[ClaimResult]:
-    """Run the claims of these methods, one by one; cost picks the fast or the slow ones, None runs all.
+def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple[str, str]]:
+    """(method, claim) of these methods; cost picks the fast or the slow ones, None all.
 
     Raises:
         ValueError: there is no such method; the nearest name is given.
     """
-    for published in [find(n) for n in names]:
-        for claim in published.claims:
-            if cost in (None, claim.cost):
-                finding, seconds = claim.check()
-                yield ClaimResult(
-                    slug=published.slug,
-                    name=claim.name,
-                    statement=claim.statement,
-                    baseline=claim.baseline,
-                    criterion=finding.criterion,
-                    measured={k: float(v) for k, v in finding.measured.items()},
-                    holds=bool(finding.holds),
-                    seconds=seconds,
-                    cost=claim.cost,
-                    note=finding.note,
-                )
+    return [(m.slug, c.name) for m in map(find, names) for c in m.claims if cost in (None, c.cost)]
+
+
+def run_claim(which: tuple[str, str]) -> ClaimResult:
+    """Run one claim of one method."""
+    published = find(which[0])
+    claim = next(claim for claim in published.claims if claim.name == which[1])
+    finding, seconds = claim.check()
+    return ClaimResult(
+        slug=published.slug,
+        name=claim.name,
+        statement=claim.statement,
+        baseline=claim.baseline,
+        criterion=finding.criterion,
+        measured={k: float(v) for k, v in finding.measured.items()},
+        holds=bool(finding.holds),
+        seconds=seconds,
+        cost=claim.cost,
+        note=finding.note,
+    )
+
+
+def run_claims(names: Iterable[str], cost: Cost | None = None) -> Iterator[ClaimResult]:
+    """Run the claims of these methods, one by one.
+
+    Raises:
+        ValueError: as `planned_claims`.
+    """
+    return map(run_claim, planned_claims(names, cost))

@@ -314,7 +314,11 @@ class Experience:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
         for index in chosen.split(rows) if len(chosen) else ():
-            yield dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
+            yield self.piece(index)
+
+    def piece(self, index: Tensor) -> Self:
+        """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
+        return dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
@@ -455,11 +459,11 @@ class Evaluation:
         def blank(value: Tensor) -> Tensor:
             return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
 
-        return self._map(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
+        return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
 
     def detach(self) -> Evaluation:
         """The same without gradient."""
-        return self._map(lambda name, value: value.detach())
+        return self.mapped(lambda name, value: value.detach())
 
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
@@ -469,15 +473,16 @@ class Evaluation:
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
 
-    def rows(self, index: Tensor) -> Evaluation:
-        """What was said of some of the rows, in the order of `index`."""
-        return self._map(lambda name, value: value[index])
-
     def to(self, device: torch.device | str) -> Evaluation:
         """The same on another device."""
-        return self._map(lambda name, value: value.to(device))
+        return self.mapped(lambda name, value: value.to(device))
 
-    def _map(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+    def __getitem__(self, rows: Tensor) -> Evaluation:
+        """What was said of the rows at these positions, in this order."""
+        return self.mapped(lambda name, value: value[rows])
+
+    def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+        """`change(name, value)` in the place of each value."""
         fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
         return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
 

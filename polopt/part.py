@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -277,7 +278,8 @@ def _import(module_name: str, name: str) -> Any:
 def _load_file(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
-    key = f"polopt_user_{path.resolve().stem}_{abs(hash(path.resolve())):x}"
+    # The same in every process, so that what is pickled in one can be read in another.
+    key = f"polopt_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None

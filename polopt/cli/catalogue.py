@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -25,6 +26,7 @@ from polopt.cli.train import sentence
 from polopt.method import Method
 from polopt.part import Part, from_yaml, locate
 from polopt.part import diff as differences
+from polopt.training.spread import spread_over
 
 Slugs = Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.")]
 
@@ -180,25 +182,22 @@ def claims(
     slugs: Slugs = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Only those of a few seconds.")] = False,
+    cluster: text.ClusterOption = None,
 ) -> None:
     """Measure what the papers claim. Ends with code 1 if a claim fails."""
-    cost: Literal["fast"] | None = "fast" if fast else None
     with checked():
-        wanted = [catalogue.find(slug) for slug in slugs or catalogue.slugs()]
-    planned = [(m.slug, c.name) for m in wanted for c in m.claims if cost in (None, c.cost)]
+        planned = catalogue.planned_claims(slugs or catalogue.slugs(), "fast" if fast else None)
     rows: list[catalogue.ClaimResult] = []
-    results = catalogue.run_claims([m.slug for m in wanted], cost)
     screen = text.screen(stderr=as_json)
-    if screen.is_terminal:
-        with Live(_claims_page(rows, planned), console=screen, refresh_per_second=4, transient=True) as live:
-            for row in results:
-                screen.print(_claim_line(row))
-                rows.append(row)
-                live.update(_claims_page(rows, planned))
-    else:
-        for row in results:
+    live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
+    with spread_over(cluster) as spread, live or contextlib.nullcontext():
+        if live:
+            live.update(_claims_page(rows, planned))
+        for row in spread(catalogue.run_claim, planned):
             rows.append(row)
             screen.print(_claim_line(row))
+            if live:
+                live.update(_claims_page(rows, planned))
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False))
     failing = [f"{row.slug} {row.name}" for row in rows if not row.holds]

@@ -20,7 +20,7 @@ from polopt.cli import text
 from polopt.cli.train import SetOption
 from polopt.metrics import Comparison, Interval
 from polopt.training import compare as runner
-from polopt.training.compare import Trial
+from polopt.training.trials import Trial
 
 
 def compare(
@@ -31,6 +31,7 @@ def compare(
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; one per core if none.")
     ] = None,
+    cluster: text.ClusterOption = None,
     run: Annotated[Path | None, typer.Option("--run", help="Where the runs go; runs/compare-A-B if none.")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -52,6 +53,7 @@ def compare(
                 recipe=recipe,
                 changes=text.settings(changes or []),
                 processes=processes,
+                cluster=cluster,
                 watch=watch.look,
             )
     except KeyboardInterrupt:

@@ -56,7 +56,7 @@ def plan(
     dtype: Annotated[str | None, _option("Of weights, gradients and moments.", HOW)] = None,
     compute: Annotated[str | None, _option("Of the arithmetic, if another.", HOW)] = None,
     checkpointing: Annotated[bool | None, _option("Compute activations again.", HOW)] = None,
-    lora: Annotated[int, _option("Rank of adapters that learn instead of the weights.", HOW)] = 0,
+    lora: Annotated[int | None, _option("Rank of adapters that learn instead of the weights.", HOW)] = None,
     asynchronous: Annotated[bool, _option("Sample and learn at the same time; needs --apart.", HOW)] = False,
     engine: Annotated[str | None, _option("paged (as vLLM) or native (polopt's own).", HOW)] = None,
     reward_seconds: Annotated[float, _option("Of judging one answer, one after the other.", BATCH)] = 0.0,

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 from rich.console import Console
 
 from polopt.cli.door import Refused
 
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Spread over a Ray cluster: HOST:PORT, or auto for the one of this machine.",
+    ),
+]
 SPARKS = "▁▂▃▄▅▆▇█"
 # Columns where nobody says how wide the page is: a pipe, a log.
 WIDE = 110

@@ -70,19 +70,19 @@ def _holds(job: Job, always: Mapping[str, float], *, learns: bool, samples: bool
 
 def _learned(job: Job) -> dict[str, float]:
     """Weights, gradients and moments b P, b P, 2 b P over the shards; b P for each frozen copy. Adapters learn instead
-    of the weights, which are then kept in the arithmetic's type, and are the reference too."""
+    of the weights, which are then kept in the arithmetic's type, and only they are copied; they are in float32 or
+    wider."""
     total, size = job.shape.parameters + (job.shape.width + 1) * job.demands.critic, job.size
     if not job.lora:
         learned, still = total, 0.0
-        frozen = job.demands.frozen * memory.weights(total, size)
     else:
         learned, still = memory.adapter(job.shape, job.lora), memory.weights(total, job.work)
-        frozen = 0.0
+        size = max(4, size)
     found = {
         "weights": still + memory.weights(learned, size),
         "gradients": memory.weights(learned, size),
         "Adam state": memory.adam(learned, size),
-        "frozen copies": frozen,
+        "frozen copies": job.demands.frozen * memory.weights(learned, size),
     }
     return {name: memory.sharded(value, job.shards) for name, value in found.items()}
 

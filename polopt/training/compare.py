@@ -1,41 +1,26 @@
-"""Methods against each other: one recipe, several seeds, each run in a folder and a process of its own."""
+"""Methods against each other: one recipe, several seeds, each run in a folder of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from polopt.config import ConfigError
 from polopt.metrics import Comparison, Trials
 from polopt.training import recipe as recipes
-from polopt.training.language import create, resume
+from polopt.training.language import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
+from polopt.training.trials import Offices, Processes, Trial, train_all
 
 Method = str | dict[str, Any]
-
-# Seconds between looks at the processes.
-PAUSE = 0.25
-
-
-@dataclasses.dataclass
-class Trial:
-    """One method's run with one seed."""
-
-    name: str
-    seed: int
-    recipe: Recipe
-    run: Run
-    state: Literal["waiting", "running", "finished"] = "waiting"
 
 
 def compare(
@@ -46,6 +31,7 @@ def compare(
     recipe: Path | str | None = None,
     changes: Mapping[str, Any] | None = None,
     processes: int | None = None,
+    cluster: str | None = None,
     watch: Callable[[Sequence[Trial]], None] | None = None,
 ) -> Comparison:
     """Train every method with seeds 0 to seeds - 1 and compare their held-out accuracy; the first is the yardstick.
@@ -56,6 +42,8 @@ def compare(
 
     processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread:
         with models this small two such runs together took less time than one run of two threads.
+    cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster_trials.Tasks`. By default
+        as many runs at once as it has CPUs, each of one thread.
     watch: is called several times a second with all trials.
 
     Raises:
@@ -66,21 +54,35 @@ def compare(
     names = [label(m) for m in methods]
     if len(set(names)) != len(names):
         raise ConfigError(f"each method needs a name of its own, found {', '.join(names)}")
+    if seeds < 1 or (processes is not None and processes < 1):
+        raise ConfigError(f"a comparison needs seeds >= 1 and processes >= 1, found {seeds} and {processes}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(processes or cores, len(methods) * seeds)
-    if workers < 1:
-        raise ConfigError(f"a comparison needs seeds >= 1 and processes >= 1, found {seeds} and {processes}")
-    shared = {"threads": max(1, cores // workers), **(changes or {})}
+    threads = max(1, cores // workers) if cluster is None else 1
+    shared = {"threads": threads, **(changes or {})}
     planned = [
         (name, seed, recipes.load(recipe, {**shared, "seed": seed}, method=method))
         for seed in range(seeds)
         for name, method in zip(names, methods, strict=True)
     ]
-    trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
-    _train(trials, workers, folder, watch or (lambda _: None))
+    with _offices(folder, workers, processes, cluster) as offices:
+        trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
+        train_all(trials, offices, watch or (lambda _: None))
     comparison = Comparison([_trials(name, [t for t in trials if t.name == name]) for name in names])
     (folder / "comparison.json").write_text(json.dumps(record(comparison), indent=1), encoding="utf-8")
     return comparison
+
+
+@contextlib.contextmanager
+def _offices(folder: Path, workers: int, processes: int | None, cluster: str | None) -> Iterator[Offices]:
+    if cluster is None:
+        yield Processes(folder, workers)
+        return
+    from polopt.training.cluster_trials import Tasks
+    from polopt.training.connect import connected
+
+    with connected(cluster) as ray:
+        yield Tasks(ray, folder, processes)
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
@@ -115,79 +117,6 @@ def _run(recipe: Recipe, folder: Path) -> Run:
     return run
 
 
-def _train(trials: Sequence[Trial], workers: int, folder: Path, watch: Callable[[Sequence[Trial]], None]) -> None:
-    """Run what is not finished, `workers` at a time. Whatever ends this, no process stays behind."""
-    for trial in trials:
-        trial.state = "finished" if trial.run.about.get("finished") else "waiting"
-    team: list[_Worker] = []
-    try:
-        while any(trial.state != "finished" for trial in trials):
-            for worker in team:
-                worker.look()
-            waiting = [trial for trial in trials if trial.state == "waiting"]
-            free = [worker for worker in team if worker.trial is None]
-            if waiting and not free and len(team) < workers:
-                free = [_Worker(folder / f"process-{len(team) + 1}.log")]
-                team += free
-            for trial, worker in zip(waiting, free, strict=False):
-                worker.take(trial)
-            watch(trials)
-            time.sleep(PAUSE)
-    finally:
-        for worker in team:
-            worker.process.terminate()
-        for worker in team:
-            worker.process.wait()
-    watch(trials)
-
-
-class TrialError(RunError):
-    """One run of a comparison failed; `trial` says which. The others keep what they have done."""
-
-    def __init__(self, message: str, trial: Trial) -> None:
-        super().__init__(message)
-        self.trial = trial
-
-
-class _Worker:
-    """A process that trains one run after another, so that the libraries are loaded once."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self.trial: Trial | None = None
-        # Not multiprocessing: that would run the caller's script again in each process.
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "polopt.training.compare"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for the parent, which ends this one
-            )
-
-    def take(self, trial: Trial) -> None:
-        self.trial, trial.state = trial, "running"
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{trial.run.folder}\n".encode())
-        self.process.stdin.flush()
-
-    def look(self) -> None:
-        """Note a finished run.
-
-        Raises:
-            TrialError: the process ended before it.
-        """
-        ended = self.process.poll() is not None
-        if self.trial is None:
-            return
-        if self.trial.run.about.get("finished"):
-            self.trial.state, self.trial = "finished", None
-        elif ended:
-            last = (self.log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it printed nothing"])[-1]
-            failed = f"{self.trial.name} with seed {self.trial.seed} failed: {last} (all of it in {self.log})"
-            raise TrialError(failed, self.trial)
-
-
 def _trials(name: str, trials: Sequence[Trial]) -> Trials:
     curves = [_curve(trial) for trial in trials]
     return Trials(name, [t.seed for t in trials], [curve[-1][1] for curve in curves], curves)
@@ -205,28 +134,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class _Orphan:
-    """Ends the process once the one that started it is gone, so that nobody else writes into the folder."""
-
-    def __init__(self) -> None:
-        self.parent = os.getppid()
-
-    def begin(self, *_: Any) -> None:
-        self._look()
-
-    def step(self, *_: Any) -> None:
-        self._look()
-
-    def evaluation(self, *_: Any) -> None:
-        self._look()
-
-    def _look(self) -> None:
-        if os.getppid() != self.parent:
-            sys.exit("the comparison that started this run is gone")
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        resume(line.rstrip("\n"), watchers=(_Orphan(),))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from polopt.plan.hardware import Device
 from polopt.plan.holds import Holds, holds
+from polopt.plan.job import Job
+from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling import Demonstrations
 from polopt.training.beside import Beside
@@ -115,8 +120,29 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
             limit=limit,
             engine="native" if recipe.rollout.engine == "native" else "paged",
         )
-        found += holds(job).values()
+        found += (_counted(held, policy, job) for held in holds(job).values())
     return max(found, key=lambda held: held.peak)
+
+
+def _counted(held: Holds, policy: LanguagePolicy, job: Job) -> Holds:
+    """What can be counted on the policy itself is: with an adapter only its own parameters learn and are compared with,
+    and its maps are merged with the base's while answers are drawn, where that is in float32."""
+    own = _bytes(policy.own_parameters().values())
+    known = {
+        "weights": _bytes(policy.parameters()),
+        "gradients": own,
+        "Adam state": 2 * own,
+        "frozen copies": own * job.demands.frozen,
+    }
+    sampling = held.sampling
+    if held.sampling:
+        merged = job.work * sum(map(math.prod, adapted_shapes(policy.model))) * (job.work >= 4)
+        sampling = {**sampling, "merged weights": merged}
+    return dataclasses.replace(held, always={**held.always, **known}, sampling=sampling)
+
+
+def _bytes(parameters: Iterable[Tensor]) -> float:
+    return sum(p.numel() * p.element_size() for p in parameters)
 
 
 class Coin(Player):
@@ -146,7 +172,9 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = Coin(training.policy, training.splits[name].train, likely_limit(training, name), training.engine)
+    player = Coin(
+        training.policy, training.splits[name].train, likely_limit(training, name), training.engine, training.grounds
+    )
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
@@ -161,7 +189,7 @@ def _problem_seconds(training: LanguageTraining) -> float:
     stage = training.recipe.main_stage
     heldout = training.splits[stage].heldout
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
-    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine)
+    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine, training.grounds)
     start = time.perf_counter()
     evaluate(player, tasks, support=spec.support)
     return (time.perf_counter() - start) / len(tasks)

@@ -22,13 +22,17 @@ BATCH = 512
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it."""
+    """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
+
+    lost: how many of them were given up, see `Grounds`; they count as unsolved.
+    """
 
     problems: int
     samples: int
     overall: dict[int, Interval]
     kinds: dict[str, tuple[Interval, int]]
     rows: list[Transcript]
+    lost: int = 0
 
     def record(self) -> dict[str, Any]:
         """As it stands in evaluations.jsonl."""
@@ -40,6 +44,7 @@ class Accuracy:
             **{f"pass@{k}": shown(interval) for k, interval in self.overall.items()},
             "kinds": {kind: {**shown(i), "problems": n} for kind, (i, n) in self.kinds.items()},
             "length/mean": sum(lengths) / len(lengths),
+            **({"episodes/lost": self.lost} if self.lost else {}),
         }
 
 
@@ -61,6 +66,7 @@ def evaluate(
     team = Team() if team is None else team
     generator = torch.Generator().manual_seed(seed + team.rank)
     mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
+    lost = player.grounds.lost
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
@@ -88,6 +94,7 @@ def evaluate(
             if (of := [c for c, task in zip(solved, tasks, strict=True) if task.kind == kind])
         },
         rows=[row for i in range(len(tasks)) for row in rows[i]],
+        lost=player.grounds.lost - lost,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,12 +19,17 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
+from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
 from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
+from polopt.training.cluster.ahead import Ahead
+from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.crew import Crew
+from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
@@ -30,11 +37,15 @@ from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import Run, Witness
+from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
+from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
+from polopt.worlds.grounds import Maker
+from polopt.worlds.protocol import Tasks
+from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -51,37 +62,26 @@ class Watcher(Protocol):
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
 
 
-class Gathered(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. seconds: what it took, by
-    kind of work. sampled: tokens that were drawn for it."""
-
-    experience: Experience
-    begun: float
-    seconds: Mapping[str, float]
-    sampled: int
-
-
-def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
-    """Sample one batch."""
-    begun, clock, drawn = time.perf_counter(), dict(source.player.seconds), source.player.sampled
-    experience = algorithm.sampling(source)
-    spent = {kind: seconds - clock[kind] for kind, seconds in source.player.seconds.items()}
-    return Gathered(experience, begun, spent, source.player.sampled - drawn)
-
-
 class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
     team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same
-    one, unless its weights lie in pieces.
+    one, unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
 
     On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
     instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
     engine's promise; another engine may round differently from one process to the next.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = (), team: Team | None = None) -> None:
-        self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        watchers: tuple[Watcher, ...] = (),
+        team: Team | None = None,
+        crew: Crew | None = None,
+    ) -> None:
+        self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         self.team = Team() if team is None else team
         recipe.rollout.require()
         if recipe.threads is not None:
@@ -106,21 +106,38 @@ class LanguageTraining:
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
         self.team.even = sharded
         self.engine = recipe.rollout.build(self.policy)
+        self.grounds = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _worlds(self) -> list[tuple[Tasks, Maker]]:
+        """Every set of tasks that may be played, and what makes it again elsewhere."""
+        return [
+            (getattr(split, part), functools.partial(made_again, self.recipe.tasks_of(name), self.recipe.seed, part))
+            for name, split in self.splits.items()
+            for part in ("train", "heldout")
+        ]
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
         if spec.model is not None:
+            if (Path(spec.model) / "adapter_config.json").is_file():
+                raise ConfigError(
+                    f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
+                    "to the base that it was made for"
+                )
             try:
-                return LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
+                policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
+            if spec.adapter is not None:
+                policy.adapt(spec.adapter, seed=self.recipe.seed_of("adapter"), base=spec.model)
+            return policy
         texts: list[tuple[str, str, str]] = []
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
@@ -136,7 +153,8 @@ class LanguageTraining:
         if restored:
             self._load(tensors, state)
             self._hand_over(self.global_step)
-        about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about: dict[str, Any] = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about |= self.check_base()
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
@@ -145,15 +163,32 @@ class LanguageTraining:
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.leads:
             self.policy.save(self.run_folder.folder / "policy")
+            if is_adapted(self.policy.model):
+                save_adapter(self.policy.model, self.run_folder.folder / "adapter")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
         self.team.leave()
         return self.run_folder
 
+    def check_base(self) -> dict[str, str]:
+        """What tells an adapter's base from another one, as checkpoints do not hold it.
+
+        Raises:
+            RunError: it is not the base that the run began with.
+        """
+        if not self.policy.fixed:
+            return {}
+        base = fingerprint({n: p for n, p in self.policy.named_parameters() if n in self.policy.fixed})
+        if self.run_folder.about.get("base", base) != base:
+            raise RunError(
+                f"policy.model = {self.recipe.policy.model!r} is not the base that this run began with, and its "
+                "checkpoints hold the adapter alone; put that base back in its place"
+            )
+        return {"base": base}
+
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
-        source = self.source(name, stage.rows, Player(self.policy, tasks, limit, self.engine))
+        source = self.source(name, stage.rows, self.player(name))
         learner = Learner(self.learned, algorithm, stage, self.shuffling, self.team)
         beside = Beside(self.learned, algorithm, stage.micro_rows, self.team)
         evaluations = self.recipe.evaluations(name)
@@ -166,30 +201,48 @@ class LanguageTraining:
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = [m for m in self.run_folder.read("metrics") if m["stage"] == name] if first and stage.until else []
-        for step in range(first, stage.steps):
-            record = self.step(source, learner, step, beside)
-            self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
-            self.global_step += 1
-            done = step + 1
-            if stage.until is not None:
-                records.append(record)
-                done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
-            if done in evaluations:
-                self._evaluate(name, *evaluations[done])
-            if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source, beside)
-            if done == stage.steps:
-                break
+        with self._supply(source, algorithm, first, stage.steps, tensors) as supply:
+            for step in range(first, stage.steps):
+                batch = supply.batch(step)
+                record = self.learn(batch, source, learner, step, beside) | supply.record(batch, step)
+                supply.learned(step)
+                self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+                self.global_step += 1
+                done = step + 1
+                if stage.until is not None:
+                    records.append(record)
+                    done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
+                if done in evaluations:
+                    self._evaluate(name, *evaluations[done])
+                if done == stage.steps or done % self.recipe.checkpoint == 0:
+                    self._save(name, done, learner, source, beside, supply)
+                if done == stage.steps:
+                    break
+
+    def player(self, stage: str) -> Player:
+        """Who plays a stage's tasks in this process."""
+        limit = self.recipe.limit_of(stage)
+        return Player(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
         settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
+        if self.crew is not None:
+            return ClusterSource(player, self.crew, stage, **settings)
         return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
+
+    def _supply(
+        self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
+    ) -> AbstractContextManager[Supply]:
+        if isinstance(source, ClusterSource):
+            ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
+            return ahead.running(first, steps, tensors)
+        return nullcontext(InTurn(source, algorithm.sampling))
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
-        return self.learn(gather(source, learner.algorithm), source, learner, step, beside)
+        return self.learn(gather(source, learner.algorithm.sampling), source, learner, step, beside)
 
     def learn(
         self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
@@ -197,9 +250,8 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.sampled}
-        player = source.player
-        clock, drawn = dict(player.seconds), player.sampled
+            return {"rows": 0, "sampled": batch.spent["sampled"]}
+        player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
@@ -214,16 +266,14 @@ class LanguageTraining:
         self._hand_over(self.global_step + 1)
         tokens = int(experience.mask.sum())
         now = time.perf_counter()
-        spent = {kind: batch.seconds[kind] + player.seconds[kind] - clock[kind] for kind in clock}
-        return record | {
+        spent = {name: value + batch.spent[name] for name, value in since(before, player).items()}
+        record |= {
             "tokens": tokens,
-            "sampled": batch.sampled + player.sampled - drawn,
             "seconds": self._elapsed(),
             "tokens_per_second": tokens / (now - batch.begun),
-            "seconds/rollout": spent["rollout"],
-            "seconds/reward": spent["reward"],
             "seconds/learn": now - sampled,
         }
+        return record | {name: value for name, value in spent.items() if value or not name.startswith("episodes/")}
 
     def _provide(self, experience: Experience, source: LanguageSource, learner: Learner, beside: Beside) -> Experience:
         """Compute the fields that some part of the algorithm declares, and no others."""
@@ -246,7 +296,7 @@ class LanguageTraining:
         spec = self.recipe.evaluation
         heldout = self.splits[stage].heldout
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine)
+        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine, self.grounds)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         accuracy = evaluate(
             player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team
@@ -267,9 +317,11 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
+    def _save(
+        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside, supply: Supply
+    ) -> None:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.learned).items()}
-        tensors = wholly(tensors | learner.state() | beside.state())
+        tensors = wholly(tensors | learner.state() | beside.state() | supply.state())
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -301,22 +353,27 @@ def train(
     folder: Path | str = "runs/latest",
     *,
     watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
     **changes: Any,
 ) -> Run:
     """Train a language policy: a recipe (the laptop's by default) into a folder.
 
+    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
+    that this machine belongs to, or "local" for one that is started here and ends with the run.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
-        ConfigError: the recipe is wrong. RunError: the folder holds a run already.
+        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run already.
     """
-    recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
+    recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
     team = assemble(recipe.device)
     folder = team.once(lambda: Run.vacant(Path(folder)).folder)
     run = Run(folder) if team.leads else Witness(folder)
-    training = LanguageTraining(recipe, run, watchers, team)  # what cannot be prepared leaves no folder behind
-    team.once(lambda: create(recipe, folder).folder)
-    return training.run()
+    with crew_of(recipe, address, team) as crew:
+        # What cannot be prepared leaves no folder behind.
+        training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: create(recipe, folder).folder)
+        return training.run()
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:
@@ -328,16 +385,17 @@ def create(recipe: Recipe, folder: Path | str) -> Run:
     return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
 
 
-def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
-    """Continue a run to the result it would have had without the interruption.
+def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: str | None = None) -> Run:
+    """Continue a run to the result it would have had without the interruption. address: as in `train`.
 
     Raises:
-        RunError: the folder is not a run.
+        RunError: the folder is not a run. ConfigError: it was begun on a cluster, and there is none, or without one.
     """
     run = Run.open(Path(folder))
     recipe = recipes.load(run.recipe)
     team = assemble(recipe.device)
-    return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team).run()
+    with crew_of(recipe, address, team) as crew:
+        return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew).run()
 
 
 def _check_device(name: str) -> None:

@@ -11,6 +11,7 @@ from polopt.plan.demands import demands
 from polopt.plan.hardware import Device
 from polopt.plan.job import Job
 from polopt.plan.shape import Shape, shape_of
+from polopt.policies.adapter import AdapterSpec
 from polopt.training.recipe import PolicySpec, StageSpec
 
 
@@ -44,6 +45,7 @@ def job_of(
         "dtype": policy.dtype,
         "compute": policy.compute,
         "checkpointing": policy.checkpointing,
+        "lora": policy.adapter.rank if isinstance(policy.adapter, AdapterSpec) else 0,
     }
     given = {name: value for name, value in others.items() if value is not None}
     settings |= given

@@ -1,4 +1,4 @@
-"""Episodes of a world, played with a policy."""
+"""Plays episodes of a world with a policy: observation in, answer out, turn by turn."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ from polopt.sampling import Start
 from polopt.sampling.lookahead import Look
 from polopt.sampling.parts import Said
 from polopt.training.transcript import Past, Transcript, first
-from polopt.worlds.protocol import Episode, Task, Tasks
+from polopt.worlds.grounds import Grounds, Here, Play
+from polopt.worlds.protocol import Task, Tasks
 
 
 class Player:
     """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
-    engine: what draws the policy's answers; polopt's own sampler if None. seconds: spent so far, by kind of work.
-    sampled: tokens that were drawn so far.
+    engine: what draws the policy's answers; polopt's own sampler if None. grounds: where the episodes are; this process
+    if None. seconds: spent so far, by kind of work. sampled: tokens that were drawn so far.
     """
 
-    def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        policy: LanguagePolicy,
+        tasks: Tasks,
+        limit: int,
+        engine: Engine | None = None,
+        grounds: Grounds | None = None,
+    ) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
         self.engine = NativeEngine(policy) if engine is None else engine
+        self.grounds = Here() if grounds is None else grounds
         self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
         self.sampled = 0
@@ -57,38 +66,56 @@ class Player:
         """
         counts = [copies] * len(tasks) if isinstance(copies, int) else copies
         starts = [Start()] * len(tasks) if starts is None else starts
-        rows: list[Transcript] = []
-        for i, (task, count, start) in enumerate(zip(tasks, counts, starts, strict=True)):
-            rows += self._begin(i, task, count, start)
+        rows = self._begin(tasks, counts, starts)
         self.go_on(rows, [count for count in counts if count], support, generator, window, look)
         return rows
 
-    def _begin(self, group: int, task: Task, count: int, start: Start) -> list[Transcript]:
-        """So many episodes of a task, up to where the policy goes on."""
-        if not count:
-            return []
-        plays = [self.tasks.episode(task) for _ in range(count)]
-        given = self._solution(task, plays[0])[: min(start.given, self.limit - 1)] if start.given else []
-        plain, read = self._open(plays, "" if start.hidden else start.hint), None
-        if start.hidden and start.hint:
-            read = self._open(plays[:1], start.hint)
-        rows = [Transcript.begin(task, group, play, plain, read) for play in plays]
-        for row in rows:
-            row.give(given)
+    def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[Transcript]:
+        """So many episodes of each task, up to where the policy goes on."""
+        plays = self.grounds.open(self.tasks, _each(tasks, counts))
+        seen = self.grounds.reset(plays)
+        places = list(itertools.accumulate(counts, initial=0))
+        groups = [i for i, count in enumerate(counts) if count]
+        shown = [i for i in groups if starts[i].given]
+        solved = self._demonstrated([tasks[i] for i in shown], [plays[places[i]] for i in shown])
+        solutions = dict(zip(shown, map(self._but_the_last, solved), strict=True))
+        rows: list[Transcript] = []
+        for i in groups:
+            mine, start = slice(places[i], places[i + 1]), starts[i]
+            observation = _one(seen[mine])
+            plain = self.dialogue.opening(observation + ("" if start.hidden else start.hint))
+            read = self.dialogue.opening(observation + start.hint) if start.hidden and start.hint else None
+            for play in plays[mine]:
+                rows.append(Transcript.begin(tasks[i], i, play, plain, read))
+                rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
         return rows
 
-    def _solution(self, task: Task, episode: Episode) -> list[int]:
-        """Ids of a task's demonstrated first answer but the last, which the policy always decides."""
-        episode.reset()
-        return self.dialogue.answer(_demonstrated(task, episode))[:-1]
+    def _but_the_last(self, action: str) -> list[int]:
+        """Ids of a demonstrated first answer but the last, which the policy always decides."""
+        return self.dialogue.answer(action)[:-1]
 
-    def solution_length(self, task: Task) -> int:
-        """How many decisions a task's demonstrated first answer has.
+    def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
+        lost = self.grounds.lost
+        actions = self.grounds.demonstrate(plays)
+        for task, action in zip(tasks, actions, strict=True):
+            if action is None:
+                raise ValueError(
+                    f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
+                    "demonstrations, or give the tasks solutions"
+                    if self.grounds.lost == lost
+                    else f"task {task.id} was not demonstrated within the time limit; raise episodes.timeout"
+                )
+        return [action for action in actions if action is not None]
+
+    def solution_lengths(self, tasks: Sequence[Task]) -> list[int]:
+        """How many decisions each task's demonstrated first answer has.
 
         Raises:
             ValueError: as `demonstrate`.
         """
-        return len(self._solution(task, self.tasks.episode(task))) + 1
+        plays = self.grounds.open(self.tasks, tasks)
+        self.grounds.reset(plays)
+        return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
 
     def go_on(
         self,
@@ -117,38 +144,53 @@ class Player:
             going = [row for row in going if not row.over and row.left != 0]
             shares, look = [1] * len(going), None
 
-    def resume(self, task: Task, group: int, past: Past) -> Transcript:
-        """An episode as it stood: what the policy said is played again, and the world must answer as it did.
+    def resume(self, stood: Sequence[tuple[Task, int, Past]]) -> list[Transcript]:
+        """Episodes (task, group, what is on record) as they stood: what the policy said is played again, and the world
+        must answer as it did.
 
         Raises:
             ValueError: it did not, so that its rewards would not belong to what is on record.
         """
-        if past.hinted:
-            raise ValueError(
-                f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on record; "
-                "go on with rows that had no hidden hint"
-            )
-        episode = self.tasks.episode(task)
-        episode.reset()
-        begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
-        row = Transcript.begin(task, group, episode, past.ids[:begin])
-        row.give(past.ids[begin : begin + past.given])
-        while not row.over and row.ids != past.ids:
-            begin = end = len(row.ids)
-            while end < len(past.ids) and past.turn[end] == row.turns:
-                end += 1
-            if begin == end or row.ids != past.ids[:begin]:
-                break
-            row.decide(**past.decisions(begin, end))
-            row.answer = self.dialogue.text(row.saying)
-            if row.ids[-1] in self.policy.stop:
-                self._step(row, row.answer)
-        if row.over or row.ids != past.ids:
-            raise ValueError(
-                f"task {task.id} cannot go on from where it stood: played again, its world answers in another way; "
-                "take worlds whose answers depend on the task and the actions alone"
-            )
-        return row
+        for task, _, past in stood:
+            if past.hinted:
+                raise ValueError(
+                    f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on "
+                    "record; go on with rows that had no hidden hint"
+                )
+        lost, plays = self.grounds.lost, self.grounds.open(self.tasks, [task for task, _, _ in stood])
+        self.grounds.reset(plays)
+        rows, pasts = [], [past for _, _, past in stood]
+        for (task, group, past), play in zip(stood, plays, strict=True):
+            begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
+            rows.append(Transcript.begin(task, group, play, past.ids[:begin]))
+            rows[-1].give(past.ids[begin : begin + past.given])
+        going = list(zip(rows, pasts, strict=True))
+        while going:
+            going = [(row, past) for row, past in going if not row.over and self._repeat(row, past)]
+            self._step([row for row, _ in going])
+        for row, past in zip(rows, pasts, strict=True):
+            if row.over or row.ids != past.ids:
+                raise ValueError(
+                    f"task {row.task.id} cannot go on from where it stood: "
+                    + (
+                        "played again, its world answers in another way; take worlds whose answers depend on the task "
+                        "and the actions alone"
+                        if self.grounds.lost == lost
+                        else "played again, its world did not answer within the time limit; raise episodes.timeout"
+                    )
+                )
+        return rows
+
+    def _repeat(self, row: Transcript, past: Past) -> bool:
+        """Let the row say the next answer on record. Whether there was one, to its end."""
+        begin = end = len(row.ids)
+        while end < len(past.ids) and past.turn[end] == row.turns:
+            end += 1
+        if begin == end or row.ids != past.ids[:begin]:
+            return False
+        row.decide(**past.decisions(begin, end))
+        row.answer = self.dialogue.text(row.saying)
+        return row.ids[-1] in self.policy.stop
 
     def say(self, row: Transcript, ids: Sequence[int]) -> None:
         """Let the row say these ids next, as decisions that nobody sampled.
@@ -163,34 +205,41 @@ class Player:
             )
         row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
 
-    def feedback(self, task: Task, answers: Sequence[list[int]]) -> str | None:
-        """What the world says of the last of these answers that reached it."""
-        episode, feedback = self.tasks.episode(task), None
-        episode.reset()
-        for ids in answers:
-            if ids[-1] in self.policy.stop:
-                step = episode.step(self.dialogue.text(ids))
-                feedback = step.info.get("feedback")
+    def feedback(self, tasks: Sequence[Task], answers: Sequence[Sequence[list[int]]]) -> list[str | None]:
+        """Of each task, what the world says of the last of these answers that reached it."""
+        plays = self.grounds.open(self.tasks, tasks)
+        self.grounds.reset(plays)
+        found: list[str | None] = [None] * len(tasks)
+        going = dict.fromkeys(range(len(tasks)))
+        for turn in range(max(map(len, answers), default=0)):
+            here = [i for i in going if turn < len(answers[i]) and answers[i][turn][-1] in self.policy.stop]
+            said = [self.dialogue.text(answers[i][turn]) for i in here]
+            for i, step in zip(here, self.grounds.step([plays[i] for i in here], said), strict=True):
+                found[i] = step.info.get("feedback")
                 if step.over:
-                    break
-        return feedback
+                    del going[i]
+        return found
 
     def demonstrate(self, tasks: Sequence[Task]) -> list[Transcript]:
         """One episode of each task, played by the task's own demonstration.
 
         Raises:
-            ValueError: the world shows no solution to a task.
+            ValueError: the world shows no solution to a task, or not within the time limit.
         """
-        rows = []
-        for i, task in enumerate(tasks):
-            episode = self.tasks.episode(task)
-            row = Transcript.begin(task, i, episode, self._open([episode]))
-            while not row.over:
-                action = _demonstrated(task, episode)
+        lost = self.grounds.lost
+        rows = going = self._fresh(tasks, range(len(tasks)))
+        while going:
+            actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
+            for row, action in zip(going, actions, strict=True):
                 row.imitate(self.dialogue.answer(action))
                 row.answer = action
-                self._step(row, action)
-            rows.append(row)
+            self._step(going)
+            going = [row for row in going if not row.over]
+        if self.grounds.lost > lost:
+            raise ValueError(
+                f"{self.grounds.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
+                "raise episodes.timeout"
+            )
         return rows
 
     def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[Transcript]:
@@ -199,28 +248,34 @@ class Player:
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
         be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
         """
-        rows = []
-        for i, (task, given) in enumerate(zip(tasks, answers, strict=True)):
-            for turns in given:
-                episode = self.tasks.episode(task)
-                row = Transcript.begin(task, i, episode, self._open([episode]))
-                for answer in turns:
-                    self._hear(row, answer)
-                row.truncated = row.truncated or not row.terminated
-                rows.append(row)
+        counts = [len(given) for given in answers]
+        rows = self._fresh(_each(tasks, counts), _each(range(len(tasks)), counts))
+        said = [turns for given in answers for turns in given]
+        for turn in range(max(map(len, said), default=0)):
+            here = [(row, turns[turn]) for row, turns in zip(rows, said, strict=True) if turn < len(turns)]
+            self._step([row for row, answer in here if self._hear(row, answer)])
+        for row in rows:
+            row.truncated = row.truncated or not row.terminated
         return rows
 
-    def _hear(self, row: Transcript, answer: Said) -> None:
+    def _hear(self, row: Transcript, answer: Said) -> bool:
+        """Whether the answer reaches the world."""
         ids = (self.dialogue.answer(answer) if isinstance(answer, str) else list(answer))[: self.limit]
         if row.over or not ids:
-            return
+            return False
         row.imitate(ids)
         row.answer = self.dialogue.text(ids)
         if ids[-1] in self.policy.stop:
-            self._step(row, row.answer)
-        else:
-            row.complete()
-            row.truncated = True
+            return True
+        row.complete()
+        row.truncated = True
+        return False
+
+    def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[Transcript]:
+        """An episode of each task, at its opening."""
+        plays = self.grounds.open(self.tasks, tasks)
+        begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
+        return [Transcript.begin(task, i, play, self.dialogue.opening(seen)) for task, i, play, seen in begun]
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
         """Raw texts, as token ids, each as one long answer to nothing."""
@@ -232,12 +287,6 @@ class Player:
             row.reward, row.solved, row.terminated = 1.0, True, True
             rows.append(row)
         return rows
-
-    def _open(self, plays: Sequence[Episode], hint: str = "") -> list[int]:
-        observations = {play.reset() for play in plays}
-        if len(observations) != 1:
-            raise ValueError(f"one task must open with one observation, found {len(observations)}")
-        return self.dialogue.opening(observations.pop() + hint)
 
     def _sample(
         self,
@@ -261,34 +310,39 @@ class Player:
     def _advance(self, rows: Sequence[Transcript], answers: Sequence[Sampled]) -> None:
         """Give each row its answer, or, where its window ends, as much of it as there is."""
         start = time.perf_counter()
+        whole = []
         for row, answer in zip(rows, answers, strict=True):
             row.decide(answer.tokens, answer.logp, answer.entropy, answer.kept, answer.noted)
             row.answer = self.dialogue.text(row.saying)
             if answer.stopped:
-                self._step(row, row.answer)
+                whole.append(row)
             elif row.left != 0 or row.room == self.limit:
                 row.complete()
                 row.truncated = True
+        self._step(whole)
         self.seconds["reward"] += time.perf_counter() - start
 
-    def _step(self, row: Transcript, action: str) -> None:
-        row.complete()
-        assert row.episode is not None
-        step = row.episode.step(action)
-        row.pay(step.reward)
-        row.signals = step.info.get("signals", {})
-        row.feedback = step.info.get("feedback")
-        row.solved = bool(step.info.get("solved", row.reward >= 1))
-        row.terminated, row.truncated = step.terminated, step.truncated
-        if not row.over:
-            row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
+    def _step(self, rows: Sequence[Transcript]) -> None:
+        """Give the world each row's answer."""
+        steps = self.grounds.step([row.episode for row in rows], [row.answer for row in rows])
+        for row, step in zip(rows, steps, strict=True):
+            row.complete()
+            row.pay(step.reward)
+            row.signals = step.info.get("signals", {})
+            row.feedback = step.info.get("feedback")
+            row.solved = bool(step.info.get("solved", row.reward >= 1))
+            row.terminated, row.truncated = step.terminated, step.truncated
+            if not row.over:
+                row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
 
 
-def _demonstrated(task: Task, episode: Episode) -> str:
-    action = episode.demonstrate()
-    if action is None:
-        raise ValueError(
-            f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
-            "demonstrations, or give the tasks solutions"
-        )
-    return action
+def _each(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    """Every value so many times."""
+    return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
+
+
+def _one(observations: Sequence[str]) -> str:
+    found = set(observations)
+    if len(found) != 1:
+        raise ValueError(f"one task must open with one observation, found {len(found)}")
+    return found.pop()

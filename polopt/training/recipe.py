@@ -17,13 +17,29 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
-from polopt.part import build, locate, nearest
+from polopt.part import nearest
+from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster.spec import ClusterSpec, check_ahead
+from polopt.training.cluster_grounds import ClusterGroundsSpec
+from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
 ENGINES = ("native", "vllm")
+PLACES = ("here", "threads", "cluster")
+
+
+def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
+    """Settings whose kind is value[key], the first of the names if they do not say."""
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get(key, names[0])
+    if kind not in names:
+        hint = nearest(str(kind), names)
+        raise PydanticCustomError(key, f"{sentence} {{kind}}{{hint}}", {"kind": repr(kind), "hint": hint})
+    return {**value, key: kind}
 
 
 class PolicySpec(Config):
@@ -31,13 +47,25 @@ class PolicySpec(Config):
     `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
     dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
     on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
-    checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
+    checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
+    adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
+    in PEFT's format to go on from. None trains the whole model."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
+    adapter: AdapterSpec | str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _adapter_has_a_base(self) -> PolicySpec:
+        if self.adapter is not None and self.model is None:
+            raise ValueError(
+                "an adapter is trained on a base that stays; set policy.model to its folder or hub name, or leave "
+                "policy.adapter out"
+            )
+        return self
 
 
 class OptimiserSpec(Config):
@@ -124,15 +152,8 @@ class StageSpec(Config):
         Raises:
             ConfigError: no such method, setting or path; the nearest name is given.
         """
-        settings = {"name": self.method} if isinstance(self.method, str) else dict(self.method)
         try:
-            name = settings.pop("name", None)
-            if name is None:
-                raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-            settings = {key: build(value) for key, value in settings.items()}
-            algorithm = locate(name)(**settings) if ":" in name else catalogue.method(name, **settings)
-            if not isinstance(algorithm, Algorithm):
-                raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+            algorithm = catalogue.sentence(self.method)
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
             algorithm = algorithm.but(self.but)
@@ -171,7 +192,9 @@ class Recipe(Config):
     """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
 
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
-    settings of `VLLMSpec`.
+    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
+    threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
     each with a piece of them. One process alone has all.
@@ -185,6 +208,8 @@ class Recipe(Config):
     tasks: dict[str, Any]
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
+    cluster: ClusterSpec | None = None
+    episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: Positive = 20
@@ -192,15 +217,12 @@ class Recipe(Config):
     @pydantic.field_validator("rollout", mode="before")
     @classmethod
     def _known_engine(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        engine = value.get("engine", "native")
-        if engine not in ENGINES:
-            hint = nearest(str(engine), ENGINES)
-            raise PydanticCustomError(
-                "engine", "there is no engine {engine}{hint}", {"engine": repr(engine), "hint": hint}
-            )
-        return {**value, "engine": engine}
+        return _named(value, "engine", ENGINES, "there is no engine")
+
+    @pydantic.field_validator("episodes", mode="before")
+    @classmethod
+    def _known_place(cls, value: Any) -> Any:
+        return _named(value, "where", PLACES, "episodes are not played")
 
     @pydantic.model_validator(mode="after")
     def _some_stage(self) -> Recipe:
@@ -247,6 +269,9 @@ class Recipe(Config):
             ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
         """
         found = {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        for name, algorithm in found.items():
+            if self.cluster is not None:
+                check_ahead(name, algorithm, self.cluster)
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
 

@@ -98,7 +98,7 @@ class LanguageSource:
             raise ValueError("LanguageSource.extend: some rows have ended; leave them out, or say `at` which column")
         index = experience.extras["index"].tolist()
         known = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
-        rows = [self.player.resume(*one) for one in known for _ in range(copies)]
+        rows = self.player.resume([one for one in known for _ in range(copies)])
         if say is not None:
             for i, row in enumerate(rows):
                 self.player.say(row, say[i // copies])
@@ -111,7 +111,7 @@ class LanguageSource:
         tasks = self._tasks(experience.extras["index"].tolist())
         said = [past.answers for past in pasts(experience)]
         answers = [self.player.dialogue.text(mine[-1]) for mine in said]
-        feedback = [self.player.feedback(task, mine) for task, mine in zip(tasks, said, strict=True)]
+        feedback = self.player.feedback(tasks, said)
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
 
@@ -135,7 +135,7 @@ class LanguageSource:
         return [task.prompt for task in self._tasks(tasks.tolist())]
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
-        return torch.tensor([self.player.solution_length(task) for task in self._tasks(tasks.tolist())])
+        return torch.tensor(self.player.solution_lengths(self._tasks(tasks.tolist())))
 
     @torch.no_grad()
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:

@@ -107,7 +107,7 @@ class Team:
         own = (mine.nonzero().flatten().cpu(), Evaluation.cat(said).to("cpu") if said else None)
         found = [(places, part) for places, part in self.gather(own) if part is not None]
         order = torch.cat([places for places, _ in found]).argsort()
-        return Evaluation.cat([part for _, part in found]).rows(order).to(batch.device)
+        return Evaluation.cat([part for _, part in found])[order].to(batch.device)
 
 
 class Processes(Team):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.player import Player
-from polopt.worlds import build_tasks
+from polopt.worlds.recipe import made_again
 
 
 def load_policy(folder: Path | str) -> LanguagePolicy:
@@ -54,9 +55,11 @@ def evaluate_folder(
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
-    heldout = build_tasks(recipe.tasks_of(recipe.main_stage), seed=recipe.seed).heldout
+    world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
+    heldout = made_again(*world)
+    grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = Player(policy.to(recipe.device), heldout, recipe.limit_of(recipe.main_stage))
+    player = Player(policy.to(recipe.device), heldout, recipe.limit_of(recipe.main_stage), grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)

@@ -14,7 +14,8 @@ from polopt import ops
 from polopt.experience import Experience, Support, SupportError
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
-from polopt.worlds.protocol import Episode, Task
+from polopt.worlds.grounds import Play
+from polopt.worlds.protocol import Task
 
 # What a sampler notes of each token where temperatures follow the entropy.
 NOTED = ("temperature", "plain_entropy")
@@ -24,17 +25,17 @@ NOTED = ("temperature", "plain_entropy")
 class Transcript:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
-    episode: None for a raw text, which nobody plays. entropy: None if some answer came without. noted: what else the
-    sampler said of its decisions, 0 elsewhere. paid: what the world paid at each id, which is an answer's last. turns:
-    answers that are complete. said: tokens of the one that is not. left: how many more tokens the policy may decide for
-    now, None for no such limit. given: how many ids of the first answer stood there before. signals: whatever else the
-    world said of the last answer. whispered: ids of the opening as the sampler reads it, None where it reads what is
-    on record.
+    episode: as its grounds gave it, None for a raw text, which nobody plays. entropy: None if some answer came without.
+    noted: what else the sampler said of its decisions, 0 elsewhere. paid: what the world paid at each id, which is an
+    answer's last. turns: answers that are complete. said: tokens of the one that is not. left: how many more tokens the
+    policy may decide for now, None for no such limit. given: how many ids of the first answer stood there before.
+    signals: whatever else the world said of the last answer. whispered: ids of the opening as the sampler reads it,
+    None where it reads what is on record.
     """
 
     task: Task
     group: int
-    episode: Episode | None
+    episode: Play | None
     ids: list[int]
     decided: list[bool]
     logp: list[float]
@@ -59,7 +60,7 @@ class Transcript:
 
     @classmethod
     def begin(
-        cls, task: Task, group: int, episode: Episode | None, opening: list[int], whispered: list[int] | None = None
+        cls, task: Task, group: int, episode: Play | None, opening: list[int], whispered: list[int] | None = None
     ) -> Transcript:
         n, blank = len(opening), [0.0] * len(opening)
         row = cls(task, group, episode, list(opening), [False] * n, blank, [*blank], [-1] * n, [None] * n, [*blank])

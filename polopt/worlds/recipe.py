@@ -17,7 +17,7 @@ from polopt.worlds.critic import Critic
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
-from polopt.worlds.protocol import TaskSplit
+from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
@@ -281,3 +281,9 @@ def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
     world = parse_world(spec)
     split = world.split(seed)
     return split if world.texts is None else dataclasses.replace(split, texts=read_texts(world.texts))
+
+
+def made_again(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
+    """The tasks `train` or `heldout` of `build_tasks`: what makes them in another process."""
+    tasks: Tasks = getattr(build_tasks(spec, seed=seed), part)
+    return tasks

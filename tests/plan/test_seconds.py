@@ -181,7 +181,7 @@ def test_every_device_holds_its_share():
         assert shares[name] == pytest.approx(whole[name] / 8)
     adapters = holds(job(lora=16, **more))["device"].always
     learned = memory.adapter(shape, 16)
-    assert sum(adapters.values()) == pytest.approx(2 * 2 * shape.parameters + 4 * 2 * learned)
+    assert sum(adapters.values()) == pytest.approx(2 * 2 * shape.parameters + (4 + 1) * 4 * learned)
     apart = holds(job(**{**more, "apart": 4, "tensor": 2}))
     assert sum(apart["sampler"].always.values()) == pytest.approx(shape.parameters)
 

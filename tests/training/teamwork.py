@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Ten
 
 
 def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
-    """The gradient, and the weights after a step, of language policies that learn from groups of unlike lengths."""
+    """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is
+    asked of the policy before."""
     found = {}
     for name, algorithm in ALGORITHMS.items():
         made = stopping(dtype, critic=name == "critic")
@@ -77,9 +79,11 @@ def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Ten
         keep = torch.tensor([0, 1, 2, 3, 4, 8, 9, 10])  # groups of 4, 1 and 3
         policy = ShardedPolicy.of(made) if pieces else made
         team.even = pieces
-        learner = learner_of(policy, algorithm, micro_rows=2)
+        learner = learner_of(policy, algorithm, micro_rows=2, minibatches=2)
         learner = Learner(policy, learner.algorithm, learner.stage, torch.Generator().manual_seed(0), team)
-        learner.update(batch[keep], 0)
+        batch = learner.assess(batch[keep], frozenset({"old_logp"}), {})
+        for step in range(2):
+            learner.update(batch, step)
         weights = {f"weight {n}": whole(p.detach()) for n, p in policy.named_parameters()}
         found[name] = {**slopes(policy), **weights}
     return found
@@ -103,7 +107,7 @@ def train(folder: Path, stop: int | None) -> None:
             language.train(folder / "recipe.yaml", folder / "run", watchers=watchers)
     except Stop:
         pass
-    if assemble("cpu").leads:
+    if os.environ.get("RANK", "0") == "0":
         with (folder / "taken.jsonl").open("a") as file:
             file.writelines(json.dumps(numbers) + "\n" for numbers in taken)
 

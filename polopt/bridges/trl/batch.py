@@ -1,0 +1,168 @@
+"""A generation of TRL's as one batch of experience, the same on every process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polopt.bridges.trl.host import SIGNAL
+from polopt.experience import Evaluation, Experience
+from polopt.support import Support
+from polopt.worlds.protocol import Task
+
+# The row's place in the generation, over all processes, in `extras`.
+PLACE = "place"
+
+
+class Everyone:
+    """What all processes know, from what each of them knows: rows of the first, then of the second, and so on."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
+
+    @property
+    def count(self) -> int:
+        return self.accelerator.num_processes
+
+    def rows(self, values: Tensor) -> Tensor:
+        """[b, ...] -> [B, ...]; columns beyond those of the widest process hold 0."""
+        if self.count == 1:
+            return values
+        sent = values.int() if values.dtype == torch.bool else values
+        if sent.ndim > 1:
+            sent = self.accelerator.pad_across_processes(sent, dim=1, pad_index=0)
+        return self.accelerator.gather(sent.contiguous()).to(values.dtype)
+
+    def entries(self, values: Sequence[Any]) -> list[Any]:
+        """As `rows`, of anything."""
+        if self.count == 1:
+            return list(values)
+        from accelerate.utils import gather_object
+
+        return gather_object(list(values))
+
+    def places(self, rows: int, device: torch.device) -> Tensor:
+        """[b] places of this process's rows among those of all."""
+        return torch.arange(rows, device=device) + rows * self.accelerator.process_index
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What a generation was rewarded for. inputs: rows of the data set; completions: texts or messages, both of this
+    process; rewards: [B, F] of all processes, by reward function, NaN where one has no opinion."""
+
+    inputs: list[dict[str, Any]]
+    prompts: list[Any]
+    completions: list[Any]
+    rewards: Tensor
+
+    def outcome(self, weights: Tensor) -> Tensor:
+        """[B] weighted sum of the opinions there are; NaN where there is none."""
+        total = (self.rewards * weights.to(self.rewards)).nansum(1)
+        return total.masked_fill(self.rewards.isnan().all(1), torch.nan)
+
+
+def experience_of(
+    output: Mapping[str, Any],
+    told: Told,
+    said: Evaluation | None,
+    everyone: Everyone,
+    needs: frozenset[str],
+    *,
+    names: Sequence[str],
+    weights: Tensor,
+    group: int,
+    ends: Sequence[int],
+    horizon: int,
+    support: Support,
+) -> Experience:
+    """All rows of a generation, T columns of completion; of the rest, the fields in `needs`.
+
+    output: what TRL's generation gives. said: what the policy says of this process's rows before it learns from them.
+    names: of the reward functions. ends: ids that end an answer.
+    """
+    mask, rows = decided(output), everyone.rows
+    ids, attended = output["completion_ids"], output["completion_mask"].bool()
+    ended = (torch.isin(ids, ids.new_tensor(ends)) & last(attended)).any(1)
+    outcome = told.outcome(weights)
+    fields: dict[str, Any] = {"reward": outcome, "outcome": outcome}
+    fields |= {"terminated": rows(ended), "truncated": ~rows(ended)}
+    everywhere = rows(mask)
+    fields["group"] = torch.arange(len(everywhere), device=everywhere.device) // group
+    if "turn" in needs:
+        fields["turn"] = turns(everywhere)
+    for name, value in _logps(output, said).items():
+        if value is not None:
+            fields[name] = rows(value)
+    extras: dict[str, Any] = {PLACE: torch.arange(len(everywhere), device=everywhere.device)}
+    if said is not None:
+        extras |= {f"old_{name}": rows(value) for name, value in said.extras.items()}
+    if "extras.tokens" in needs:
+        extras["tokens"] = rows(ids.masked_fill(~attended, -1) + 1) - 1
+    if "extras.answer" in needs:
+        extras["answer"] = everyone.entries([_text(c) for c in told.completions])
+    if "extras.task" in needs:
+        extras["task"] = everyone.entries([_task(*both) for both in zip(told.inputs, told.prompts, strict=True)])
+    if "extras.kind" in needs:
+        extras["kind"] = everyone.entries([str(row["kind"]) for row in told.inputs])
+    for column, name in enumerate(names):
+        if (signal := SIGNAL + name.removeprefix("signal_")) in needs:
+            extras[signal.removeprefix("extras.")] = told.rewards[:, column].nan_to_num(0.0)
+    return Experience(mask=everywhere, support=support, horizon=horizon, extras=extras, **fields)
+
+
+def decided(output: Mapping[str, Any]) -> Tensor:
+    """[b, C] where the policy decided: completions without what tools said, and without padding."""
+    mask = output["completion_mask"].bool()
+    return mask & output["tool_mask"].bool() if "tool_mask" in output else mask
+
+
+def last(mask: Tensor) -> Tensor:
+    """[b, C] True at the last True of each row."""
+    return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+
+
+def turns(mask: Tensor) -> Tensor:
+    """[B, T] number of the turn of each decision, from 0; -1 elsewhere. What a tool says parts two turns."""
+    begins = mask & ~F.pad(mask, (1, 0))[:, :-1]
+    return (begins.cumsum(1) - 1).masked_fill(~mask, -1)
+
+
+def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tensor | None]:
+    """Of this process's rows: logp is the sampler's, old_logp the policy's own before its first update."""
+    old = output.get("old_per_token_logps")
+    old = said.logp if old is None and said is not None else old
+    sampled = output.get("sampling_per_token_logps")
+    if sampled is None:
+        sampled = old
+    elif old is not None:
+        # The engine did not say: as if it had been the policy itself.
+        sampled = torch.where(sampled.isnan(), old, sampled)
+    fields = {"logp": sampled, "old_logp": old, "ref_logp": output.get("ref_per_token_logps")}
+    if said is not None:
+        fields |= {"entropy": said.entropy, "value": said.value, "final_value": said.final_value}
+    return fields
+
+
+def _text(completion: Any) -> str:
+    """The answer: a completion, or of a conversation what was said last."""
+    if isinstance(completion, str):
+        return completion
+    return str(completion[-1].get("content") or "")
+
+
+def _task(row: Mapping[str, Any], prompt: Any) -> Task:
+    text = prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")
+    solution = row.get("solution", row.get("answer"))
+    return Task(
+        id=str(row.get("id", text)),
+        kind=str(row.get("kind", "")),
+        prompt=text,
+        solution=None if solution is None else str(solution),
+        row={key: value for key, value in row.items() if key != "prompt"},
+    )

@@ -1,0 +1,41 @@
+"""What TRL's GRPOTrainer hands over to a method's parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from polopt.bridges.host import Host
+from polopt.experience import OLD
+from polopt.policies.vocabulary import REDUCTIONS
+
+# Before the name of what a reward function says of an answer beside the reward.
+SIGNAL = "extras.signal_"
+
+_BATCH = frozenset(
+    {"logp", "old_logp", "ref_logp", "entropy", "value", "final_value", "reward", "outcome", "advantage"}
+    | {"terminated", "truncated", "group", "turn"}
+    | {"extras.tokens", "extras.answer", "extras.task", "extras.prompt_logp", "extras.voices"}
+)
+
+# `extras.kind` and `extras.signal_<name>` come with the data set and the reward functions: see `host_of`.
+HOST = Host(
+    name="TRL",
+    judges=_BATCH,
+    learns=_BATCH | {OLD + name for name in REDUCTIONS},
+    says=frozenset({"entropy", "value"} | {f"extras.{name}" for name in REDUCTIONS}),
+    sampling=frozenset({"group", "support", "select", "refills"}),
+    surveys=True,
+    selects=True,
+    follows=False,
+)
+
+
+def host_of(rewards: Iterable[str] = (), columns: Iterable[str] = ()) -> Host:
+    """TRL with these reward functions, by name, and a data set of these columns.
+
+    What the reward function `name` says is `extras.signal_<name>`; a column `kind` is `extras.kind`.
+    """
+    more = {SIGNAL + name.removeprefix("signal_") for name in rewards}
+    more |= {"extras.kind"} & {f"extras.{column}" for column in columns}
+    return dataclasses.replace(HOST, judges=HOST.judges | more, learns=HOST.learns | more)

@@ -1,0 +1,303 @@
+"""GRPOTrainer with a method's credit, selection and objective in place of its own."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOConfig, GRPOTrainer
+
+from polopt import catalogue, ops
+from polopt.algorithm import Algorithm, add_metrics
+from polopt.bridges.host import BridgeError
+from polopt.bridges.trl.batch import PLACE, Everyone, Told, decided, experience_of
+from polopt.bridges.trl.door import name_of, names_of, paper_of, settle
+from polopt.bridges.trl.host import host_of
+from polopt.bridges.trl.trunk import Trunk
+from polopt.experience import OLD, Evaluation, Experience, Loss
+from polopt.support import Support
+
+STATE = "polopt.safetensors"
+# What else TRL asks its model about a row, for models that see.
+SEEN = (
+    *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
+    *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
+)
+logger = logging.getLogger(__name__)
+
+
+class PoloptTrainer(GRPOTrainer):
+    """Any polopt method as a trainer of TRL.
+
+    method: a name, a name with settings as `{"name": "gspo", "low": 1e-3}`, or an `Algorithm`. All else is as in
+    `GRPOTrainer`, whose data, generation, rewards, PEFT, accelerate, logging and checkpoints stay. `algorithm` is the
+    sentence as it runs, `notes` what was changed of it or of the config.
+
+    The sum of TRL's reward functions is the world's `outcome`; rows for which none has an opinion are left out. Every
+    normaliser is of the whole optimiser batch: all processes and all accumulated micro-batches.
+
+    Raises:
+        BridgeError: the method needs what TRL does not hand over, or the config says something else than the method.
+        ValueError, TypeError: there is no such method, or it has no such setting.
+    """
+
+    _tag_names = ["trl", "polopt"]  # noqa: RUF012
+    _name = "polopt"
+    # TRL's own, of which transformers says less.
+    model: Any
+    args: Any
+    num_generations: Any
+    num_generations_eval: Any
+    max_completion_length: Any
+    _logs: dict[str, Any]
+    _buffered_inputs: Any
+
+    def __init__(
+        self,
+        model: Any,
+        method: str | Mapping[str, Any] | Algorithm,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        train_dataset: Any = None,
+        **others: Any,
+    ) -> None:
+        algorithm, name = catalogue.sentence(method), name_of(method)
+        columns = getattr(train_dataset, "column_names", None) or ()
+        host_of(names_of(reward_funcs), columns).check(name, algorithm)
+        args, self.algorithm, self.notes = settle(GRPOConfig() if args is None else args, name, algorithm)
+        for note in self.notes:
+            logger.warning("%s", note)
+        super().__init__(model=model, reward_funcs=reward_funcs, args=args, train_dataset=train_dataset, **others)
+        self._paper = paper_of(method)
+        self.algorithm.to(self.accelerator.device)
+        asked = self.algorithm.all_evaluates
+        names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
+        critic = "value" in self._needs | asked
+        self.trunk = Trunk(self.model, critic=critic, names=names) if critic or names else None
+        self._everyone = Everyone(self.accelerator)
+        self._told: Told
+        # What is learned from of the last generation, of all processes, in training (True) and in evaluation; of that
+        # the present optimiser batch; and what was measured of it so far.
+        self._batches: dict[bool, Experience] = {}
+        self._window: Experience
+        self._measured: list[dict[str, Tensor]] = []
+
+    @property
+    def _needs(self) -> frozenset[str]:
+        """What parts read of the batch, now or at some time."""
+        return self.algorithm.all_needs
+
+    @property
+    def critic(self) -> torch.nn.Linear | None:
+        """The value head, of methods that need one."""
+        return None if self.trunk is None else self.trunk.critic
+
+    @property
+    def _support(self) -> Support:
+        sampling: Any = self.algorithm.sampling
+        return sampling.support
+
+    # What TRL calls ---------------------------------------------------------------------------------------------
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._told = Told(inputs, prompts, completions, rewards)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        # Evaluation leaves no trace in what parts have learned.
+        algorithm = self.algorithm if self.model.training else copy.deepcopy(self.algorithm).eval()
+        batch = self._experience(output)
+        everything, batch = len(batch), batch[~batch.outcome.isnan()]
+        for select in getattr(algorithm.sampling, "select", ()):
+            batch = select(batch)
+        if batch.mask.any():  # filters may leave nothing to learn from
+            batch = algorithm.credited(batch)
+            self._log_advantages(batch, everything)
+            batch = algorithm.selected(batch)
+        self._batches[self.model.training] = batch
+        output[PLACE] = self._everyone.places(len(output["prompt_ids"]), output["prompt_ids"].device)
+        return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        training = self.model.training
+        steps = self.args.gradient_accumulation_steps if training else 1
+        place = self._step % steps if training else 0
+        if place == 0:
+            self._window = self._whole(model, self._pieces(steps) if training else [inputs])
+        window, mask = self._window, decided(inputs)
+        said, router = self._say(model, inputs)
+        loss = 0 * said.logp.sum()  # every process reaches every parameter, whether or not it learns from its rows
+        measured = {"entropy": torch.where(mask, said.entropy, 0).sum().detach(), "decisions": mask.sum()}
+        rows, mine = (inputs[PLACE][:, None] == window.extras[PLACE]).nonzero(as_tuple=True)
+        if len(mine) and window.advantage is not None:
+            result = self._learn(window.piece(mine), _padded(said, window.mask.shape[1])[rows])
+            loss = loss + result.loss
+            measured |= result.metrics
+        self._measured.append(measured)
+        if place == steps - 1:
+            self._log_measured()
+            if training and (self._step + 1) % self._generation == 0 and window.advantage is not None:
+                self.algorithm.advance()
+        # Micro-batches are added up; processes are averaged.
+        return loss * self._everyone.count + router / steps
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+            save_file({k: v.detach().contiguous().cpu() for k, v in self._state().items()}, folder / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        if not (path := Path(checkpoint, STATE)).is_file():
+            raise BridgeError(
+                f"{checkpoint} holds no {STATE}: it is no checkpoint of a PoloptTrainer; begin from its model"
+            )
+        found = load_file(path)
+        self.algorithm.load_state_dict(_behind("algorithm.", found))
+        if self.critic is not None:
+            self.critic.load_state_dict(_behind("critic.", found))
+
+    # The batch --------------------------------------------------------------------------------------------------
+
+    @property
+    def _generation(self) -> int:
+        """Micro-batches that are learned from between two generations."""
+        return self.args.steps_per_generation * self.num_iterations
+
+    def _experience(self, output: dict[str, Any]) -> Experience:
+        """All rows of the generation, of all processes."""
+        algorithm, asked = self.algorithm, self._needs
+        rooms = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
+        judges = frozenset[str]().union(*(room.all_needs for room in rooms))
+        own = {name for name in asked if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
+        unknown = "old_per_token_logps" not in output
+        if unknown and ({"logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
+            own |= {"logp"}
+        said = self._assess(output) if own else None
+        batch = experience_of(
+            output,
+            self._told,
+            said,
+            self._everyone,
+            asked,
+            names=self.reward_func_names,
+            weights=self.reward_weights,
+            group=self.num_generations if self.model.training else self.num_generations_eval,
+            ends=self.eos_token_ids,
+            horizon=self.max_completion_length,
+            support=self._support,
+        )
+        if "extras.prompt_logp" in asked:
+            batch = batch.replace(extras={"prompt_logp": self._everyone.rows(self._prompt_logp(output))})
+        return batch
+
+    def _pieces(self, steps: int) -> list[dict[str, Any]]:
+        """This process's micro-batches of the optimiser batch that begins."""
+        begin = self._step % self.args.steps_per_generation
+        return self._buffered_inputs[begin : begin + steps]
+
+    def _whole(self, model: Any, pieces: list[dict[str, Any]]) -> Experience:
+        """The optimiser batch: of the rows that are learned from, those in these micro-batches of any process."""
+        batch = self._batches[self.model.training]
+        places = self._everyone.rows(torch.cat([piece[PLACE] for piece in pieces]))
+        chosen = torch.isin(batch.extras[PLACE], places)
+        whole = batch if chosen.all() else batch[chosen]
+        if whole.advantage is None or not self.algorithm.objective.wanted("surveys"):
+            return whole
+        with torch.no_grad():
+            said = Evaluation.cat([_padded(self._say(model, piece)[0], whole.mask.shape[1]) for piece in pieces])
+        said = said.mapped(lambda name, value: self._everyone.rows(value))
+        order = places.argsort()
+        survey = said[order[torch.searchsorted(places[order], whole.extras[PLACE])]]
+        return whole.replace(survey=survey, **({"logp": survey.logp} if whole.logp is None else {}))
+
+    def _learn(self, piece: Experience, said: Evaluation) -> Loss:
+        # What nobody has asked the policy before is what it says now, since it has learned nothing in between.
+        absent = {name: said.logp.detach() for name in ("logp", "old_logp") if getattr(piece, name) is None}
+        return self.algorithm.objective(piece.replace(**absent), said)
+
+    # What the policy says ---------------------------------------------------------------------------------------
+
+    def _say(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
+        """What the policy says of the completions of some rows, by TRL's own pass, and the router's part of the loss.
+        rows: how many are read at a time."""
+        if self.trunk is not None:
+            self.trunk.listen()
+        logp, entropy, aux = self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
+            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
+            inputs["completion_ids"].shape[1],
+            batch_size=rows,
+            compute_entropy=True,
+            compute_aux_loss=self.aux_loss_enabled,
+            **{name: inputs.get(name) for name in SEEN},
+        )
+        fields: dict[str, Any] = {"logp": ops.wide(logp), "entropy": ops.wide(entropy)}
+        if self.trunk is not None:
+            fields |= self.trunk.say(inputs["completion_ids"], decided(inputs), self.temperature)
+        return Evaluation(support=self._support, **fields), (
+            self.router_aux_loss_coef * aux if self.aux_loss_enabled else 0.0
+        )
+
+    @torch.no_grad()
+    def _assess(self, output: dict[str, Any]) -> Evaluation:
+        """What the policy says of this process's rows before it learns from them."""
+        return self._say(self.model, output, self.args.per_device_train_batch_size)[0]
+
+    @torch.no_grad()
+    def _prompt_logp(self, output: dict[str, Any]) -> Tensor:
+        """[b] mean log-probability of the tokens of each row's prompt, but the first; 0 for a prompt of one token."""
+        ids, mask = output["prompt_ids"], output["prompt_mask"]
+        logp, _, _ = self._get_per_token_logps_and_entropies(
+            self.model, ids, mask, ids.shape[1] - 1, batch_size=self.args.per_device_train_batch_size
+        )
+        return ops.row_mean(ops.wide(logp), mask[:, 1:].bool() & mask[:, :-1].bool())
+
+    # What is kept and logged ------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
+        if self.critic is not None:
+            tensors |= {f"critic.{k}": v for k, v in self.critic.state_dict().items()}
+        return tensors
+
+    def _log_advantages(self, batch: Experience, rows: int) -> None:
+        """Among TRL's logged completions stand the method's advantages, a mean over decisions; 0 for rows left out."""
+        mean = ops.row_mean(torch.where(batch.mask, batch.advantage, 0), batch.mask)
+        every = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
+        kept = self._logs["advantages"]
+        for _ in range(min(rows, len(kept))):
+            kept.pop()
+        kept.extend(every.tolist())
+
+    def _log_measured(self) -> None:
+        """What was measured of an optimiser batch: shares of the whole, so a sum over micro-batches and processes."""
+        found = add_metrics(self._everyone.entries([add_metrics(self._measured)]))
+        self._measured = []
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        metrics["entropy"].append(found.pop("entropy") / max(found.pop("decisions"), 1.0))
+        for name, value in found.items():
+            metrics[f"polopt/{name}"].append(value)
+
+
+def _padded(said: Evaluation, width: int) -> Evaluation:
+    """As wide as the completions of the process that has the widest."""
+    return said.mapped(lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value)
+
+
+def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

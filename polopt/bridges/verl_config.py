@@ -1,0 +1,181 @@
+"""What verl hands over, which sentences run there, and verl's own configuration of one. Imports nothing of verl."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from polopt import catalogue
+from polopt.algorithm import Algorithm
+from polopt.bridges.host import BridgeError, Host
+from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
+from polopt.part import build, name_of
+from polopt.sampling import Rollouts, Varied
+from polopt.training.needs import SIGNAL
+
+PREFIX = "polopt/"
+MODULE = "polopt.bridges.verl"
+# verl's name of a reducer, by which it adds up its own terms and what it logs.
+MODES = {TokenMean: "token-mean", SequenceMean: "seq-mean-token-mean", SequenceSum: "seq-mean-token-sum-norm"}
+# A clip of the critic that never acts: verl's has no word for none.
+NEVER = 1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class _Verl(Host):
+    """verl has reasons of its own to refuse."""
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        support = getattr(algorithm.sampling, "support", None)
+        if support is not None and support.truncated:
+            yield f"{support} leaves choices out, and verl's log-probabilities are over the whole vocabulary"
+        if support is not None and support.by_entropy is not None:
+            yield f"{support} gives each token a temperature, and verl has one for all"
+        # A reward function of verl's may return a dictionary: what it says beside the score are the signals.
+        signals = {name for name in algorithm.all_needs if name.startswith(SIGNAL)}
+        yield from Host._refusals(dataclasses.replace(self, judges=self.judges | signals), _fitted(algorithm))
+        objective = algorithm.objective
+        if type(objective) is not Surrogate:
+            yield f"{name_of(type(objective))} has more than one denominator, or its own, and verl counts for one"
+            return
+        if type(objective.aggregate) not in MODES:
+            yield (
+                f"{name_of(type(objective.aggregate))} divides by what verl does not count; it tells a micro-batch the "
+                "tokens and the rows of the whole"
+            )
+        moving = {name_of(type(p)) for p in objective.parts() if next(p.buffers(recurse=False), None) is not None}
+        if moving:
+            yield f"{', '.join(sorted(moving))} in the objective moves from batch to batch, which workers are not told"
+
+
+# What verl's trainer has when it asks for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
+HOST = _Verl(
+    name="verl",
+    judges=frozenset({"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"})
+    | {"turn", "extras.answer", "extras.kind"},
+    learns=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    says=frozenset({"entropy"}),
+    selects=False,
+)
+
+
+def fitted(name: str, algorithm: Algorithm) -> Algorithm:
+    """The algorithm without what verl does in its place: the filter of unanimous groups, and the critic's loss, which
+    its own critic learns by.
+
+    Raises:
+        BridgeError: verl does not hand over what it needs.
+    """
+    HOST.check(name, algorithm)
+    return _fitted(algorithm)
+
+
+def _fitted(algorithm: Algorithm) -> Algorithm:
+    changes: dict[str, Any] = {}
+    if filters_groups(algorithm):
+        changes |= {"sampling.select": [], "sampling.refills": 0}
+    if critic_of(algorithm) is not None:
+        others = [r for r in algorithm.objective.regularise if not isinstance(r, ValueLoss)]  # type: ignore[union-attr]
+        changes["objective.regularise"] = others
+    return algorithm.but(changes)
+
+
+def filters_groups(algorithm: Algorithm) -> bool:
+    """Whether its only filter is the one that verl has: groups whose outcomes are all equal."""
+    sampling = algorithm.sampling
+    return type(sampling) is Rollouts and [type(s) for s in sampling.select] == [Varied]
+
+
+def critic_of(algorithm: Algorithm) -> ValueLoss | None:
+    """The critic's loss in its objective."""
+    objective = algorithm.objective
+    found = [r for r in objective.regularise if isinstance(r, ValueLoss)] if isinstance(objective, Surrogate) else []
+    return found[0] if found else None
+
+
+def named(name: str) -> Algorithm:
+    """The published algorithm behind `polopt/<slug>`.
+
+    Raises:
+        BridgeError: there is none; the nearest name is given.
+    """
+    try:
+        return catalogue.method(name.removeprefix(PREFIX))
+    except ValueError as error:
+        raise BridgeError(f"{name!r}: {error}") from None
+
+
+def written(spec: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that stands in a configuration, as `config` writes it.
+
+    Raises:
+        BridgeError: there is none, or it is not valid.
+    """
+    try:
+        algorithm = build(dict(spec).get("algorithm"))
+    except (TypeError, ValueError) as error:
+        raise BridgeError(f"algorithm.polopt.algorithm: {error}") from None
+    if not isinstance(algorithm, Algorithm):
+        raise BridgeError(
+            f"algorithm.polopt needs `algorithm`, an Algorithm as Algorithm.to_dict() writes it, found {algorithm!r}"
+        )
+    return algorithm
+
+
+def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any]:
+    """verl's configuration of a method, or of an algorithm under `name`, over verl's `ppo_trainer` defaults.
+
+    It is plain data, made to be written as YAML and given to `verl.trainer.main_ppo` by --config-path and
+    --config-name. The whole sentence stands in `algorithm.polopt.algorithm`, to be edited there. Model, data, batch
+    sizes and hardware are left to verl's defaults and the command line.
+
+    Raises:
+        BridgeError: it cannot run in verl; every reason. ValueError: no such method.
+    """
+    algorithm = catalogue.method(method) if isinstance(method, str) else method
+    name = PREFIX + (name or (method if isinstance(method, str) else "mine")).removeprefix(PREFIX)
+    runs = fitted(name, algorithm)
+    objective, critic = runs.objective, critic_of(algorithm)
+    assert isinstance(objective, Surrogate)
+    needs, aggregate = runs.all_needs, objective.aggregate
+    length, sentence = getattr(aggregate, "length", None), "${algorithm.polopt.algorithm"
+    credit: dict[str, Any] = {
+        "adv_estimator": name,
+        "use_kl_in_reward": False,
+        "polopt": {"horizon": "${data.max_response_length}", "algorithm": algorithm.to_dict()},
+    }
+    if filters_groups(algorithm):
+        refills: int = algorithm.sampling.settings()["refills"]
+        filters = {"enable": True, "metric": "reward", "max_num_gen_batches": 1 + refills}
+        credit["filter_groups"] = {"_target_": "verl.trainer.config.FilterGroupsConfig", **filters}
+    actor = {
+        "policy_loss": {"_target_": f"{MODULE}.PolicyLoss", "loss_mode": name, "polopt": "${algorithm.polopt}"},
+        "loss_agg_mode": MODES[type(aggregate)],
+        "loss_scale_factor": "${data.max_response_length}" if length is None else length,
+        # verl evaluates the reference where it has a use for it; the term itself is in the sentence.
+        "use_kl_loss": "ref_logp" in needs,
+        "kl_loss_coef": 0.0,
+        "entropy_coeff": 0.0,
+        "calculate_entropy": any("entropy" in p.evaluates for p in objective.parts()),
+    }
+    rollout = {
+        "n": f"{sentence}.sampling.group}}",
+        "temperature": f"{sentence}.sampling.support.temperature}}",
+        "top_p": 1.0,
+        "top_k": -1,
+        "calculate_log_probs": "old_logp" in needs,
+    }
+    value: dict[str, Any] = {"enable": "value" in needs or critic is not None}
+    if critic is not None:
+        value |= {
+            "cliprange_value": NEVER if critic.clip is None else critic.clip,
+            "loss_agg_mode": MODES[type(aggregate)],
+        }
+    return {
+        "hydra": {"searchpath": ["pkg://verl.trainer.config"]},
+        "defaults": ["ppo_trainer", "_self_"],
+        "algorithm": credit,
+        "actor_rollout_ref": {"model": {"external_lib": MODULE}, "actor": actor, "rollout": rollout},
+        "critic": value,
+    }

@@ -1,0 +1,268 @@
+"""Episodes in Ray actors: on every machine of a cluster, and played again where one is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+import pydantic
+
+from polopt.config import ConfigError
+from polopt.training.connect import connected
+from polopt.training.spread import at
+from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
+from polopt.worlds.protocol import Episode, Step, Task, Tasks
+
+# Seconds within which a worker must have begun.
+BEGIN = 300.0
+# Workers that may die under one call before its episode is given up: it may be what kills them.
+DEATHS = 3
+# A call that was played, and what came.
+Played = tuple[str, tuple[str, ...], Any]
+
+
+class Strayed(Exception):
+    """Played again, an episode answered otherwise."""
+
+
+class Worker:
+    """Holds episodes, in a process of its own."""
+
+    def __init__(self) -> None:
+        self.worlds: list[Tasks] = []
+        self.episodes: dict[int, Episode] = {}
+
+    def prepare(self, makers: bytes, folder: str, path: Sequence[str]) -> None:
+        """Make the worlds. makers: pickled. folder: where their relative paths begin. path: where modules may be."""
+        at(folder, path)
+        self.worlds = [maker() for maker in pickle.loads(makers)]
+
+    def play(
+        self,
+        number: int,
+        world: int | Tasks | None,
+        begin: tuple[Task, Sequence[Played]] | None,
+        name: str,
+        given: tuple[str, ...],
+        forget: Sequence[int],
+    ) -> Any:
+        """The answer of episode `number` to a call. world, begin: what it is played in, its task and what was
+        played, if it is new here. forget: episodes that nobody will ask for."""
+        for other in forget:
+            self.episodes.pop(other, None)
+        if begin is not None and world is not None:
+            task, past = begin
+            episode = (self.worlds[world] if isinstance(world, int) else world).episode(task)
+            for call, arguments, answer in past:
+                if not _same(getattr(episode, call)(*arguments), answer):
+                    raise Strayed
+            self.episodes[number] = episode
+        return getattr(self.episodes[number], name)(*given)
+
+
+def _same(answer: Any, before: Any) -> bool:
+    """Whether a policy cannot tell the two apart; what was paid before stays paid."""
+    if isinstance(answer, Step) and isinstance(before, Step):
+        return (answer.observation, answer[2:4]) == (before.observation, before[2:4])
+    return answer == before
+
+
+@dataclasses.dataclass(eq=False)
+class Home:
+    """A worker, as the driver knows it. forgotten: episodes there that nobody needs any more."""
+
+    actor: Any
+    alive: bool = True
+    forgotten: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(eq=False)
+class Far(Waited):
+    """An episode somewhere. world: its number, or a Ray reference. settled: whether its home has it. past: what was
+    played. deaths: of workers under its calls."""
+
+    number: int = 0
+    world: int | Any = 0
+    home: Home | None = None
+    past: list[Played] = dataclasses.field(default_factory=list)
+    settled: bool = False
+    deaths: int = 0
+
+    def __del__(self) -> None:
+        if self.home is not None:
+            self.home.forgotten.append(self.number)
+
+
+class ClusterGrounds(Patient):
+    """`workers` Ray actors, spread over the cluster, each with `threads` calls at a time.
+
+    A call that takes longer than `timeout` seconds loses its episode and ends the worker: its process is killed, so
+    that nothing goes on hanging. The other episodes of a worker that has ended, for this or any reason, are played
+    again by another from the record of what the policy said. Worlds must answer equal actions equally; an episode that
+    does not is lost too, and so is one under whose call three workers die.
+
+    makers: how each world is made in a worker. Another world is sent there as it is.
+    """
+
+    def __init__(
+        self,
+        makers: Sequence[tuple[Tasks, Maker]] = (),
+        *,
+        workers: int,
+        threads: int = 1,
+        timeout: float | None = None,
+        cpus: float = 0.0,
+        address: str = "auto",
+    ) -> None:
+        super().__init__()
+        self._stay = contextlib.ExitStack()  # connected as long as these grounds are there
+        self.ray = self._stay.enter_context(connected(address))
+        self.threads, self.timeout = threads, timeout
+        self._known = [world for world, _ in makers]
+        self._sent: dict[int, tuple[Tasks, Any]] = {}
+        kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0, scheduling_strategy="SPREAD")(
+            Worker
+        )
+        self._new, self._makers = kind.remote, self.ray.cloudpickle.dumps([maker for _, maker in makers])
+        self._opened = 0
+        self.homes = self._begun(workers)
+        if len(self.homes) < workers:
+            raise ConfigError(
+                f"episodes.workers = {workers}: only {len(self.homes)} began within {BEGIN:.0f} s; is there room in "
+                "the cluster (episodes.cpus of each)?"
+            )
+
+    def _begun(self, count: int) -> list[Home]:
+        """Up to so many new workers that are ready.
+
+        Raises:
+            ConfigError: a world cannot be made there.
+        """
+        asked: dict[Any, Home] = {}
+        for _ in range(count):
+            home = Home(self._new())
+            asked[home.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = home
+        ready, waiting = self.ray.wait(list(asked), num_returns=count, timeout=BEGIN)
+        try:
+            return [asked[ref] for ref in ready if self._there(ref)]
+        finally:
+            for ref in waiting:
+                self.ray.kill(asked[ref].actor)
+
+    def _there(self, prepared: Any) -> bool:
+        """Whether a worker has begun; not if it died meanwhile."""
+        errors = self.ray.exceptions
+        try:
+            self.ray.get(prepared)
+        except errors.RayActorError:
+            return False
+        except errors.RayTaskError as error:
+            reason = str(error.cause).strip().partition("\n")[0]
+            raise ConfigError(f"episodes.where = 'cluster': a worker cannot make the world: {reason}") from None
+        return True
+
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Far]:
+        first, self._opened = self._opened, self._opened + len(tasks)
+        where = self._number(world)
+        return [Far(task, number=first + i, world=where) for i, task in enumerate(tasks)]
+
+    def _number(self, world: Tasks) -> Any:
+        """What a worker knows this world by."""
+        for number, known in enumerate(self._known):
+            if known is world:
+                return number
+        if id(world) not in self._sent:
+            self._sent[id(world)] = (world, self.ray.put(world))  # kept, so that no other gets its id
+        return self._sent[id(world)][1]
+
+    def call(self, plays: Sequence[Far], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        answers: list[Any] = [LOST] * len(plays)
+        rounds = [list(range(len(plays)))] if plays else []
+        while rounds:
+            asked = rounds.pop()
+            self._settle([plays[i] for i in asked])
+            calls = [self._call(plays[i], name, arguments[i]) for i in asked]
+            done = overlapped(calls, dict.fromkeys(self.homes, self.threads))
+            died: dict[Home, list[int]] = {}
+            for i, future in zip(asked, done, strict=True):
+                if future is None:
+                    continue
+                error = future.exception()
+                cause: Any = getattr(error, "cause", None) or error
+                if error is None:
+                    answers[i] = future.result()
+                    self._note(plays[i], name, arguments[i], answers[i])
+                elif isinstance(error, self.ray.exceptions.RayActorError):
+                    died.setdefault(plays[i].home, []).append(i)  # type: ignore[arg-type]
+                elif not isinstance(cause, Strayed):
+                    raise cause
+            for home, mine in died.items():
+                # Calls begin in order: if it died by itself, one of the first was under way.
+                suspects = mine[: self.threads] if home.alive else []
+                self._end(home)
+                for i in suspects:
+                    plays[i].deaths += 1
+                rounds += [mine[len(suspects) :]] if len(mine) > len(suspects) else []
+                rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, so that no other suffers for it
+        return answers
+
+    def _note(self, play: Far, name: str, given: tuple[str, ...], answer: Any) -> None:
+        if name == "reset":
+            play.past = []
+        if name in ("reset", "step"):
+            play.past.append((name, given, answer))
+
+    def _settle(self, plays: Sequence[Far]) -> None:
+        """Give everybody a worker that is alive, in turn."""
+        alive = [home for home in self.homes if home.alive]
+        if len(alive) < len(self.homes):
+            alive += self._begun(len(self.homes) - len(alive))
+            self.homes = alive
+        if not alive:
+            raise RuntimeError("all workers of episodes are gone, and no other could begin; the run can be resumed")
+        moving = [play for play in plays if play.home is None or not play.home.alive]
+        for i, play in enumerate(moving):
+            self.again += bool(play.past)
+            play.home, play.settled = alive[i % len(alive)], False
+
+    def _call(self, play: Far, name: str, given: tuple[str, ...]) -> Call:
+        home, settled = play.home, play.settled
+        assert home is not None
+        play.settled = True
+        # Nothing that was played before is played again for a reset.
+        past = [] if settled or name == "reset" else play.past
+        new = (None, None) if settled else (play.world, (play.task, past))
+        seconds = None if self.timeout is None else self.timeout * (1 + len(past))
+
+        def begin() -> Future[Any]:
+            forget, home.forgotten = home.forgotten, []
+            return home.actor.play.remote(play.number, *new, name, given, forget).future()
+
+        return Call(home, begin, seconds, functools.partial(self._end, home))
+
+    def _end(self, home: Home) -> None:
+        if home.alive:
+            home.alive = False
+            self.ray.kill(home.actor)
+
+
+class ClusterGroundsSpec(GroundsSpec):
+    """In Ray actors, see `ClusterGrounds`. address: of the cluster, where the run is not on one already."""
+
+    where: Literal["cluster"] = "cluster"
+    workers: pydantic.PositiveInt = 8
+    threads: pydantic.PositiveInt = 1
+    timeout: float | None = pydantic.Field(default=60.0, gt=0)
+    cpus: float = pydantic.Field(default=0.0, ge=0)
+    address: str = "auto"
+
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        settings = self.model_dump(exclude={"where"})
+        return ClusterGrounds(makers, **settings)

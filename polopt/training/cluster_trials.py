@@ -1,0 +1,148 @@
+"""The runs of a comparison, trained all over a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import polopt
+from polopt.config import ConfigError
+from polopt.training.language import resume
+from polopt.training.run import RunError
+from polopt.training.spread import at
+from polopt.training.trials import Alone, Desk, Offices, Trial, TrialError
+
+# Trainers that may go under one run before it is taken for what ends them.
+DEATHS = 5
+# Seconds in which every node must have looked at the folder.
+DOOR = 120.0
+
+
+class Tasks(Offices):
+    """Ray tasks, each with as many CPUs as its run has threads.
+
+    Every node must see the runs' folders under the same path, as on one machine or on a shared file system, and have
+    the same polopt and torch. A run whose process or node goes is continued by another from its last checkpoint.
+
+    Raises:
+        ConfigError: a node does not see the folder, or has other versions.
+    """
+
+    def __init__(self, ray: Any, folder: Path, most: int | None = None) -> None:
+        self.ray = ray
+        self.most = most or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        _check(ray, folder)
+
+    def desk(self, number: int) -> Desk:
+        return _Task(self.ray)
+
+
+class _Task(Desk):
+    """A Ray task after another: what a run needs is free again when it is done."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray, self.result = ray, None
+
+    def begin(self, trial: Trial) -> None:
+        cpus = trial.recipe.threads or 1
+        # Whether it may run again is for the comparison to say, which counts.
+        task = self.ray.remote(num_cpus=cpus, max_retries=0, scheduling_strategy="SPREAD")(_train)
+        place = _take_over(trial.run.folder)
+        self.result = task.remote(str(trial.run.folder.resolve()), place, os.getcwd(), sys.path)
+
+    def look(self) -> None:
+        trial, errors = self.trial, self.ray.exceptions
+        if trial is None or not self.ray.wait([self.result], timeout=0)[0]:
+            return
+        try:
+            self.ray.get(self.result)
+        except errors.RayTaskError as error:
+            lines = str(error.cause).strip().splitlines() or [type(error.cause).__name__]
+            raise TrialError(lines[0], trial) from error
+        except errors.RayError as error:
+            trial.deaths += 1
+            if trial.deaths >= DEATHS:
+                reason = str(error).strip().partition("\n")[0]
+                raise TrialError(
+                    f"{trial.deaths} processes were lost over it, the last one: {reason}", trial
+                ) from error
+            trial.state, self.trial = "waiting", None
+        else:
+            (trial.run.folder / HOLDER).unlink(missing_ok=True)
+            trial.state, self.trial = "finished", None
+
+    def close(self) -> None:
+        if self.trial is not None:
+            self.ray.cancel(self.result, force=True)
+            # Whoever cannot hear that, because the network is gone, finds that the run is not his.
+            _take_over(self.trial.run.folder)
+
+
+# Names whose run it is.
+HOLDER = ".holder"
+
+
+def _take_over(folder: Path) -> str:
+    """Make the run somebody's, who is the only one that may go on with it."""
+    name = uuid.uuid4().hex
+    (folder / HOLDER).write_text(name)
+    return name
+
+
+def _train(folder: str, holder: str, place: str, path: Sequence[str]) -> None:
+    at(place, path)
+    mine = Path(folder) / HOLDER
+    try:
+        resume(folder, watchers=(Alone(lambda: mine.is_file() and mine.read_text() == holder),))
+    except SystemExit as end:
+        raise RunError(str(end)) from None
+
+
+def versions() -> dict[str, str]:
+    """What must be the same everywhere, for results to be."""
+    return {"polopt": polopt.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
+
+
+def _seen(folder: str, name: str) -> tuple[bool, dict[str, str]]:
+    file = Path(folder) / HOLDER
+    return file.is_file() and file.read_text() == name, versions()
+
+
+def _check(ray: Any, folder: Path) -> None:
+    """Ask every node that can train."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    folder.mkdir(parents=True, exist_ok=True)
+    name = _take_over(folder)
+    nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+    look = ray.remote(num_cpus=0, max_retries=0)(_seen)
+    asked = {
+        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+            str(folder.resolve()), name
+        ): f"{of['NodeManagerHostname']} ({of['NodeManagerAddress']})"
+        for node, of in nodes.items()
+    }
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=DOOR)
+    (folder / HOLDER).unlink(missing_ok=True)
+    for result in late:
+        raise ConfigError(f"node {asked[result]} did not answer within {DOOR:.0f} s; look at it with `ray status`")
+    for result in ready:
+        try:
+            sees, has = ray.get(result)
+        except ray.exceptions.RayTaskError as error:
+            raise ConfigError(f"node {asked[result]} cannot run polopt: {error.cause}") from None
+        except ray.exceptions.RayError:
+            continue  # a node that is just going
+        if not sees:
+            raise ConfigError(
+                f"node {asked[result]} does not see {folder.resolve()}; give --run a folder on a file system that all "
+                "nodes share"
+            )
+        if has != versions():
+            raise ConfigError(f"node {asked[result]} has {has}, and here are {versions()}; install the same everywhere")

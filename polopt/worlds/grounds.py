@@ -1,0 +1,241 @@
+"""Where episodes are played: one after another here, or, where they wait for tools and judges, beside each other."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import concurrent.futures
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+import pydantic
+
+from polopt.config import Config
+from polopt.worlds.protocol import Episode, Step, Task, Tasks
+
+# What `open` gave for one episode: only the grounds that gave it can read it.
+Play = Any
+# Makes a world's tasks again, in another process.
+Maker = Callable[[], Tasks]
+
+# The answer of an episode that was given up.
+LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
+
+
+class Grounds(abc.ABC):
+    """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
+
+    lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
+    that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
+    lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
+    played again, because who played them had gone.
+    """
+
+    def __init__(self) -> None:
+        self.lost, self.again = 0, 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """`lost` and `again` by name."""
+        return {"lost": self.lost, "again": self.again}
+
+    @abc.abstractmethod
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
+        """One play of each of a world's tasks, not begun."""
+
+    @abc.abstractmethod
+    def reset(self, plays: Sequence[Play]) -> list[str]:
+        """As `Episode.reset`, of each."""
+
+    @abc.abstractmethod
+    def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
+        """As `Episode.step`, of each. Whatever an episode raises is raised."""
+
+    @abc.abstractmethod
+    def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
+        """As `Episode.demonstrate`, of each; None also where the episode is lost."""
+
+
+class Here(Grounds):
+    """In this process, one after another."""
+
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
+        return [world.episode(task) for task in tasks]
+
+    def reset(self, plays: Sequence[Episode]) -> list[str]:
+        return [play.reset() for play in plays]
+
+    def step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
+        return [play.step(action) for play, action in zip(plays, actions, strict=True)]
+
+    def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
+        return [play.demonstrate() for play in plays]
+
+
+@dataclasses.dataclass(eq=False)
+class Waited:
+    """An episode that may be given up. lost: it was."""
+
+    task: Task
+    lost: bool = False
+
+
+class Patient(Grounds):
+    """Grounds whose calls are under way beside each other, each with a time limit."""
+
+    @abc.abstractmethod
+    def call(self, plays: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        """What each play answers to its call; `LOST` where it is given up."""
+
+    def reset(self, plays: Sequence[Waited]) -> list[str]:
+        return [
+            play.task.prompt if said is LOST else said
+            for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
+        ]
+
+    def step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
+        return self._ask(plays, "step", [(action,) for action in actions])
+
+    def demonstrate(self, plays: Sequence[Waited]) -> list[str | None]:
+        return [None if x is LOST else x for x in self._ask(plays, "demonstrate", [()] * len(plays))]
+
+    def _ask(self, plays: Sequence[Waited], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        if len(plays) != len(arguments):
+            raise ValueError(f"{name}: {len(plays)} plays and {len(arguments)} actions")
+        alive = [i for i, play in enumerate(plays) if not play.lost]
+        answers = [LOST] * len(plays)
+        for i, said in zip(
+            alive, self.call([plays[i] for i in alive], name, [arguments[i] for i in alive]), strict=True
+        ):
+            answers[i] = said
+            plays[i].lost = said is LOST
+            self.lost += said is LOST
+        return answers
+
+
+@dataclasses.dataclass(eq=False)
+class InThread(Waited):
+    episode: Episode | None = None
+
+
+class Threads(Patient):
+    """In this process, `workers` calls at a time, each in a thread.
+
+    They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
+    may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
+    cannot be ended: it is left alone, and another takes its place.
+    """
+
+    def __init__(self, workers: int, timeout: float | None = None) -> None:
+        super().__init__()
+        self.workers, self.timeout = workers, timeout
+
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[InThread]:
+        return [InThread(task, episode=world.episode(task)) for task in tasks]
+
+    def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        calls = [
+            Call(0, in_thread(getattr(play.episode, name), *given), self.timeout)
+            for play, given in zip(plays, arguments, strict=True)
+        ]
+        return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
+
+
+@dataclasses.dataclass
+class Call:
+    """Something to wait for. lane: those of one lane share its width. begin: starts it. seconds: that it may take from
+    there, None for any time. late: is called when they are over."""
+
+    lane: Hashable
+    begin: Callable[[], Future[Any]]
+    seconds: float | None
+    late: Callable[[], None] = lambda: None
+
+
+def in_thread(function: Callable[..., Any], *arguments: Any) -> Callable[[], Future[Any]]:
+    """What starts this call in a thread of its own, which does not keep the process alive."""
+
+    def begin() -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
+
+    return begin
+
+
+def overlapped(calls: Sequence[Call], width: Mapping[Hashable, int]) -> list[Future[Any] | None]:
+    """Every call when it is done, None where it took too long. At most width[lane] of a lane are under way."""
+    done: list[Future[Any] | None] = [None] * len(calls)
+    waiting: dict[Hashable, collections.deque[int]] = {}
+    for i, call in enumerate(calls):
+        waiting.setdefault(call.lane, collections.deque()).append(i)
+    free = {lane: width[lane] for lane in waiting}
+    going: dict[Future[Any], tuple[int, float | None]] = {}
+
+    def fill(lane: Hashable) -> None:
+        while free[lane] and waiting[lane]:
+            i = waiting[lane].popleft()
+            seconds = calls[i].seconds
+            going[calls[i].begin()] = (i, None if seconds is None else time.monotonic() + seconds)
+            free[lane] -= 1
+
+    for lane in waiting:
+        fill(lane)
+    while going:
+        ends = [end for _, end in going.values() if end is not None]
+        patience = max(0.0, min(ends) - time.monotonic()) if ends else None
+        ready, _ = concurrent.futures.wait(going, patience, concurrent.futures.FIRST_COMPLETED)
+        now = time.monotonic()
+        over = [future for future, (_, end) in going.items() if future in ready or (end is not None and end <= now)]
+        for future in over:
+            i, _ = going.pop(future)
+            done[i] = future if future in ready else None
+            if done[i] is None:
+                calls[i].late()
+            free[calls[i].lane] += 1
+        for lane in {calls[i].lane for i in range(len(calls)) if waiting[calls[i].lane]}:
+            fill(lane)
+    return done
+
+
+class GroundsSpec(Config):
+    """Settings of one kind of grounds."""
+
+    @abc.abstractmethod
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        """The grounds. makers: how each of these worlds is made again elsewhere.
+
+        Raises:
+            ConfigError: a package is missing, or nobody is there who could play.
+        """
+
+
+class HereSpec(GroundsSpec):
+    """In the learner's process, one after another."""
+
+    where: Literal["here"] = "here"
+
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        return Here()
+
+
+class ThreadsSpec(GroundsSpec):
+    """In threads of the learner's process, see `Threads`."""
+
+    where: Literal["threads"] = "threads"
+    workers: pydantic.PositiveInt = 8
+    timeout: float | None = pydantic.Field(default=60.0, gt=0)
+
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        return Threads(self.workers, self.timeout)

@@ -1,0 +1,130 @@
+"""Episodes in Ray actors on a cluster of two simulated nodes: what they say whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_grounds import SCRIPT, played
+from tiny_runs import GUESS, MODEL, outcome, recipe
+from waiting import Counter
+
+from polopt.config import ConfigError
+from polopt.training import cluster_grounds
+from polopt.training.cluster_grounds import ClusterGrounds
+from polopt.training.language import train
+from polopt.worlds import EpisodeError
+from polopt.worlds.grounds import LOST, Here
+from polopt.worlds.recipe import made_again
+
+ray = pytest.importorskip("ray")
+WORLD = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:counters", "size": 6}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    ray.init(made.address, log_to_driver=False, logging_level="error")
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def grounds_of(marks: str, **settings: Any) -> tuple[ClusterGrounds, Counter]:
+    """Grounds whose workers make the world from a file of the user's."""
+    world = Counter(6)
+    maker = functools.partial(made_again, {**WORLD, "marks": marks}, 0, "train")
+    return ClusterGrounds([(world, maker)], **{"workers": 2, **settings}), world
+
+
+def test_whoever_dies_the_episodes_say_what_they_say(cluster: Any, marks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undisturbed; with workers that die in the middle of a step; and with one step that kills whoever plays it."""
+    grounds, world = grounds_of(marks)
+    assert played(grounds, world, SCRIPT) == played(Here(), world, SCRIPT)
+    assert grounds.counts == {"lost": 0, "again": 0}
+
+    died = [["1", "die", "3"], *SCRIPT[1:]]
+    (Path(marks) / "counter-0").touch()  # so that it does not die here
+    here = played(Here(), Counter(6, marks=marks), died)
+    (Path(marks) / "counter-0").unlink()
+    assert played(grounds, world, died) == here
+    # Its worker's other episodes had to be played again too, each of them once.
+    assert 1 <= grounds.again <= 6
+    assert grounds.lost == 0
+
+    monkeypatch.setattr(cluster_grounds, "DEATHS", 2)
+    again, deadly = grounds.again, [*SCRIPT[:2], ["7", "die always"], *SCRIPT[3:]]
+    found = played(grounds, world, deadly)
+    want = played(Here(), world, SCRIPT)
+    want[2] = [*want[2], LOST]
+    assert found == want
+    assert grounds.lost == 1
+    assert grounds.again > again
+
+
+def test_who_hangs_is_ended_and_who_strays_is_given_up(cluster: Any, marks: str) -> None:
+    grounds, world = grounds_of(marks, workers=1, threads=2, timeout=3.0)
+    script = [["1", "hang", "3"], ["stray", "2", "3"], *SCRIPT[2:]]
+    want = played(Here(), world, [["1"], ["1", "2"], *SCRIPT[2:]])
+    want[0] += [LOST, LOST]
+    found = played(grounds, world, script)
+    # The worker that had said who it is ended with the one that hung: no other can say so again.
+    pid = found[1][1].observation.partition(" ")[2]
+    assert pid.isdigit()
+    for turn in (1, 2):
+        want[1][turn] = want[1][turn]._replace(observation=f"{want[1][turn].observation} {pid}")
+    want[1].append(LOST)
+    assert found == want
+    assert grounds.lost == 2
+
+
+def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, marks: str) -> None:
+    node = cluster.add_node(num_cpus=1, resources={"doomed": 1})
+    world = Counter(6, wait=0.3)
+    grounds = ClusterGrounds(workers=3, cpus=0.1)  # a world that is sent as it is
+    homes = {ray.get(home.actor.__ray_call__.remote(_node)) for home in grounds.homes}
+    assert len(homes) == 3
+    removal = threading.Timer(0.4, cluster.remove_node, (node,), {"allow_graceful": False})
+    removal.start()
+    found = played(grounds, world, SCRIPT)
+    removal.join()
+    assert grounds.again > 0
+    found += played(grounds, world, SCRIPT)
+    assert found == played(Here(), Counter(6), SCRIPT) * 2
+    assert grounds.lost == 0
+
+
+def _node(_: Any) -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def test_a_run_on_a_cluster_is_the_run(cluster: Any, tmp_path: Path) -> None:
+    sft = {"method": "sft", "steps": 2, "rows": 8, "optimiser": {"lr": 0.01}}
+    rl = {"method": "grpo", "steps": 2, "rows": 8, "group": 4}
+    config = {"config": {**MODEL, "n_positions": 256}}
+    settings = {"tasks": GUESS, "policy": config, "limit": 4, "stages": {"sft": sft, "rl": rl}}
+    far = {"where": "cluster", "workers": 2, "threads": 2}
+    for name, changes in {"here": {}, "cluster": {"episodes": far}}.items():
+        train(recipe(**settings, **changes), tmp_path / name)
+    assert outcome(tmp_path / "cluster") == outcome(tmp_path / "here")
+
+
+def test_mistakes_are_said_at_the_door(cluster: Any, marks: str) -> None:
+    maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
+    with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
+        ClusterGrounds([(Counter(6), maker)], workers=1)
+    grounds, world = grounds_of(marks, workers=1)
+    with pytest.raises(EpisodeError, match="counter/1 was told to fail"):
+        played(grounds, world, [["1"], ["error"]])
