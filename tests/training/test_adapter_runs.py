@@ -170,15 +170,15 @@ def test_references_and_averages_share_the_base(base: Path) -> None:
 
 def test_the_estimate_counts_what_can_change(base: Path, tmp_path: Path) -> None:
     """Of two layers 16 wide with 32 inside: q, k, v and o are 16 x 16, the others 16 x 32."""
-    settings = adapted(base, {"rank": 2}, stages=stages("references"))
+    settings = adapted(base, {"rank": 2}, stages={"rl": stages("references")["rl"]})
     training = LanguageTraining(settings, Run(tmp_path))
-    found = memory(training.recipe, training.policy, 10)
+    found = memory(training.recipe, training.policy, 10).items
     maps = 2 * (4 * 16 * 16 + 3 * 16 * 32)
     factors = 2 * (4 * 2 * (16 + 16) + 3 * 2 * (16 + 32))
     given = sum(t.numel() for t in load_file(base / "model.safetensors").values())
     assert found["weights"] == 4 * (given + factors)
     assert found["gradients"] == found["Adam state"] / 2 == 4 * factors
-    assert found["reference"] == 2 * 4 * factors
+    assert found["frozen copies"] == 2 * 4 * factors
     assert found["merged weights"] == 4 * maps
 
 
