@@ -61,26 +61,28 @@ def train(
         there = Run.open(resume).folder
         _watch(there, lambda watchers: language.resume(there, watchers=watchers, address=cluster))
         return
-    found = for_cluster(_recipe(recipe, method, seed, changes), cluster)
+    found = for_cluster(loaded(recipe, method, seed, changes), cluster)
     if dry_run:
         _describe(found)
         return
     if run is None:
         name = Path(recipe or "laptop").stem
-        run = text.fresh_folder(f"{name}-{_file_name(name_of_method(found.stages[found.main_stage].method))}")
+        run = text.fresh_folder(f"{name}-{method_of(found)}")
     folder = Run.vacant(run).folder
     _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster))
 
 
-def _recipe(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
+def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
+    """A recipe with the changes that options ask for."""
     settings = text.settings(changes or [])
     if seed is not None:
         settings["seed"] = seed
     return recipe_file.load(recipe, settings, method=None if method is None else text.method(method))
 
 
-def _file_name(method: str) -> str:
-    """`my_method.py:build` as part of a folder's name."""
+def method_of(recipe: Recipe) -> str:
+    """The last stage's method as part of a folder's name; of `my_method.py:build`, the file's."""
+    method = name_of_method(recipe.stages[recipe.main_stage].method)
     return Path(method.partition(":")[0]).stem if ":" in method else method
 
 

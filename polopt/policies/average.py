@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from polopt.policies.copies import frozen_copy
 from polopt.policies.sharded import laid
 
 
@@ -21,10 +21,11 @@ class Average:
     of a weight would be lost.
     """
 
-    def __init__(self, followed: Any, rate: float, copied: Callable[[Any], Any] = copy.deepcopy) -> None:
+    def __init__(self, followed: Any, rate: float, copied: Callable[[Any], Any] = frozen_copy) -> None:
         self.followed, self.rate = followed, rate
+        learns = {name for name, p in followed.named_parameters() if p.requires_grad}
         self.policy = followed if rate == 1 else copied(followed).requires_grad_(False)
-        self._means = {} if rate == 1 else {n: _wide(p) for n, p in self.policy.named_parameters()}
+        self._means = {} if rate == 1 else {n: _wide(p) for n, p in self.policy.named_parameters() if n in learns}
 
     @torch.no_grad()
     def follow(self) -> None:

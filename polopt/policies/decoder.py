@@ -26,21 +26,44 @@ LARGE = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
+class LowRank:
+    """What an adapter adds to a map: x -> scale up down x. down: [r, in], up: [out, r]."""
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(F.linear(x, self.down.to(x.dtype)), self.up.to(x.dtype)) * self.scale
+
+    def whole(self, dtype: torch.dtype) -> Tensor:
+        """[out, in] what it adds to the weights."""
+        return self.scale * (self.up.to(dtype) @ self.down.to(dtype))
+
+
+@dataclasses.dataclass(frozen=True)
 class Linear:
-    """x -> the maps of x, one behind the other: weights [out, in], and biases or None. They take x's precision."""
+    """x -> the maps of x, one behind the other: weights [out, in], biases or None, adapters or None. They take x's
+    precision."""
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
+    adapters: tuple[LowRank | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
         parts = [F.linear(x, w.to(x.dtype), _as(b, x)) for w, b in zip(self.weights, self.biases, strict=True)]
+        parts = [y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def prepared(self, dtype: torch.dtype) -> Function:
         """The same for many calls with these weights and few rows: one product, in one precision, with the weights
-        laid out beforehand where the processor's library would otherwise do so in every call."""
-        (weight,), (bias,) = (merged := self._merged(dtype)).weights, merged.biases
-        if weight.device.type != "cpu" or weight.numel() < LARGE or dtype == torch.float64 or not _lays_out():
+        laid out beforehand where the processor's library would otherwise do so in every call.
+
+        Adapters become part of the weights, except in a precision that would round away what they add.
+        """
+        (weight,), (bias,), (adapter,) = (merged := self._merged(dtype)).weights, merged.biases, merged.adapters
+        plain = weight.device.type != "cpu" or weight.numel() < LARGE or dtype == torch.float64 or not _lays_out()
+        if plain or adapter is not None:
             return merged
         laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
@@ -48,10 +71,26 @@ class Linear:
     def _merged(self, dtype: torch.dtype) -> Linear:
         weights = [w.to(dtype) for w in self.weights]
         biases = [b if b is None else b.to(dtype) for b in self.biases]
+        adapters = self.adapters
+        if torch.finfo(dtype).bits >= 32:
+            weights = [w if a is None else w + a.whole(dtype) for w, a in zip(weights, adapters, strict=True)]
+            adapters = (None,) * len(adapters)
         if len(weights) == 1:
-            return Linear(tuple(weights), tuple(biases))
+            return Linear(tuple(weights), tuple(biases), adapters)
         whole = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
-        return Linear((torch.cat(weights),), (None if biases == [None] * len(biases) else torch.cat(whole),))
+        bias = None if biases == [None] * len(biases) else torch.cat(whole)
+        return Linear((torch.cat(weights),), (bias,), (_beside(weights, adapters),))
+
+
+def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
+    """One adapter of all the maps of one x."""
+    if not any(adapters):
+        return None
+    nothing = [LowRank(w.new_zeros(0, w.shape[1]), w.new_zeros(len(w), 0), 1.0) for w in weights]
+    each = [a or n for a, n in zip(adapters, nothing, strict=True)]
+    dtype = weights[0].dtype
+    up = torch.block_diag(*[(a.scale * a.up).to(dtype) for a in each])
+    return LowRank(torch.cat([a.down.to(dtype) for a in each]), up, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,18 +337,44 @@ FAMILIES: dict[str, type[Decoder]] = {
 
 
 def as_made(model: nn.Module) -> bool:
-    """Whether every parameter sits in the kind of module that transformers put there, and no hook changes what
-    a module says: adapters replace modules or hook into them."""
+    """Whether every parameter sits in the kind of module that transformers put there or in a LoRA adapter of one, and
+    no hook changes what a module says."""
     from transformers.pytorch_utils import Conv1D
 
     plain = {nn.Linear, nn.Embedding, nn.LayerNorm, Conv1D}
     for module in model.modules():
+        if adapted(module) and not is_lora(module):
+            return False
         owns = any(True for _ in module.parameters(recurse=False))
         if owns and type(module) not in plain and not type(module).__name__.endswith("RMSNorm"):
             return False
         if any(map(_changes, (*module._forward_hooks.values(), *module._forward_pre_hooks.values()))):
             return False
     return True
+
+
+def adapted(module: nn.Module) -> bool:
+    """Whether the module is PEFT's: it stands in another one's place, and answers for its `weight` without what it
+    adds to it."""
+    return type(module).__module__.startswith("peft.")
+
+
+def is_lora(module: Any) -> bool:
+    """Whether what PEFT's module says is base(x) + scale B A x (Hu et al. 2021, arXiv 2106.09685), of one adapter."""
+    names: list[str] = list(getattr(module, "active_adapters", []))
+    usual = len(names) == 1 and names[0] in getattr(module, "lora_A", ()) and type(module).__name__ == "Linear"
+    if not usual or module.merged or module.disable_adapters or module.lora_variant:
+        return False
+    down, up = module.lora_A[names[0]], module.lora_B[names[0]]
+    return type(down) is nn.Linear and type(up) is nn.Linear and up.bias is None
+
+
+def adapter_of(module: Any) -> LowRank | None:
+    """What a LoRA adapter adds to a module, None if the module has none."""
+    if not adapted(module):
+        return None
+    (name,) = module.active_adapters
+    return LowRank(module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name])
 
 
 def _changes(hook: Any) -> bool:
@@ -322,12 +387,14 @@ def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
 
 
 def _linear(*modules: nn.Linear) -> Linear:
-    return Linear(tuple(m.weight for m in modules), tuple(m.bias for m in modules))
+    return Linear(
+        tuple(m.weight for m in modules), tuple(m.bias for m in modules), tuple(adapter_of(m) for m in modules)
+    )
 
 
 def _conv(module: Any) -> Linear:
     """GPT-2 stores weights as [in, out]."""
-    return Linear((module.weight.t(),), (module.bias,))
+    return Linear((module.weight.t(),), (module.bias,), (adapter_of(module),))
 
 
 def _layer_norm(module: nn.LayerNorm) -> Function:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,8 +15,10 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.experience import SAID, Evaluation, Experience
 from polopt.layers import Layer, Said, layer_of
+from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers
-from polopt.policies.decoder import Decoder, as_made
+from polopt.policies.copies import frozen_copy
+from polopt.policies.decoder import Decoder, adapted, as_made
 from polopt.policies.inner import Trunk
 from polopt.policies.packing import pack
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
@@ -49,6 +50,7 @@ class LanguagePolicy(nn.Module):
     checkpointing: layers keep only their inputs for the backward pass, which computes the rest again.
     compute: the precision of the arithmetic, None for the weights' own. Weights, gradients and what an optimiser
     remembers keep theirs: in bfloat16, steps below 1/256 of a weight would be lost.
+    fixed: names of parameters that never change, the base of an adapter. Copies of the policy share them.
     """
 
     def __init__(
@@ -70,7 +72,8 @@ class LanguagePolicy(nn.Module):
             nn.init.zeros_(self.critic.weight)
             nn.init.zeros_(self.critic.bias)
         self._decoder = Decoder.of(model)
-        self._plain_head = self._decoder is not None or has_plain_head(model)
+        self.fixed: frozenset[str] = frozenset()
+        self._had_plain_head = self._decoder is not None or has_plain_head(model)
         if checkpointing:
             checkpoint_layers(model)
         self.compute = compute
@@ -94,12 +97,34 @@ class LanguagePolicy(nn.Module):
         tokenizer = AutoTokenizer.from_pretrained(name)
         return cls(model, tokenizer, critic=critic, checkpointing=checkpointing, compute=compute)
 
+    def adapt(self, adapter: AdapterSpec | str, *, seed: int, base: str) -> None:
+        """Freeze the model and put an adapter in it: a new one, or one in PEFT's format from a folder.
+
+        base: what the model is called. seed: of a new adapter's random half.
+
+        Raises:
+            ConfigError: as `new_adapter` and `load_adapter`.
+        """
+        if isinstance(adapter, str):
+            load_adapter(self.model, adapter, base=base)
+        else:
+            new_adapter(self.model, adapter, seed=seed, base=base)
+        self.fixed = frozenset(name for name, p in self.named_parameters() if not p.requires_grad)
+
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters by name, tied ones once, without the `fixed` ones."""
+        return {name: p for name, p in self.named_parameters() if name not in self.fixed}
+
+    def weights(self, *, once: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """The model's weights by their names in the model, an adapter merged; tied ones under all of them or `once`."""
+        return merged(self.model, once=once)
+
     def save(self, folder: Path) -> None:
-        """The model and tokenizer in the Hugging Face format."""
+        """The model and tokenizer in the Hugging Face format, an adapter merged into the model."""
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, state_dict=merged_state(self.model) if is_adapted(self.model) else None)
         self.tokenizer.save_pretrained(folder)
 
     def train(self, mode: bool = True) -> Self:
@@ -111,8 +136,13 @@ class LanguagePolicy(nn.Module):
     @property
     def decoder(self) -> Decoder | None:
         """None where transformers' own forward pass is used: for architectures that are not written out, and for a
-        model that an adapter or a hook has changed since the policy was made."""
+        model that a hook, or an adapter other than plain LoRA, has changed since the policy was made."""
         return self._decoder if self._decoder is not None and as_made(self.model) else None
+
+    @property
+    def _plain_head(self) -> bool:
+        """Whether logits are the output layer's weights times hidden states, and nothing more."""
+        return self._had_plain_head and not adapted(self.model.get_output_embeddings())
 
     @property
     def device(self) -> torch.device:
@@ -144,7 +174,7 @@ class LanguagePolicy(nn.Module):
 
     def frozen(self) -> Self:
         """A copy without gradient: the reference of a KL term."""
-        return copy.deepcopy(self).requires_grad_(False)
+        return frozen_copy(self)
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
         """What this policy says of the batch's decisions, over the batch's support.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import string
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,8 +32,8 @@ def new_policy(
     come from the tokenizer. ways: the keywords of `LanguagePolicy`.
 
     Raises:
-        ConfigError: no model_type, one that transformers does not know, or a field that its config does not have
-            (which transformers itself would ignore).
+        ConfigError: no model_type, one that transformers does not know or has another tokenizer for, or a field that
+            its config does not have (which transformers itself would ignore).
     """
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
@@ -56,7 +58,25 @@ def new_policy(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
+    if not _is_read_back(full, tokenizer):
+        raise ConfigError(
+            f"policy.config.model_type = {kind!r}: transformers reads a folder of this architecture with a "
+            "tokenizer of its own, which makes other ids of a text than the one that is made from the tasks; take "
+            "another architecture, as llama or qwen3, or set policy.model"
+        )
     with torch.random.fork_rng(devices=[]):  # made on the CPU, so other devices' random numbers stay as they are
         torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
     return LanguagePolicy(model, tokenizer, **ways)
+
+
+def _is_read_back(config: Any, tokenizer: Any) -> bool:
+    """Whether a saved policy's tokenizer is the one that it was saved with: for some architectures transformers goes
+    by the model's name. It is tried, not looked up."""
+    from transformers import AutoTokenizer
+
+    text = string.printable + "".join(tokenizer.all_special_tokens)
+    with tempfile.TemporaryDirectory(prefix="polopt-tokenizer-") as folder:
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return bool(AutoTokenizer.from_pretrained(folder)(text)["input_ids"] == tokenizer(text)["input_ids"])

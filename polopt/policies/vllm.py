@@ -181,8 +181,7 @@ class VLLMEngine:
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
         # A tied head under both its names: where vLLM keeps a packed copy of it, one name would leave the copy old.
-        for name, parameter in self.policy.model.named_parameters(remove_duplicate=False):
-            yield name, parameter.detach()
+        return self.policy.weights()
 
 
 def _sampled(output: Any) -> Sampled:
@@ -216,7 +215,7 @@ def _check_names(policy: LanguagePolicy, folder: Path) -> None:
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
             saved |= set(tensors.keys())
-    for name, _ in policy.model.named_parameters():
+    for name, _ in policy.weights(once=True):
         if name not in saved:
             raise ConfigError(
                 f"rollout.engine = 'vllm': {type(policy.model).__name__} calls a parameter {name!r} that its "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
 from polopt.sampling import Demonstrations, Texts
@@ -45,8 +49,9 @@ class Estimate:
     @property
     def peak(self) -> float:
         """Bytes at the worst moment: learning or sampling, never both."""
-        once = ("activations", "KV cache")
-        return sum(v for k, v in self.memory.items() if k not in once) + max(self.memory[k] for k in once)
+        learning, sampling = ("activations",), ("KV cache", "merged weights")
+        always = sum(v for k, v in self.memory.items() if k not in learning + sampling)
+        return always + max(sum(self.memory[k] for k in moment) for moment in (learning, sampling))
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
@@ -103,22 +108,24 @@ def likely_limit(training: LanguageTraining, stage: str) -> int:
 def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
     """Bytes of the tensors that fill the memory, an estimate from shapes alone:
 
-        weights      b P                gradients   b P             Adam state   2 b P
-        reference    b P for each frozen policy that a stage compares with
-        teacher      b P, if some stage learns from an average of the policy
+        weights      b P                gradients   b Q             Adam state   2 b Q
+        reference    b Q for each frozen policy that a stage compares with
+        teacher      b Q, if some stage learns from an average of the policy
         activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
         KV cache     2 b L r s d_kv
+        merged weights  b M, of an adapter's maps while answers are drawn; none in bfloat16
 
-    P parameters of b bytes, L layers of width d with h heads, s = prompt + limit tokens, n = s x rows of the
-    largest micro-batch, l logits in float32: decisions times vocabulary, or the chunk of them that exists at
-    once; activations and cache have the bytes of the arithmetic's precision; r rows sampled at once, d_kv the
-    width of all keys of a token. One layer keeps about 17 values per token and channel and 2.5 per head and pair
-    of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in numbers, not bytes). Packed prompts and fused
-    attention need less. Libraries and the allocator come on top: on the laptop recipe a process that should hold
-    0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
+    P parameters of b bytes, Q of them that can change: all, or an adapter's and a critic's, which are in float32 at
+    least, and share the rest with references and teacher; M those of the maps that have an adapter; L layers of width d
+    with h heads, s = prompt + limit tokens, n = s x rows of the largest micro-batch, l logits in float32: decisions
+    times vocabulary, or the chunk of them that exists at once; activations, cache and merged weights have the bytes of
+    the arithmetic's precision; r rows sampled at once, d_kv the width of all keys of a token. One layer keeps about 17
+    values per token and channel and 2.5 per head and pair of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in
+    numbers, not bytes). Packed prompts and fused attention need less. Libraries and the allocator come on top: on the
+    laptop recipe a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
     """
     config = policy.model.config.get_text_config()
-    size, parameters = SIZES[recipe.policy.dtype], sum(p.numel() for p in policy.parameters())
+    own = _bytes(policy.own_parameters().values())
     layers, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
     keys = getattr(config, "num_key_value_heads", None) or heads
     head = getattr(config, "head_dim", None) or width // heads
@@ -135,14 +142,19 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, flo
     compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
     averages = any(a.teacher is not None and a.teacher.rate < 1 for a in recipe.algorithms.values())
     return {
-        "weights": size * parameters,
-        "gradients": size * parameters,
-        "Adam state": 2 * size * parameters,
-        "reference": size * parameters * compared,
-        "teacher": size * parameters * averages,
+        "weights": _bytes(policy.parameters()),
+        "gradients": own,
+        "Adam state": 2 * own,
+        "reference": own * compared,
+        "teacher": own * averages,
         "activations": work * rows * length * kept + 12 * logits,
         "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
+        "merged weights": work * sum(map(math.prod, adapted_shapes(policy.model))) * (work >= 4),
     }
+
+
+def _bytes(parameters: Iterable[Tensor]) -> float:
+    return sum(p.numel() * p.element_size() for p in parameters)
 
 
 def _micro_rows(stage: StageSpec) -> int:

@@ -6,7 +6,7 @@ import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD, Experience
+from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
 from polopt.policies.sharded import ShardedPolicy
@@ -36,9 +37,9 @@ from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import Run, Witness
+from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
-from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
+from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
@@ -124,11 +125,19 @@ class LanguageTraining:
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
         if spec.model is not None:
+            if (Path(spec.model) / "adapter_config.json").is_file():
+                raise ConfigError(
+                    f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
+                    "to the base that it was made for"
+                )
             try:
-                return LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
+                policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
             except (OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
+            if spec.adapter is not None:
+                policy.adapt(spec.adapter, seed=self.recipe.seed_of("adapter"), base=spec.model)
+            return policy
         texts: list[tuple[str, str, str]] = []
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
@@ -144,7 +153,8 @@ class LanguageTraining:
         if restored:
             self._load(tensors, state)
             self._hand_over(self.global_step)
-        about = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about: dict[str, Any] = {"parameters": sum(p.numel() for p in self.policy.parameters())}
+        about |= self.check_base()
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
@@ -153,9 +163,27 @@ class LanguageTraining:
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.leads:
             self.policy.save(self.run_folder.folder / "policy")
+            if is_adapted(self.policy.model):
+                save_adapter(self.policy.model, self.run_folder.folder / "adapter")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
         self.team.leave()
         return self.run_folder
+
+    def check_base(self) -> dict[str, str]:
+        """What tells an adapter's base from another one, as checkpoints do not hold it.
+
+        Raises:
+            RunError: it is not the base that the run began with.
+        """
+        if not self.policy.fixed:
+            return {}
+        base = fingerprint({n: p for n, p in self.policy.named_parameters() if n in self.policy.fixed})
+        if self.run_folder.about.get("base", base) != base:
+            raise RunError(
+                f"policy.model = {self.recipe.policy.model!r} is not the base that this run began with, and its "
+                "checkpoints hold the adapter alone; put that base back in its place"
+            )
+        return {"base": base}
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
@@ -202,15 +230,22 @@ class LanguageTraining:
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
         if self.crew is not None:
             return ClusterSource(player, self.crew, stage, **settings)
-        return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
+        if self.team.size == 1 or self.recipe.cluster is not None:
+            return LanguageSource(player, **settings)
+        return TeamSource(player, self.team, **settings)
 
+    @contextmanager
     def _supply(
         self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
-    ) -> AbstractContextManager[Supply]:
+    ) -> Iterator[Supply]:
         if isinstance(source, ClusterSource):
             ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
-            return ahead.running(first, steps, tensors)
-        return nullcontext(InTurn(source, algorithm.sampling))
+            with ahead.running(first, steps, tensors) as supply:
+                yield Handed(supply, self.team, self.recipe.device) if self.team.size > 1 else supply
+        elif self.recipe.cluster is not None:
+            yield Handed(None, self.team, self.recipe.device)
+        else:
+            yield InTurn(source, algorithm.sampling)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
@@ -222,7 +257,7 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.spent["sampled"]}
+            return {"rows": 0, "sampled": batch.spent["sampled"], **_befell(batch.spent)}
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
@@ -285,6 +320,8 @@ class LanguageTraining:
         return accuracy
 
     def _log(self, record: dict[str, Any]) -> None:
+        parts = self.team.gather(_befell(record))  # each process lost its own
+        record |= {name: sum(part.get(name, 0) for part in parts) for part in parts for name in part}
         self.run_folder.log("metrics", record)
         for watcher in self.watchers:
             watcher.step(record)
@@ -395,6 +432,11 @@ def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+
+
+def _befell(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record is about episodes that went wrong; nothing where none did."""
+    return {name: value for name, value in record.items() if name.startswith("episodes/") and value}
 
 
 def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
 from polopt.part import nearest
+from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
@@ -46,13 +47,25 @@ class PolicySpec(Config):
     `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
     dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
     on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
-    checkpointing: compute each layer's activations again in the backward pass instead of keeping them."""
+    checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
+    adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
+    in PEFT's format to go on from. None trains the whole model."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
+    adapter: AdapterSpec | str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _adapter_has_a_base(self) -> PolicySpec:
+        if self.adapter is not None and self.model is None:
+            raise ValueError(
+                "an adapter is trained on a base that stays; set policy.model to its folder or hub name, or leave "
+                "policy.adapter out"
+            )
+        return self
 
 
 class OptimiserSpec(Config):

@@ -32,7 +32,8 @@ class References:
     def end_update(self) -> None:
         """The policy has learned from a batch, and the algorithm has been told."""
         if "ref_logp" in self.policies:
-            self.algorithm.lead(self.policies["ref_logp"].parameters(), self.policy.parameters())
+            ahead = self.policy.own_parameters()
+            self.algorithm.lead(self.policies["ref_logp"].own_parameters().values(), ahead.values())
 
     @property
     def fixed(self) -> LanguagePolicy | None:
@@ -52,8 +53,8 @@ class References:
 
 
 def parameters_of(policy: LanguagePolicy) -> dict[str, Tensor]:
-    """Parameters by name, tied ones once."""
-    return {name: p.detach() for name, p in policy.named_parameters()}
+    """Parameters that can change, by name, tied ones once."""
+    return {name: p.detach() for name, p in policy.own_parameters().items()}
 
 
 def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -64,5 +65,5 @@ def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
     """Copy parameters, named as by `parameters_of`, into a policy."""
-    for name, parameter in policy.named_parameters():
+    for name, parameter in policy.own_parameters().items():
         parameter.copy_(laid(tensors[name], parameter))

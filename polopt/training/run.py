@@ -141,6 +141,19 @@ class Run:
         state = json.loads((checkpoints[-1] / "state.json").read_text())
         return load_file(checkpoints[-1] / "state.safetensors"), state
 
+    def tensors(self, step: int | None = None) -> dict[str, Tensor]:
+        """What a checkpoint holds, the last one's or that of `step`; the run stays as it is.
+
+        Raises:
+            RunError: there is none; those that there are.
+        """
+        there = {int(place.name): place for place in self._checkpoints()}
+        if not there:
+            raise RunError(f"{self.folder} has no checkpoint yet")
+        if step is not None and step not in there:
+            raise RunError(f"{self.folder} has no checkpoint of step {step}; it has {', '.join(map(str, there))}")
+        return load_file(there[max(there) if step is None else step] / "state.safetensors")
+
     def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """Store tensors once for the whole run, such as a reference policy."""
         draft = self.folder / f".{name}.draft"

@@ -28,6 +28,8 @@ from polopt.training.team import Team
 
 WARM: dict[str, Any] = {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}}
 # One method for each thing that a sampling part asks of its source, with what the tiny policy has room for.
+RISING = {"part": "schedules.Schedule", "knots": [[0, 0.0], [1, 0.5], [5, 1.0]]}
+REPLAY = {"but": {"sampling": {"part": "sampling.Replay", "share": RISING}}}
 LOOK = {"but": {"sampling": {"part": "sampling.LookaheadRollouts", "share": 0.5}}}
 METHODS: dict[str, dict[str, Any]] = {
     "grpo": {},
@@ -196,11 +198,14 @@ def test_no_more_than_so_many_batches_wait(ahead: int, tmp_path: Path) -> None:
     assert left[0] == left[1]
 
 
-@pytest.mark.parametrize(("method", "step"), [("grpo", 15), ("remix", 18), ("t-ppo", 17)])
+@pytest.mark.parametrize(("method", "step"), [("grpo", 18), ("replay", 18), ("t-ppo", 17)])
 def test_a_run_that_is_ahead_resumes_exactly(method: str, step: int, tmp_path: Path) -> None:
     """Batches that were sampled and not learned from leave no trace, and the same weights draw them again."""
-    made = settings(method, {"workers": 2, "ahead": 2}, steps=6)
+    more = REPLAY if method == "replay" else {}
+    made = settings("grpo" if more else method, {"workers": 2, "ahead": 2}, steps=6, **more)
     trained(made, tmp_path / "whole")
+    replayed = [m.get("replayed", 0) for m in outcome(tmp_path / "whole")["metrics"]]
+    assert (max(replayed) > 0) == bool(more)
     with pytest.raises(Stop):
         trained(made, tmp_path / "cut", watchers=(StopAt(step),))
     trained(made, tmp_path / "cut")

@@ -16,8 +16,10 @@ from polopt.training.language import resume, train
 from polopt.training.recipe import Recipe
 
 GPT2 = {**MODEL, "tie_word_embeddings": False}  # what moves there is a new parameter, so none can be tied
-QWEN2 = {
-    "model_type": "qwen2",
+QWEN3 = {
+    "model_type": "qwen3",
+    "attention_bias": True,
+    "head_dim": 8,
     "hidden_size": 16,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
@@ -27,7 +29,7 @@ QWEN2 = {
     "tie_word_embeddings": False,
 }
 RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "kl, turns": (QWEN2, GUESS, {"method": {"name": "grpo", "kl": 0.1}, "group": 4, "epochs": 2}),
+    "kl, turns": (QWEN3, GUESS, {"method": {"name": "grpo", "kl": 0.1}, "group": 4, "epochs": 2}),
     "critic": (GPT2, GUESS, {"method": "ppo", "group": 4}),
     "greedy baseline": (GPT2, DIGITS, {"method": "remax"}),
     "memory": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "kl": 0.0}, "epochs": 2}),
@@ -36,11 +38,11 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "windows": (GPT2, GUESS, {"method": {"name": "t-ppo", "window": 2}}),
     "two anchors": (GPT2, DIGITS, {"method": {"name": "remix", "group": 2, "restart": 2}}),
     "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
-    "temperatures": (QWEN2, GUESS, {"method": "hapo", "group": 4, "epochs": 2, "micro_rows": 3}),
+    "temperatures": (QWEN3, GUESS, {"method": "hapo", "group": 4, "epochs": 2, "micro_rows": 3}),
     "drawn tokens": (GPT2, DIGITS, {"method": {"name": "clip-cov-kl-cov", "share": 0.1, "least": 0.0}, "group": 4}),
     "vocabulary": (GPT2, DIGITS, {"method": {"name": "steer", "score": "exact", "weight": 0.2}, "micro_rows": 3}),
     "truncated support": (
-        QWEN2,
+        GPT2,
         DIGITS,
         {"method": "rloo", "group": 4, "but": {"sampling.support": {"top_k": 3, "top_p": 0.9}}},
     ),
@@ -55,7 +57,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "answers": (GPT2, DIGITS, {"method": {"name": "seed-grpo", "alpha": 0.5}, "group": 4}),
     "prompts": (GPT2, DIGITS, {"method": "progrpo", "group": 4}),
     "taught": (
-        QWEN2,
+        QWEN3,
         DIGITS,
         {
             "method": {"name": "srpo-routing", "top": 5},
@@ -69,7 +71,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             },
         },
     ),
-    "layers": (QWEN2, DIGITS, {"method": {"name": "bupo", "batches": 9}, "group": 4}),
+    "layers": (QWEN3, DIGITS, {"method": {"name": "bupo", "batches": 9}, "group": 4}),
     "values": (GPT2, DIGITS, {"method": "rover", "group": 4, "epochs": 2}),
     "chosen tasks": (
         GPT2,
@@ -88,7 +90,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {"method": {"name": "rex-rag", "texts": ["2", "4 "], "chance": 1.0, "keep": 1.0, "kl": 0.0}, "group": 4},
     ),
     "second tries, rows": (
-        QWEN2,
+        QWEN3,
         DIGITS,
         {
             "method": {"name": "rex-rag", "texts": ["2"], "chance": 0.5, "kept": 0.5, "correct": "row", "kl": 0.0},

@@ -20,6 +20,8 @@ from polopt.training.run import RunError
 
 # Seconds between looks at clocks, while no worker reports.
 PAUSE = 0.5
+# Seconds without a worker before that is said: the first ones take a few to begin.
+QUIET = 15.0
 
 log = logging.getLogger("polopt.cluster")
 
@@ -78,6 +80,7 @@ class Crew:
         self._members: list[_Member] = []
         self._failed = 0
         self._alone: float | None = None
+        self._told = False
         self._actor: Any = ray.remote(RolloutWorker).options(
             num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
         )
@@ -147,13 +150,15 @@ class Crew:
         while len(self._members) < self.spec.workers:
             actor: Any = self._actor.remote()
             call = actor.prepare.remote(self._recipe, os.getcwd(), sys.path, self._threads)
-            self._members.append(_Member(actor, call, time.monotonic()))
+            self._members.append(_Member(actor, call, _now()))
         if self.workers:
-            self._alone = None
+            self._alone, self._told = None, False
             return
-        now = time.monotonic()
-        self._alone = now if self._alone is None else self._alone
-        if now - self._alone > self.spec.patience:
+        self._alone = _now() if self._alone is None else self._alone
+        if not self._told and _now() - self._alone > QUIET:
+            self._told = True
+            log.warning("there is no rollout worker; waiting up to %.0f s for one", self.spec.patience)
+        if _now() - self._alone > self.spec.patience:
             raise ClusterError(
                 f"no rollout worker for {self.spec.patience:.0f} s: the cluster has no node with {self.spec.cpus:g} "
                 f"CPUs and {self.spec.gpus:g} GPUs to spare; give it one, then continue with --resume"
@@ -189,10 +194,14 @@ class Crew:
         try:
             value = self.ray.get(member.call)
         except errors.RayTaskError as error:
-            member.call = member.order = None
+            if isinstance(error.cause, errors.RayError):  # such as weights that did not reach it
+                return self._lose(member, _reason(error.cause))
+            unwanted, member.call, member.order = member.order == -1, None, None
+            if unwanted:
+                return None
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except errors.RayError as error:
-            return self._lose(member, str(error).strip().partition("\n")[0])
+            return self._lose(member, _reason(error))
         if member.order is None:
             member.place, self._failed = value, 0
             log.info("a rollout worker is ready on %s", value)
@@ -209,13 +218,12 @@ class Crew:
         self._members.remove(member)
         self.counts.died += 1
         where = f" on {member.place}" if member.place else ", before it was ready,"
-        log.warning("a rollout worker%s was lost: %s; its share is played again", where, reason)
+        again = "; its share is played again" if (member.order or 0) >= 0 and member.ready else ""
+        log.warning("a rollout worker%s was lost: %s%s", where, reason, again)
         if not member.ready:
             self._failed += 1
             if self._failed >= self.spec.attempts:
                 raise ClusterError(f"{self._failed} rollout workers in a row died before they were ready: {reason}")
-        if not self.workers:
-            log.warning("no rollout worker is left; waiting up to %.0f s for another", self.spec.patience)
         return reason
 
     def _kill(self, member: _Member) -> None:
@@ -241,6 +249,10 @@ def _checked(answer: Answer, order: Order) -> Answer:
             f"an answer to {answer.number} with weights {answer.version} came for {order.number} with {order.version}"
         )
     return answer
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _now() -> float:

@@ -1,0 +1,68 @@
+"""polopt convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polopt.cli import text
+from polopt.cli.door import Refused
+from polopt.cli.text import percent
+from polopt.training import handover
+
+Folder = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write; new, or empty.")]
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="A run, an adapter in PEFT's format, or a model (folder or hub name).")],
+    to: Folder,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="MODEL", help="The base of an adapter; the adapter's own if none.")
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", help="Which checkpoint of a run; the last if none.")] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Of a run: its adapter, not the merged model.")] = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=1, help="Of an adapter made of two models; the least exact one if none.")
+    ] = None,
+) -> None:
+    """Hand a policy over: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
+    difference of a model and --base as an adapter."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"{to} is not empty: name another folder")
+    place, screen = Path(source), text.screen()
+    is_run, is_adapter = (place / "recipe.yaml").is_file(), (place / "adapter_config.json").is_file()
+    if not is_run and (step is not None or adapter):
+        raise Refused(f"--step and --adapter are of a run, and {source} is none: it has no recipe.yaml")
+    if is_run:
+        if base is not None or rank is not None:
+            raise Refused(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
+        handover.write_checkpoint(place, to, step, adapter=adapter)
+    elif is_adapter:
+        if rank is not None:
+            raise Refused(f"--rank is of an adapter to be made, and {source} is one already")
+        handover.merge(place, base, to)
+    elif base is None:
+        raise Refused(
+            f"{source} is neither a run nor an adapter: say --base MODEL to make an adapter of the difference"
+        )
+    else:
+        _describe(handover.split(source, base, to, rank=rank))
+    screen.print(str(to), soft_wrap=True)
+
+
+def _describe(found: handover.Difference) -> None:
+    """What an adapter leaves out of the difference that it was made of."""
+    screen, errors = text.screen(), found.found.error
+    worst = max(errors, key=lambda name: errors[name])
+    screen.print(f"rank {found.found.rank}, {len(errors)} maps")
+    for name, error in sorted(errors.items(), key=lambda pair: -pair[1])[:8]:
+        if error > 1e-6:
+            screen.print(f"  {name}: {percent(error)} of the difference is left out")
+    if errors[worst] <= 1e-6:
+        screen.print("  exact to rounding")
+    if found.found.left:
+        names = ", ".join(found.found.left[:4]) + (", ..." if len(found.found.left) > 4 else "")
+        screen.print(f"  not in the adapter, as they are no linear maps inside the model: {names}")
+    screen.print(f"  KL to the model, on a few texts: {found.kl:.2g} nats per token, {found.worst_kl:.2g} at most")

@@ -1,0 +1,262 @@
+"""LoRA adapters on a frozen base: W + scale B A in place of W, in PEFT's own modules and file format.
+
+Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", arXiv 2106.09685.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import importlib.util
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from polopt.config import Config, ConfigError
+from polopt.part import nearest
+from polopt.policies.decoder import adapted, adapter_of, is_lora
+
+ALL: Literal["all-linear"] = "all-linear"
+# Before the name of every tensor in PEFT's files, which are those of a model inside a wrapper.
+PREFIX = "base_model.model."
+
+
+class AdapterSpec(Config):
+    """A new adapter: y = W x + alpha / rank B A x, with W frozen, A random and B zero, so that it begins as its base.
+
+    targets: names of the linear maps that get one, as q_proj; "all-linear" for all but the output layer. There is no
+    dropout: it would make the sampler and the learner two policies.
+    """
+
+    rank: int = pydantic.Field(default=8, ge=1)
+    alpha: int = pydantic.Field(default=16, ge=1)
+    targets: Literal["all-linear"] | tuple[str, ...] = ALL
+
+
+def require() -> Any:
+    """The package `peft`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if importlib.util.find_spec("peft") is None:
+        raise ConfigError('adapters need PEFT, which is not installed: pip install "polopt[peft]"')
+    import peft
+
+    return peft
+
+
+def new_adapter(model: Any, spec: AdapterSpec, *, seed: int, base: str) -> None:
+    """Put a new adapter in a model, in place; everything else is frozen.
+
+    base: what PEFT's file is to call the model. The adapter's numbers are float32 or wider, whatever the model's are.
+
+    Raises:
+        ConfigError: PEFT is not installed, or a target that is no linear map inside the model.
+    """
+    peft, known = require(), linear_maps(model)
+    # By name rather than as PEFT's "all-linear", which ends up as a list of every single map.
+    targets = sorted({name.rpartition(".")[2] for name in known}) if spec.targets == ALL else list(spec.targets)
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in known):
+            hint = nearest(target, {name.rpartition(".")[2] for name in known})
+            raise ConfigError(f"policy.adapter.targets: {target!r} is no linear map inside the model{hint}")
+    config = peft.LoraConfig(
+        r=spec.rank,
+        lora_alpha=spec.alpha,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=base,
+        fan_in_fan_out=turned(model),
+    )
+    with torch.random.fork_rng(devices=[]):  # made on the CPU, as the model is
+        torch.default_generator.manual_seed(seed)
+        _inject(peft, config, model)
+
+
+def load_adapter(model: Any, folder: str, *, base: str) -> None:
+    """Put an adapter in PEFT's format, from a folder or a hub name, in a model, to go on training it.
+
+    Raises:
+        ConfigError: PEFT is not installed; there is no such adapter; it is another kind than plain LoRA, or was made
+            for another base than this model.
+    """
+    peft = require()
+    try:
+        config = peft.PeftConfig.from_pretrained(folder)
+        tensors = peft.load_peft_weights(folder, device="cpu")
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"policy.adapter = {folder!r} is no adapter in PEFT's format: {reason}") from error
+    if unusual := _unusual(config):
+        raise ConfigError(
+            f"policy.adapter = {folder!r} has {unusual}, and plain LoRA alone is trained here; make one model of it "
+            f"and its base, polopt convert {folder} --base {base} --to FOLDER, and set policy.model: FOLDER"
+        )
+    check_scale(config, f"policy.adapter = {folder!r}")
+    other = config.base_model_name_or_path
+    if other and other != base and not Path(other).exists() and not Path(base).exists():
+        raise ConfigError(
+            f"policy.adapter = {folder!r} was made for the base {other}, and policy.model is {base}; set "
+            f"policy.model: {other}, or a folder with it"
+        )
+    if problem := _misfit(model, tensors):
+        raise ConfigError(
+            f"policy.adapter = {folder!r} does not fit policy.model = {base!r}: {problem}"
+            + (f"; it was made for {other}" if other else "")
+        )
+    config.inference_mode, config.base_model_name_or_path = False, base
+    _inject(peft, config, model)
+    peft.set_peft_model_state_dict(model, tensors)
+
+
+def _inject(peft: Any, config: Any, model: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peft.inject_adapter_in_model(config, model)
+    for parameter in model.parameters():
+        if parameter.requires_grad and torch.finfo(parameter.dtype).bits < 32:
+            parameter.data = parameter.data.float()
+    model.eval()
+
+
+def linear_maps(model: Any) -> dict[str, nn.Module]:
+    """The linear maps inside a model, by name, without the output layer."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = model.get_output_embeddings()
+    return {n: m for n, m in model.named_modules() if isinstance(m, (nn.Linear, Conv1D)) and m is not head}
+
+
+def shape_of(module: Any) -> tuple[int, int]:
+    """(outputs, inputs) of a linear map; GPT-2 keeps its weights the other way round."""
+    rows, columns = module.weight.shape
+    return (rows, columns) if isinstance(module, nn.Linear) else (columns, rows)
+
+
+def turned(model: Any) -> bool:
+    """Whether the model keeps the weights of its linear maps as [in, out], as GPT-2 does."""
+    return any(not isinstance(module, nn.Linear) for module in linear_maps(model).values())
+
+
+def check_scale(config: Any, said: str) -> None:
+    """Refuse an adapter that adds nothing, whatever it has learned.
+
+    Raises:
+        ConfigError: its scale is 0.
+    """
+    if getattr(config, "lora_alpha", None) == 0:
+        raise ConfigError(
+            f"{said} has lora_alpha = 0, which multiplies it by 0 (verl's merger writes that where it does not know "
+            "better); set the alpha of its training in adapter_config.json"
+        )
+
+
+def _unusual(config: Any) -> str | None:
+    """What an adapter has beyond plain LoRA."""
+    kind = getattr(config.peft_type, "value", config.peft_type)
+    if kind != "LORA":
+        return f"the kind {kind}"
+    asked = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "layer_replication")
+    extra = [f"{name}: {value}" for name in asked if (value := getattr(config, name, None))]
+    if config.bias != "none":
+        extra.append(f"bias: {config.bias}")
+    return ", ".join(extra) or None
+
+
+def _misfit(model: Any, tensors: Mapping[str, Tensor]) -> str | None:
+    """Why an adapter's tensors cannot belong to a model: the first of them that does not fit."""
+    known = linear_maps(model)
+    for name, tensor in tensors.items():
+        place, _, side = name.removeprefix(PREFIX).removesuffix(".weight").rpartition(".")
+        if side not in ("lora_A", "lora_B"):
+            return f"it holds {name}, which is no low-rank factor of a linear map"
+        if place not in known:
+            return f"the model has no linear map {place}"
+        out, inputs = shape_of(known[place])
+        found, wanted = (tensor.shape[1], inputs) if side == "lora_A" else (tensor.shape[0], out)
+        if found != wanted:
+            return f"{place} has {wanted} {'inputs' if side == 'lora_A' else 'outputs'}, and the adapter {found}"
+    return None if tensors else "it holds nothing"
+
+
+def adapted_shapes(model: nn.Module) -> list[tuple[int, int]]:
+    """(outputs, inputs) of each linear map that has an adapter."""
+    return [shape_of(module.base_layer) for module in model.modules() if adapted(module) and is_lora(module)]
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Whether some of a model's modules are adapters."""
+    return any(map(adapted, model.modules()))
+
+
+@torch.no_grad()
+def merged(model: Any, *, once: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """A model's weights under their names without adapters, with each adapter's W + scale B A; tied ones under all
+    their names, or `once`. The sum is taken in float32 or wider and rounded one time, to the precision of W.
+
+    Raises:
+        ValueError: an adapter that is more than plain LoRA.
+    """
+    layers: dict[str, Any] = {name: module for name, module in model.named_modules() if adapted(module)}
+    for name, module in layers.items():
+        if not is_lora(module):
+            raise ValueError(f"{name} has an adapter that is no plain LoRA, or not in use; merge it with PEFT")
+    inside = tuple(f"{name}." for name in layers)
+    for name, parameter in model.named_parameters(remove_duplicate=once):
+        owner, _, leaf = name.rpartition(".")
+        place = owner.removesuffix(".base_layer")
+        if place in layers:
+            yield f"{place}.{leaf}", _whole(layers[place]) if leaf == "weight" else parameter.detach()
+        elif not name.startswith(inside):
+            yield name, parameter.detach()
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """What the model's `state_dict` would be without adapters and with their weights."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {n: t for n, t in model.state_dict().items() if n not in parameters} | dict(merged(model))
+
+
+def _whole(layer: Any) -> Tensor:
+    weight, adapter = layer.base_layer.weight.detach(), adapter_of(layer)
+    assert adapter is not None
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    added = adapter.whole(dtype)
+    return (weight.to(dtype) + (added.T if layer.fan_in_fan_out else added)).to(weight.dtype)
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """A model's adapter in PEFT's format: adapter_config.json and adapter_model.safetensors."""
+    peft = require()
+    # Without a look at the hub for whether the vocabulary has grown: embeddings are never part of it.
+    tensors = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    write_adapter(folder, model.peft_config["default"], tensors)
+
+
+def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> None:
+    """PEFT's two files: its LoraConfig, and the factors by the names of their modules (`q_proj.lora_A.weight`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = copy.copy(config)
+    config.inference_mode = True
+    with contextlib.redirect_stdout(None):
+        config.save_pretrained(str(folder))
+    held = {PREFIX + name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(held, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def fingerprint(parameters: Mapping[str, Tensor]) -> str:
+    """A short name of what weights are, from some hundred numbers of each: another base has another one."""
+    known = hashlib.sha256()
+    for name, parameter in sorted(parameters.items()):
+        flat = parameter.detach().flatten()
+        some = flat[:: max(1, len(flat) // 256)].float().cpu()
+        known.update(f"{name} {tuple(parameter.shape)}".encode() + some.numpy().tobytes())
+    return known.hexdigest()[:16]

@@ -1,0 +1,96 @@
+"""Adapters out of whole models: the difference of two models' linear maps, by its largest singular directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polopt.config import ConfigError
+from polopt.policies.adapter import linear_maps, require, turned, write_adapter
+
+
+@dataclasses.dataclass(frozen=True)
+class Extracted:
+    """factors: lora_A [r, in] and lora_B [out, r] of each map that has moved, by PEFT's names. error: of each of these
+    maps, ||D - B A|| / ||D|| in the Frobenius norm, D the difference of its weights. left: names of other parameters
+    that differ, which an adapter cannot hold."""
+
+    rank: int
+    factors: Mapping[str, Tensor]
+    error: Mapping[str, float]
+    left: tuple[str, ...]
+
+
+@torch.no_grad()
+def extract(model: Any, base: Any, rank: int | None = None) -> Extracted:
+    """The adapter of `rank` that takes `base` nearest to `model`: per linear map B A = U_r S_r V_r' of the difference
+    D = U S V', the best of its rank in the Frobenius norm (Eckart and Young 1936).
+
+    B = U_r sqrt(S_r), A = sqrt(S_r) V_r'. It is exact where D has no higher rank. rank: None for the least that is
+    exact in every map, to the rounding of the weights.
+
+    Raises:
+        ConfigError: the models' parameters have other names or shapes, or no linear map differs.
+    """
+    theirs, ours = dict(base.named_parameters()), dict(model.named_parameters())
+    for name in sorted(theirs.keys() | ours.keys()):
+        found = [None if name not in held else tuple(held[name].shape) for held in (ours, theirs)]
+        if found[0] != found[1]:
+            raise ConfigError(
+                f"{name} is {_said(found[0])} in the model and {_said(found[1])} in the base: they are not of one shape"
+            )
+    moved = [name for name in ours if not torch.equal(ours[name], theirs[name])]
+    maps = {f"{name}.weight" for name in linear_maps(base)}
+    directions = {}
+    for name in (name for name in moved if name in maps):
+        difference = ours[name].double() - theirs[name].double()
+        u, s, vh = torch.linalg.svd(difference.T if turned(base) else difference, full_matrices=False)
+        # What rounding the weights may have added to the difference, as singular values.
+        noise = torch.finfo(ours[name].dtype).eps * float(theirs[name].double().norm())
+        directions[name.removesuffix(".weight")] = (u, s, vh, int((s > noise).sum()))
+    if not directions:
+        raise ConfigError("no linear map of the model differs from the base's: there is nothing to make an adapter of")
+    kept = max(1, *(least for *_, least in directions.values())) if rank is None else rank
+    factors, error = {}, {}
+    for name, (u, s, vh, _) in directions.items():
+        root = s[:kept].sqrt()
+        wide = kept - len(root)  # a map may have fewer directions than the adapter's rank
+        precision = torch.promote_types(ours[f"{name}.weight"].dtype, torch.float32)
+        factors[f"{name}.lora_A.weight"] = F.pad(root[:, None] * vh[:kept], (0, 0, 0, wide)).to(precision)
+        factors[f"{name}.lora_B.weight"] = F.pad(u[:, :kept] * root, (0, wide)).to(precision)
+        error[name] = float(s[kept:].norm() / s.norm())
+    return Extracted(kept, factors, error, tuple(name for name in moved if name not in maps))
+
+
+def _said(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else str(list(shape))
+
+
+def _targets(base: Any, moved: Collection[str]) -> list[str]:
+    """Last parts of names where all maps of that name have moved, whole names where some have."""
+    alike: dict[str, list[str]] = {}
+    for name in linear_maps(base):
+        alike.setdefault(name.rpartition(".")[2], []).append(name)
+    every = {last: all(name in moved for name in names) for last, names in alike.items()}
+    some = [name for last, names in alike.items() if not every[last] for name in names if name in moved]
+    return sorted([*(last for last in alike if every[last]), *some])
+
+
+def save_extracted(found: Extracted, folder: Path, base: Any, name: str) -> None:
+    """In PEFT's format, scale 1. name: what the file is to call the base."""
+    peft = require()
+    config = peft.LoraConfig(
+        r=found.rank,
+        lora_alpha=found.rank,
+        target_modules=_targets(base, found.error),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=name,
+        fan_in_fan_out=turned(base),
+    )
+    write_adapter(folder, config, found.factors)

@@ -1,0 +1,129 @@
+"""From one format to another: a run's checkpoint, an adapter with its base, a whole model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.config import ConfigError
+from polopt.policies.adapter import check_scale, is_adapted, require, save_adapter
+from polopt.policies.engine import NativeSpec
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.lowrank import Extracted, extract, save_extracted
+from polopt.training import recipe as recipes
+from polopt.training.language import LanguageTraining
+from polopt.training.references import load_parameters
+from polopt.training.run import Run
+
+# What two policies are compared on, unless somebody gives other texts.
+TEXTS = ("What is 7 + 5? The answer is 12.", "Once upon a time there was", "def add(a, b):\n    return a + b\n")
+
+
+def policy_at(folder: Path | str, step: int | None = None) -> LanguagePolicy:
+    """The policy of a run's checkpoint, finished or not: the last one, or that of `step`.
+
+    Raises:
+        RunError: the folder is no run, or has no such checkpoint. ConfigError: the recipe cannot be prepared here.
+    """
+    run = Run.open(Path(folder))
+    tensors = run.tensors(step)
+    # Here, wherever the run was made, and without the engine that drew its answers.
+    recipe = recipes.load(run.recipe).model_copy(update={"rollout": NativeSpec(), "device": "cpu"})
+    training = LanguageTraining(recipe, run)
+    training.check_base()
+    load_parameters(training.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
+    return training.policy
+
+
+def write_checkpoint(folder: Path | str, to: Path, step: int | None = None, *, adapter: bool = False) -> None:
+    """A checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
+
+    Raises:
+        RunError, ConfigError: as `policy_at`. ConfigError: an adapter of a run that trains none.
+    """
+    policy = policy_at(folder, step)
+    if not adapter:
+        policy.save(to)
+    elif is_adapted(policy.model):
+        save_adapter(policy.model, to)
+    else:
+        raise ConfigError(f"{folder} trains the whole model, so it has no adapter; convert the model with --base")
+
+
+def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
+    """Base and adapter as one model in the Hugging Face format, by PEFT's own merge, whatever kind it can merge. The
+    sum is taken in float32 or wider and rounded once, to the base's precision.
+
+    base: None for the one that the adapter names.
+
+    Raises:
+        ConfigError: PEFT is not installed, one of the two cannot be loaded, or they do not belong together.
+    """
+    peft = require()
+    try:
+        config = peft.PeftConfig.from_pretrained(str(adapter))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{adapter} is no adapter in PEFT's format: {_line(error)}") from error
+    check_scale(config, str(adapter))
+    base = base or config.base_model_name_or_path
+    if not base:
+        raise ConfigError(f"{adapter} does not name its base; say --base FOLDER_OR_HUB_NAME")
+    policy = _load(base)
+    dtype = policy.model.dtype
+    try:
+        wide = policy.model.to(torch.promote_types(dtype, torch.float32))
+        whole = peft.PeftModel.from_pretrained(wide, str(adapter)).merge_and_unload().to(dtype)
+    except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
+        raise ConfigError(f"{adapter} cannot be put on {base}: {_line(error)}") from error
+    LanguagePolicy(whole, policy.tokenizer).save(to)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """An adapter made of two models. kl: nats per token from the model to base and adapter, mean and largest over the
+    texts' tokens."""
+
+    found: Extracted
+    kl: float
+    worst_kl: float
+
+
+@torch.no_grad()
+def split(
+    model: Path | str, base: Path | str, to: Path, *, rank: int | None = None, texts: Sequence[str] = TEXTS
+) -> Difference:
+    """The adapter, in PEFT's format, that takes a base nearest to a model of its shape; see `lowrank.extract`.
+
+    Raises:
+        ConfigError: PEFT is not installed, one of the two cannot be loaded, or they are not of one shape.
+    """
+    peft = require()
+    whole, plain = _load(model), _load(base)
+    found = extract(whole.model, plain.model, rank)
+    save_extracted(found, to, plain.model, str(base))
+    together = peft.PeftModel.from_pretrained(plain.model, str(to))
+    kl = torch.cat([_kl(whole, together, text) for text in texts if text])
+    return Difference(found, float(kl.mean()), float(kl.max()))
+
+
+def _kl(whole: LanguagePolicy, other: Any, text: str) -> Tensor:
+    """[T] sum_a p_a log(p_a / q_a) behind each token of a text."""
+    ids = torch.tensor([whole.tokenizer(text)["input_ids"]])
+    p, q = (m(ids, use_cache=False).logits[0].double().log_softmax(-1) for m in (whole.model, other))
+    return (p.exp() * (p - q)).sum(-1)
+
+
+def _load(name: Path | str) -> LanguagePolicy:
+    try:
+        return LanguagePolicy.load(name, dtype="auto")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be loaded as a model: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
