@@ -22,7 +22,8 @@ class Host:
     the objective can read. says: what the policy tells it beside `logp`, fields of `Evaluation`. sampling: the settings
     of `sampling.Rollouts` that are honoured there. surveys: whether an objective can have a statistic of the whole
     optimiser batch under the current policy. selects: whether rows or decisions may be left out after credit. follows:
-    whether the reference can follow the policy.
+    whether the reference can follow the policy. remembers: whether what parts keep from batch to batch is kept there,
+    in one place and in the trainer's checkpoints.
     """
 
     name: str
@@ -33,10 +34,15 @@ class Host:
     surveys: bool = False
     selects: bool = True
     follows: bool = False
+    remembers: bool = True
 
     def refusals(self, algorithm: Algorithm) -> list[str]:
         """Why the algorithm cannot run there, a sentence each; empty if it can."""
         return list(dict.fromkeys(self._refusals(algorithm)))
+
+    def condition(self, algorithm: Algorithm) -> str:
+        """Of an algorithm that can run there: under which condition, in a few words; empty if under none."""
+        return ""
 
     def check(self, name: str, algorithm: Algorithm) -> None:
         """Refuse, before anything runs, what the trainer cannot do.
@@ -66,6 +72,9 @@ class Host:
             yield f"{algorithm.teacher!r} asks the policy about its own decisions again"
         if algorithm.follow != 0.0 and not self.follows:
             yield "its reference follows the policy"
+        for part in () if self.remembers else algorithm.parts():
+            if type(part).learned is not Part.learned or any(True for _ in part.buffers(recurse=False)):
+                yield f"{name_of(type(part))} remembers earlier batches, for which {self.name} has no place"
 
     def _sampled(self, sampling: Part) -> Iterator[str]:
         if type(sampling) is not Rollouts:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import catalogue, check, compare, convert, judge, train
+from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
@@ -44,10 +44,12 @@ app.command(rich_help_panel=TRAINING)(judge.evaluate)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)
 app.command(rich_help_panel=TRAINING)(convert.convert)
+app.command(rich_help_panel=TRAINING)(export.export)
 app.command(rich_help_panel=TRAINING)(train.recipes)
 app.command(rich_help_panel=METHODS)(catalogue.methods)
 app.command(rich_help_panel=METHODS)(catalogue.show)
 app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)
 app.command(rich_help_panel=METHODS)(catalogue.claims)
+app.command(rich_help_panel=METHODS)(bridges.bridges)
 app.command("check", rich_help_panel=METHODS)(check.check_command)

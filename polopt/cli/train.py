@@ -17,6 +17,7 @@ from polopt.cli.results import show_results
 from polopt.cli.watch import watching
 from polopt.training import language
 from polopt.training import recipe as recipe_file
+from polopt.training.cluster.connect import for_cluster
 from polopt.training.language import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 from polopt.training.run import Run
@@ -41,6 +42,14 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed")] = None,
     changes: SetOption = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue a run, exactly.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Draw the rollouts on a Ray cluster: HOST:PORT, auto for the one of this machine, or local.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and what it takes; stop there.")
     ] = False,
@@ -48,30 +57,32 @@ def train(
     """Train a policy. Without arguments: a small language model, on this machine, in minutes."""
     if resume is not None:
         if any(given is not None for given in (recipe, run, method, seed, changes)) or dry_run:
-            raise Refused("--resume continues a run as it was begun: give it alone")
+            raise Refused("--resume continues a run as it was begun: give it alone, or with --cluster")
         there = Run.open(resume).folder
-        _watch(there, lambda watchers: language.resume(there, watchers=watchers))
+        _watch(there, lambda watchers: language.resume(there, watchers=watchers, address=cluster))
         return
-    found = _recipe(recipe, method, seed, changes)
+    found = for_cluster(loaded(recipe, method, seed, changes), cluster)
     if dry_run:
         _describe(found)
         return
     if run is None:
         name = Path(recipe or "laptop").stem
-        run = text.fresh_folder(f"{name}-{_file_name(name_of_method(found.stages[found.main_stage].method))}")
+        run = text.fresh_folder(f"{name}-{method_of(found)}")
     folder = Run.vacant(run).folder
-    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers))
+    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster))
 
 
-def _recipe(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
+def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
+    """A recipe with the changes that options ask for."""
     settings = text.settings(changes or [])
     if seed is not None:
         settings["seed"] = seed
     return recipe_file.load(recipe, settings, method=None if method is None else text.method(method))
 
 
-def _file_name(method: str) -> str:
-    """`my_method.py:build` as part of a folder's name."""
+def method_of(recipe: Recipe) -> str:
+    """The last stage's method as part of a folder's name; of `my_method.py:build`, the file's."""
+    method = name_of_method(recipe.stages[recipe.main_stage].method)
     return Path(method.partition(":")[0]).stem if ":" in method else method
 
 

@@ -73,6 +73,8 @@ class Page:
             table.add_row("entropy", f"{progress.entropies[-1]:.3f} nats a token", sparkline(progress.entropies, room))
         elif "loss" in progress.record:
             table.add_row("loss", f"{progress.record['loss']:.3f}", "")
+        if told := workers(progress.record):
+            table.add_row("workers", told, "")
         return table
 
 
@@ -117,13 +119,23 @@ def where(progress: Progress) -> str:
 
 def numbers(record: Mapping[str, Any]) -> list[str]:
     """The few numbers of a step that a log line has room for."""
+    told = [f"workers {text}"] if (text := workers(record)) else []
     if "entropy" not in record:
-        return [f"loss {record['loss']:.3f}"] if "loss" in record else []
+        return ([f"loss {record['loss']:.3f}"] if "loss" in record else []) + told
     return [
         f"reward {record['reward/mean']:.3f}",
         f"solved {percent(record['solved'])}",
         f"entropy {record['entropy']:.3f}",
+        *told,
     ]
+
+
+def workers(record: Mapping[str, Any]) -> str:
+    """How many workers there are, and how old their rows; nothing of a run without."""
+    if "cluster/workers" not in record:
+        return ""
+    age = record.get("staleness/mean", 0.0)
+    return f"{record['cluster/workers']:.0f}" + (f", rows {age:.1f} updates old" if age else "")
 
 
 def clock(progress: Progress) -> str:

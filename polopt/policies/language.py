@@ -73,7 +73,7 @@ class LanguagePolicy(nn.Module):
             nn.init.zeros_(self.critic.bias)
         self._decoder = Decoder.of(model)
         self.fixed: frozenset[str] = frozenset()
-        self._had_plain_head = self._decoder is not None or _has_plain_head(model)
+        self._had_plain_head = self._decoder is not None or has_plain_head(model)
         if checkpointing:
             checkpoint_layers(model)
         self.compute = compute
@@ -373,7 +373,7 @@ def _from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tenso
 
 
 @torch.no_grad()
-def _has_plain_head(model: Any) -> bool:
+def has_plain_head(model: Any) -> bool:
     """Whether logits are the output layer of the last hidden state and nothing more, so that only decisions
     need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up, on hidden
     states so large that a cap shows whatever the weights are."""

@@ -45,7 +45,9 @@ class ShardedPolicy(LanguagePolicy):
         made._decoder = None  # it would hold on to whole weights
         mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
         for module in (*layers, made):
-            fully_shard(module, mesh=mesh)
+            # The outermost too, which FSDP2 would leave whole: whoever asks for parameters between two passes, as
+            # references that follow do, must find those that the optimiser moves.
+            fully_shard(module, mesh=mesh, reshard_after_forward=True)
         for module in made.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 from polopt.config import ConfigError
+
+# Seconds in which something must answer at an address.
+ANSWERS = 5.0
 
 
 @contextlib.contextmanager
@@ -29,12 +34,28 @@ def connected(address: str) -> Iterator[Any]:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
     if address == "local":
         settings["include_dashboard"] = False
+    else:
+        _knock(address)
     try:
         ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise ConfigError(f"no Ray cluster answers at {address}: {reason}; start one with `ray start --head`") from None
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Refuse at once where nobody listens; Ray itself would try for a minute."""
+    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    host, colon, port = named.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS).close()
+    except OSError as error:
+        raise ConfigError(
+            f"no Ray cluster answers at {host}:{port}: {error}; start one with `ray start --head`, or name another"
+        ) from None

@@ -6,10 +6,11 @@ import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
+from polopt.training.cluster.ahead import Ahead
+from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.crew import Crew
+from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
@@ -34,6 +39,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
+from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
@@ -56,45 +62,26 @@ class Watcher(Protocol):
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
 
 
-class Gathered(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
-    counts."""
-
-    experience: Experience
-    begun: float
-    spent: Mapping[str, float]
-
-
-def gather(source: LanguageSource, algorithm: Algorithm) -> Gathered:
-    """Sample one batch."""
-    begun, before = time.perf_counter(), meter(source.player)
-    return Gathered(algorithm.sampling(source), begun, since(before, source.player))
-
-
-def meter(player: Player) -> dict[str, float]:
-    """What a player has spent so far: tokens sampled, seconds by kind of work, episodes that went wrong."""
-    seconds = {f"seconds/{kind}": value for kind, value in player.seconds.items()}
-    return {"sampled": player.sampled, **seconds, **{f"episodes/{k}": n for k, n in player.grounds.counts.items()}}
-
-
-def since(before: Mapping[str, float], player: Player) -> dict[str, float]:
-    """What it has spent since it had spent `before`."""
-    return {name: value - before[name] for name, value in meter(player).items()}
-
-
 class LanguageTraining:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that `resume` needs.
 
     team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same
-    one, unless its weights lie in pieces.
+    one, unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
 
     On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
     instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
     engine's promise; another engine may round differently from one process to the next.
     """
 
-    def __init__(self, recipe: Recipe, run: Run, watchers: tuple[Watcher, ...] = (), team: Team | None = None) -> None:
-        self.recipe, self.run_folder, self.watchers = recipe, run, watchers
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        watchers: tuple[Watcher, ...] = (),
+        team: Team | None = None,
+        crew: Crew | None = None,
+    ) -> None:
+        self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         self.team = Team() if team is None else team
         recipe.rollout.require()
         if recipe.threads is not None:
@@ -201,9 +188,7 @@ class LanguageTraining:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """One stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.algorithms[name].to(self.recipe.device)
-        tasks, limit = self.splits[name].train, self.recipe.limit_of(name)
-        player = Player(self.policy, tasks, limit, self.engine, self.grounds)
-        source = self.source(name, stage.rows, player)
+        source = self.source(name, stage.rows, self.player(name))
         learner = Learner(self.learned, algorithm, stage, self.shuffling, self.team)
         beside = Beside(self.learned, algorithm, stage.micro_rows, self.team)
         evaluations = self.recipe.evaluations(name)
@@ -216,30 +201,48 @@ class LanguageTraining:
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = [m for m in self.run_folder.read("metrics") if m["stage"] == name] if first and stage.until else []
-        for step in range(first, stage.steps):
-            record = self.step(source, learner, step, beside)
-            self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
-            self.global_step += 1
-            done = step + 1
-            if stage.until is not None:
-                records.append(record)
-                done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
-            if done in evaluations:
-                self._evaluate(name, *evaluations[done])
-            if done == stage.steps or done % self.recipe.checkpoint == 0:
-                self._save(name, done, learner, source, beside)
-            if done == stage.steps:
-                break
+        with self._supply(source, algorithm, first, stage.steps, tensors) as supply:
+            for step in range(first, stage.steps):
+                batch = supply.batch(step)
+                record = self.learn(batch, source, learner, step, beside) | supply.record(batch, step)
+                supply.learned(step)
+                self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+                self.global_step += 1
+                done = step + 1
+                if stage.until is not None:
+                    records.append(record)
+                    done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
+                if done in evaluations:
+                    self._evaluate(name, *evaluations[done])
+                if done == stage.steps or done % self.recipe.checkpoint == 0:
+                    self._save(name, done, learner, source, beside, supply)
+                if done == stage.steps:
+                    break
+
+    def player(self, stage: str) -> Player:
+        """Who plays a stage's tasks in this process."""
+        limit = self.recipe.limit_of(stage)
+        return Player(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
 
     def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
         settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
+        if self.crew is not None:
+            return ClusterSource(player, self.crew, stage, **settings)
         return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
+
+    def _supply(
+        self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
+    ) -> AbstractContextManager[Supply]:
+        if isinstance(source, ClusterSource):
+            ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
+            return ahead.running(first, steps, tensors)
+        return nullcontext(InTurn(source, algorithm.sampling))
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
-        return self.learn(gather(source, learner.algorithm), source, learner, step, beside)
+        return self.learn(gather(source, learner.algorithm.sampling), source, learner, step, beside)
 
     def learn(
         self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
@@ -314,9 +317,11 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.step(record)
 
-    def _save(self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside) -> None:
+    def _save(
+        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside, supply: Supply
+    ) -> None:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.learned).items()}
-        tensors = wholly(tensors | learner.state() | beside.state())
+        tensors = wholly(tensors | learner.state() | beside.state() | supply.state())
         tensors |= {"rng.sampling": self.sampling.get_state(), "rng.shuffling": self.shuffling.get_state()}
         state = {
             "stage": stage,
@@ -348,22 +353,27 @@ def train(
     folder: Path | str = "runs/latest",
     *,
     watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
     **changes: Any,
 ) -> Run:
     """Train a language policy: a recipe (the laptop's by default) into a folder.
 
+    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
+    that this machine belongs to, or "local" for one that is started here and ends with the run.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
-        ConfigError: the recipe is wrong. RunError: the folder holds a run already.
+        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run already.
     """
-    recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)
+    recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
     team = assemble(recipe.device)
     folder = team.once(lambda: Run.vacant(Path(folder)).folder)
     run = Run(folder) if team.leads else Witness(folder)
-    training = LanguageTraining(recipe, run, watchers, team)  # what cannot be prepared leaves no folder behind
-    team.once(lambda: create(recipe, folder).folder)
-    return training.run()
+    with crew_of(recipe, address, team) as crew:
+        # What cannot be prepared leaves no folder behind.
+        training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: create(recipe, folder).folder)
+        return training.run()
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:
@@ -375,16 +385,17 @@ def create(recipe: Recipe, folder: Path | str) -> Run:
     return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
 
 
-def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = ()) -> Run:
-    """Continue a run to the result it would have had without the interruption.
+def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: str | None = None) -> Run:
+    """Continue a run to the result it would have had without the interruption. address: as in `train`.
 
     Raises:
-        RunError: the folder is not a run.
+        RunError: the folder is not a run. ConfigError: it was begun on a cluster, and there is none, or without one.
     """
     run = Run.open(Path(folder))
     recipe = recipes.load(run.recipe)
     team = assemble(recipe.device)
-    return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team).run()
+    with crew_of(recipe, address, team) as crew:
+        return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew).run()
 
 
 def _check_device(name: str) -> None:

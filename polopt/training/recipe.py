@@ -21,6 +21,7 @@ from polopt.part import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.training.cluster_grounds import ClusterGroundsSpec
 from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
@@ -193,6 +194,7 @@ class Recipe(Config):
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
     settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
     threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
     each with a piece of them. One process alone has all.
@@ -206,6 +208,7 @@ class Recipe(Config):
     tasks: dict[str, Any]
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
+    cluster: ClusterSpec | None = None
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
@@ -266,6 +269,9 @@ class Recipe(Config):
             ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
         """
         found = {name: stage.algorithm(f"stages.{name}") for name, stage in self.stages.items()}
+        for name, algorithm in found.items():
+            if self.cluster is not None:
+                check_ahead(name, algorithm, self.cluster)
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
 

@@ -47,8 +47,21 @@ def first_step(path: Path, method, **settings):
 
 
 # A mean over rows with a reference, a filter and a mean over tokens, a constant length, a statistic of the whole batch
-# under the current policy, selection after credit by entropy, a buffer, ratios of rows, a penalty inside the reward.
-METHODS = ["grpo", "dapo", "dr-grpo", "bapo-clip", "d3s", "reinforce-baseline", "gspo", "rloo"]
+# under the current policy, selection after credit by entropy, a buffer, ratios of rows, a penalty inside the reward, a
+# critic, a function of all choices, the prompts' own probability.
+METHODS = [
+    "grpo",
+    "dapo",
+    "dr-grpo",
+    "bapo-clip",
+    "d3s",
+    "reinforce-baseline",
+    "gspo",
+    "rloo",
+    "ppo",
+    "rover",
+    "progrpo",
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -179,6 +192,7 @@ def test_bnpo_of_trl_is_a_mean_over_the_tokens_of_each_micro_batch(accumulated: 
         ("gspo", {"loss_type": "grpo"}, "loss_type='grpo'.*gspo says what the loss is"),
         ("gspo", {"epsilon": 0.1}, "leave epsilon at its default 0.2"),
         ("gspo", {"top_p": 0.9}, "another distribution"),
+        ("gspo", {"generation_kwargs": {"top_p": 0.9}}, "changes top_p"),
         ("gspo", {"beta": 0.04}, "gspo does not have"),
         ("grpo", {"beta": 0.1}, "whose own is \\[0.04\\]"),
         ("gspo", {"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "in the middle"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,16 +18,21 @@ from safetensors.torch import load_file
 
 pytest.importorskip("trl", minversion="1.16")
 
-from trl_world import Gradients, Seen, data, digits, expected, folder, trainer
+from datasets import Dataset
+from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, trainer
 
 import polopt as po
 from polopt import catalogue
+from polopt.bridges.host import BridgeError
 from polopt.bridges.trl.host import HOST, host_of
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-6}
-# As they are, and with a reward function of that name beside the reward, or a column `kind`. All others are refused.
-RUN = sorted(Path(__file__).with_name("trl_methods.txt").read_text().split())
-TOLD = {"adacot": ["needed"], "fapo": ["flawed"], "refcritic": ["refined"], "g2rpo": [], "gtalign": []}
+PAGE = (Path(__file__).parents[2] / "docs" / "trl.md").read_text().partition("## Methods")[2].partition("## Limits")[0]
+# What the page says that runs as it is; and with a reward function of that name beside the reward, or a column `kind`.
+RUN = re.findall(r"`([a-z0-9-]+)`", PAGE.partition("And these")[0])
+TOLD = {
+    method: re.findall("function `(.*)`", how) for method, how in re.findall(r"^\| `([a-z0-9-]+)` \| (.*)", PAGE, re.M)
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,26 +84,36 @@ def launch(path: Path, *methods: str) -> dict[str, list[dict]]:
     common["PYTHONPATH"] = os.pathsep.join([str(here), *sys.path])
     command = [sys.executable, str(here / "trl_two.py"), str(path), str(folder()), *methods]
     ranks = [
-        subprocess.Popen(command, env={**common, "RANK": r, "LOCAL_RANK": r}, stderr=subprocess.PIPE, text=True)
-        for r in "01"
+        subprocess.Popen(command, env={**common, "RANK": r, "LOCAL_RANK": r}, stderr=(path / r).open("w")) for r in "01"
     ]
-    for process in ranks:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+    try:
+        while any(process.poll() is None for process in ranks):
+            assert not any(process.returncode for process in ranks)  # the other one would wait for it
+            time.sleep(0.1)
+        assert not any(process.returncode for process in ranks)
+    except AssertionError:
+        pytest.fail("\n".join((path / r).read_text() for r in "01"))
+    finally:
+        for process in ranks:
+            process.kill()
     read = lambda m, r: pickle.loads((path / f"{m}-{r}.pickle").read_bytes())  # noqa: E731
     return {m: [read(m, r) for r in "01"] for m in methods}
 
 
 def test_two_processes_take_the_step_of_one_batch(tmp_path: Path) -> None:
-    """The first optimiser step of two processes of eight rows, in micro-batches of two, is that of all sixteen rows."""
-    for method, (first, second) in launch(tmp_path, "grpo", "dapo", "steer").items():
+    """Two processes of eight rows, in micro-batches of two: the gradient is that of all sixteen rows. Where these are
+    two optimiser batches, with rows that each process has shuffled, it is the mean of the two."""
+    asked = ["grpo:1", "dapo:1", "steer:1", "ppo:1", "dr-grpo:2"]
+    for one, (first, second) in launch(tmp_path, *asked).items():
+        method, _, steps = one.partition(":")
         rows = first["rows"] + second["rows"]
         assert {row["prompt"] for row in first["rows"]}.isdisjoint(row["prompt"] for row in second["rows"])
         wanted = expected(po.method(method).but({"sampling.group": 4}), rows, group=4, horizon=6)
         for process in (first, second):
-            assert process["gradient"].keys() == wanted.keys()
+            assert len(process["gradients"]) == int(steps)
             for name, gradient in wanted.items():
-                torch.testing.assert_close(process["gradient"][name], gradient, **CLOSE)
+                found = torch.stack([g[name] for g in process["gradients"]]).mean(0)
+                torch.testing.assert_close(found, gradient, **CLOSE)
         assert first["log"]["polopt/ratio/mean"] == pytest.approx(1, abs=1e-5)
 
 
@@ -110,13 +127,38 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path: Path) -> N
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
-    assert whole.critic.head.weight.abs().max() > 0
+    assert whole.critic.weight.abs().max() > 0
     ours, theirs = whole.algorithm.state_dict(), resumed.algorithm.state_dict()
     assert any("count" in name for name in ours)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     fresh = po.method("secrets-rlhf-ppo-max").state_dict()
     assert any(not torch.equal(ours[name], fresh[name]) for name in ours)
     assert not any("critic" in k for k in load_file(tmp_path / "whole" / "checkpoint-4" / "model.safetensors"))
+
+
+def test_a_checkpoint_of_another_trainer_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, None, save_strategy="steps", save_steps=1).train()
+    with pytest.raises(BridgeError, match="no checkpoint of a PoloptTrainer"):
+        trainer(tmp_path, "gspo", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+
+def test_conversations(tmp_path: Path) -> None:
+    """The prompt is what was said last, the answer what the policy said, and the row is the task's."""
+    asked = Dataset.from_dict(
+        {"prompt": [[{"role": "user", "content": p}] for p, _ in SUMS], "tests": ["x"] * len(SUMS)}
+    )
+    seen: list[str] = []
+
+    def spoken(completions, **others):
+        seen.extend(messages[-1]["content"] for messages in completions)
+        return [float(len(text)) for text in seen]
+
+    made = trainer(tmp_path, "rlsqm", reward_funcs=spoken, train_dataset=asked)
+    made.train()
+    batch = made._batches[True]
+    assert batch.extras["answer"] == seen
+    assert {task.prompt for task in batch.extras["task"]} <= {p for p, _ in SUMS}
+    assert all(task.row["tests"] == "x" for task in batch.extras["task"])
 
 
 def test_schedules_count_generations(tmp_path: Path) -> None:
@@ -126,14 +168,15 @@ def test_schedules_count_generations(tmp_path: Path) -> None:
     assert counts == [2, 2]
 
 
-def test_an_adapter(tmp_path: Path) -> None:
-    """LoRA, with the reference policy that TRL makes of it: the model without the adapter."""
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+def test_an_adapter(method: str, tmp_path: Path) -> None:
+    """LoRA, with the reference policy that TRL makes of it: the model without the adapter; and with a critic."""
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     gradients = Gradients()
     made = trainer(
         tmp_path,
-        "grpo",
+        method,
         peft_config=lora,
         callbacks=[gradients.callback],
         max_steps=2,
@@ -141,9 +184,12 @@ def test_an_adapter(tmp_path: Path) -> None:
         save_steps=2,
     )
     made.train()
-    assert all("lora" in name for name in gradients.found[0])
+    critic = {name for name in gradients.found[0] if "critic" in name}
+    assert all("lora" in name for name in gradients.found[0].keys() - critic)
+    assert bool(critic) == (method == "ppo")
     assert made.ref_model is None
-    assert float(made.state.log_history[1]["polopt/ReferenceKL"]) > 0
+    if method == "grpo":
+        assert float(made.state.log_history[1]["polopt/ReferenceKL"]) > 0
     assert (tmp_path / "checkpoint-2" / "adapter_model.safetensors").exists()
 
 

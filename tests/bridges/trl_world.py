@@ -17,7 +17,7 @@ CONFIG = {
     "num_attention_heads": 2,
     "max_position_embeddings": 128,
 }
-SUMS = [(f"{a}+{b}=", str(a + b)) for a in range(4) for b in range(4)]
+SUMS = [(f"{a}+{b}=" if b % 2 else f"{a} + {b} =", str(a + b)) for a in range(4) for b in range(4)]
 
 
 @functools.cache
@@ -127,6 +127,12 @@ class Gradients:
         self.callback = Keep()
 
 
+def read(model: Any, prompt: list[int]) -> torch.Tensor:
+    """The mean log-probability of a prompt's tokens behind the first."""
+    logp = model(input_ids=torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+    return logp.gather(1, torch.tensor(prompt[1:])[:, None]).mean()
+
+
 def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: int) -> dict[str, torch.Tensor]:
     """The gradient of the rows as one batch, by polopt's own policy and none of the bridge."""
     from polopt import Experience
@@ -152,14 +158,20 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
         horizon=horizon,
         extras={"tokens": tokens, "answer": [row["answer"] for row in rows]},
     )
-    asked = {"entropy"} | ({"value"} & algorithm.all_needs)
+    with torch.no_grad():
+        prompts = torch.stack([read(model, prompt) for prompt, _ in episodes])
+    batch = batch.replace(extras={"prompt_logp": prompts})
+    reductions = {n for n in algorithm.objective.all_evaluates if n.startswith("extras.")}
+    asked = {"entropy"} | ({"value"} & algorithm.all_needs) | reductions
     with torch.no_grad():
         now = policy.evaluate(batch, asked)
     same = {"logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
-    batch = batch.replace(value=now.value, final_value=now.final_value, **same)
+    old = {f"old_{name}": value for name, value in now.extras.items()}
+    batch = batch.replace(value=now.value, final_value=now.final_value, extras=old, **same)
     for select in algorithm.sampling.select:
         batch = select(batch)
     batch = algorithm.judge(batch)
     loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.all_evaluates)).loss
     loss.backward()
-    return {n.removeprefix("model."): p.grad for n, p in policy.named_parameters() if p.grad is not None}
+    found = {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
+    return {n.removeprefix("model.").replace("critic.", "polopt_critic."): gradient for n, gradient in found.items()}

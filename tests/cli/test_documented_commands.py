@@ -55,6 +55,12 @@ def test_swarm(place: Path) -> None:
     assert sorted(node.name for node in (place / "runs" / "swarm").iterdir()) == ["one", "two"]
 
 
+def test_bridges(place: Path) -> None:
+    run("docs/bridges.md")
+    assert (place / "out" / "trl" / "train.py").is_file()
+    assert "loss_mode: polopt/gspo" in (place / "out" / "verl" / "verl.yaml").read_text()
+
+
 def test_adding_a_method(place: Path) -> None:
     page = "docs/adding-a-method.md"
     snippets = SNIPPET.findall((ROOT / page).read_text())

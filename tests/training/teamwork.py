@@ -70,7 +70,8 @@ def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Ten
 
 
 def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
-    """The gradient, and the weights after a step, of language policies that learn from groups of unlike lengths."""
+    """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is
+    asked of the policy before."""
     found = {}
     for name, algorithm in ALGORITHMS.items():
         made = stopping(dtype, critic=name == "critic")
@@ -78,9 +79,11 @@ def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Ten
         keep = torch.tensor([0, 1, 2, 3, 4, 8, 9, 10])  # groups of 4, 1 and 3
         policy = ShardedPolicy.of(made) if pieces else made
         team.even = pieces
-        learner = learner_of(policy, algorithm, micro_rows=2)
+        learner = learner_of(policy, algorithm, micro_rows=2, minibatches=2)
         learner = Learner(policy, learner.algorithm, learner.stage, torch.Generator().manual_seed(0), team)
-        learner.update(batch[keep], 0)
+        batch = learner.assess(batch[keep], frozenset({"old_logp"}), {})
+        for step in range(2):
+            learner.update(batch, step)
         weights = {f"weight {n}": whole(p.detach()) for n, p in policy.named_parameters()}
         found[name] = {**slopes(policy), **weights}
     return found

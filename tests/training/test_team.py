@@ -75,9 +75,9 @@ def test_language_policies_have_the_gradient_of_the_whole(
         assert any(g.abs().max() > 1e-4 for k, g in theirs.items() if not k.startswith("weight")), name
         gradients = {k: v for k, v in theirs.items() if not k.startswith("weight")}
         same({k: found[kind][name][k] for k in gradients}, gradients, rtol, atol)
-        # One step of AdamW is the rate times the sign of the gradient where it is not tiny, so it magnifies rounding.
-        for key in theirs.keys() - gradients.keys():
-            torch.testing.assert_close(found[kind][name][key], theirs[key], rtol=0, atol=2.1e-3)
+        if dtype == "float64":  # AdamW makes a step of a gradient that is nothing but float32's rounding
+            for key in theirs.keys() - gradients.keys():
+                torch.testing.assert_close(found[kind][name][key], theirs[key], rtol=0, atol=1e-6)
 
 
 def test_shares_are_even_and_all_there_is() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,22 @@ def digits(size: int, seed: int) -> TaskSplit:
     heldout = Digits(20, seed=-1)
     texts = [f"even {i} 2 4 6 8" for i in range(7)]
     return TaskSplit(Digits(size, seed), TaskList([heldout[i] for i in range(20)], heldout.score), texts)
+
+
+class SlowDigits(Digits):
+    """As `Digits`; looking at an answer takes `delay` seconds, as asking somebody else would."""
+
+    def __init__(self, size: int, seed: int, delay: float) -> None:
+        super().__init__(size, seed)
+        self.delay = delay
+
+    def score(self, text: str, task: Task) -> tuple[float, dict[str, Any]]:
+        time.sleep(self.delay)
+        return super().score(text, task)
+
+
+def slow_digits(size: int, seed: int, delay: float) -> TaskSplit:
+    return dataclasses.replace(digits(size, seed), train=SlowDigits(size, seed, delay))
 
 
 DIGITS = {"kind": f"{Path(__file__).resolve()}:digits", "size": 1000}

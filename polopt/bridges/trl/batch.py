@@ -100,6 +100,8 @@ def experience_of(
         if value is not None:
             fields[name] = rows(value)
     extras: dict[str, Any] = {PLACE: torch.arange(len(everywhere), device=everywhere.device)}
+    if said is not None:
+        extras |= {f"old_{name}": rows(value) for name, value in said.extras.items()}
     if "extras.tokens" in needs:
         extras["tokens"] = rows(ids.masked_fill(~attended, -1) + 1) - 1
     if "extras.answer" in needs:

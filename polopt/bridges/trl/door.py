@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torch import nn
+
+from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.host import BridgeError
 from polopt.part import settings_of
@@ -51,6 +55,11 @@ def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, 
                 f"GRPOConfig({key}={found!r}) samples from another distribution than TRL's log-probabilities are of, "
                 f"so that ratios would not be 1 on policy; leave it at {harmless[0]!r}"
             )
+    if reshaped := sorted({"temperature", *RESHAPING} & (args.generation_kwargs or {}).keys()):
+        raise BridgeError(
+            f"GRPOConfig(generation_kwargs) changes {', '.join(reshaped)} behind the back of TRL's log-probabilities; "
+            "set GRPOConfig's own temperature, and leave the others out"
+        )
     args, notes = copy.copy(args), list[str]()
     _reference(args, name, algorithm, notes)
     _windows(args, notes)
@@ -121,3 +130,25 @@ def _sampled(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> Al
         )
     changes: dict[str, Any] = {"sampling.group": args.num_generations, "sampling.support": theirs}
     return algorithm.but(changes)
+
+
+def name_of(method: str | Mapping[str, Any] | Algorithm) -> str:
+    """What messages call it."""
+    return "the algorithm" if isinstance(method, Algorithm) else method if isinstance(method, str) else method["name"]
+
+
+def paper_of(method: Any) -> dict[str, str]:
+    """For the card of the model; nothing of a method that has no name in the catalogue."""
+    name = method if isinstance(method, str) else method.get("name", ":") if isinstance(method, Mapping) else ":"
+    if ":" in name:
+        return {}
+    found = catalogue.find(name)
+    return {"title": found.paper.title, "id": found.paper.arxiv or "", "citation": found.paper.bibtex(found.slug)}
+
+
+def names_of(rewards: Any) -> Iterable[str]:
+    """Of reward functions, as TRL will call them."""
+    from trl.trainer.utils import get_callable_name
+
+    listed = rewards if isinstance(rewards, list) else [] if rewards is None else [rewards]
+    return [get_callable_name(r) for r in listed if callable(r) and not isinstance(r, nn.Module)]

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from polopt.bridges.host import Host
+from polopt.experience import OLD
+from polopt.policies.vocabulary import REDUCTIONS
 
 # Before the name of what a reward function says of an answer beside the reward.
 SIGNAL = "extras.signal_"
@@ -20,8 +22,8 @@ _BATCH = frozenset(
 HOST = Host(
     name="TRL",
     judges=_BATCH,
-    learns=_BATCH,
-    says=frozenset({"entropy", "value"}),
+    learns=_BATCH | {OLD + name for name in REDUCTIONS},
+    says=frozenset({"entropy", "value"} | {f"extras.{name}" for name in REDUCTIONS}),
     sampling=frozenset({"group", "support", "select", "refills"}),
     surveys=True,
     selects=True,

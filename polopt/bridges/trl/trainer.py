@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import get_callable_name
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm, add_metrics
+from polopt.bridges.host import BridgeError
 from polopt.bridges.trl.batch import PLACE, Everyone, Told, decided, experience_of
-from polopt.bridges.trl.critic import Critic
-from polopt.bridges.trl.door import settle
+from polopt.bridges.trl.door import name_of, names_of, paper_of, settle
 from polopt.bridges.trl.host import host_of
-from polopt.experience import Evaluation, Experience, Loss
+from polopt.bridges.trl.trunk import Trunk
+from polopt.experience import OLD, Evaluation, Experience, Loss
 from polopt.support import Support
 
 STATE = "polopt.safetensors"
@@ -69,16 +69,19 @@ class PoloptTrainer(GRPOTrainer):
         train_dataset: Any = None,
         **others: Any,
     ) -> None:
-        algorithm, name = catalogue.sentence(method), _name_of(method)
+        algorithm, name = catalogue.sentence(method), name_of(method)
         columns = getattr(train_dataset, "column_names", None) or ()
-        host_of(_names(reward_funcs), columns).check(name, algorithm)
+        host_of(names_of(reward_funcs), columns).check(name, algorithm)
         args, self.algorithm, self.notes = settle(GRPOConfig() if args is None else args, name, algorithm)
         for note in self.notes:
             logger.warning("%s", note)
         super().__init__(model=model, reward_funcs=reward_funcs, args=args, train_dataset=train_dataset, **others)
-        self._paper = _paper_of(method)
+        self._paper = paper_of(method)
         self.algorithm.to(self.accelerator.device)
-        self.critic = Critic(self.model) if "value" in self._needs | self.algorithm.all_evaluates else None
+        asked = self.algorithm.all_evaluates
+        names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
+        critic = "value" in self._needs | asked
+        self.trunk = Trunk(self.model, critic=critic, names=names) if critic or names else None
         self._everyone = Everyone(self.accelerator)
         self._told: Told
         # What is learned from of the last generation, of all processes, in training (True) and in evaluation; of that
@@ -91,6 +94,11 @@ class PoloptTrainer(GRPOTrainer):
     def _needs(self) -> frozenset[str]:
         """What parts read of the batch, now or at some time."""
         return self.algorithm.all_needs
+
+    @property
+    def critic(self) -> torch.nn.Linear | None:
+        """The value head, of methods that need one."""
+        return None if self.trunk is None else self.trunk.critic
 
     @property
     def _support(self) -> Support:
@@ -128,7 +136,7 @@ class PoloptTrainer(GRPOTrainer):
             self._window = self._whole(model, self._pieces(steps) if training else [inputs])
         window, mask = self._window, decided(inputs)
         said, router = self._say(model, inputs)
-        loss = 0 * (said.logp.sum() + (0 if said.value is None else said.value.sum()))
+        loss = 0 * said.logp.sum()  # every process reaches every parameter, whether or not it learns from its rows
         measured = {"entropy": torch.where(mask, said.entropy, 0).sum().detach(), "decisions": mask.sum()}
         rows, mine = (inputs[PLACE][:, None] == window.extras[PLACE]).nonzero(as_tuple=True)
         if len(mine) and window.advantage is not None:
@@ -153,10 +161,14 @@ class PoloptTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        found = load_file(Path(checkpoint, STATE))
+        if not (path := Path(checkpoint, STATE)).is_file():
+            raise BridgeError(
+                f"{checkpoint} holds no {STATE}: it is no checkpoint of a PoloptTrainer; begin from its model"
+            )
+        found = load_file(path)
         self.algorithm.load_state_dict(_behind("algorithm.", found))
         if self.critic is not None:
-            self.critic.head.load_state_dict(_behind("critic.", found))
+            self.critic.load_state_dict(_behind("critic.", found))
 
     # The batch --------------------------------------------------------------------------------------------------
 
@@ -170,7 +182,7 @@ class PoloptTrainer(GRPOTrainer):
         algorithm, asked = self.algorithm, self._needs
         rooms = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
         judges = frozenset[str]().union(*(room.all_needs for room in rooms))
-        own = {"entropy", "value", "final_value"} & asked
+        own = {name for name in asked if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
         unknown = "old_per_token_logps" not in output
         if unknown and ({"logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
             own |= {"logp"}
@@ -222,8 +234,8 @@ class PoloptTrainer(GRPOTrainer):
     def _say(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
         """What the policy says of the completions of some rows, by TRL's own pass, and the router's part of the loss.
         rows: how many are read at a time."""
-        if self.critic is not None:
-            self.critic.listen()
+        if self.trunk is not None:
+            self.trunk.listen()
         logp, entropy, aux = self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
@@ -235,8 +247,8 @@ class PoloptTrainer(GRPOTrainer):
             **{name: inputs.get(name) for name in SEEN},
         )
         fields: dict[str, Any] = {"logp": ops.wide(logp), "entropy": ops.wide(entropy)}
-        if self.critic is not None:
-            fields["value"], fields["final_value"] = self.critic.values(decided(inputs))
+        if self.trunk is not None:
+            fields |= self.trunk.say(inputs["completion_ids"], decided(inputs), self.temperature)
         return Evaluation(support=self._support, **fields), (
             self.router_aux_loss_coef * aux if self.aux_loss_enabled else 0.0
         )
@@ -260,7 +272,7 @@ class PoloptTrainer(GRPOTrainer):
     def _state(self) -> dict[str, Tensor]:
         tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
         if self.critic is not None:
-            tensors |= {f"critic.{k}": v for k, v in self.critic.head.state_dict().items()}
+            tensors |= {f"critic.{k}": v for k, v in self.critic.state_dict().items()}
         return tensors
 
     def _log_advantages(self, batch: Experience, rows: int) -> None:
@@ -285,25 +297,6 @@ class PoloptTrainer(GRPOTrainer):
 def _padded(said: Evaluation, width: int) -> Evaluation:
     """As wide as the completions of the process that has the widest."""
     return said.mapped(lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value)
-
-
-def _name_of(method: str | Mapping[str, Any] | Algorithm) -> str:
-    return "the algorithm" if isinstance(method, Algorithm) else method if isinstance(method, str) else method["name"]
-
-
-def _paper_of(method: Any) -> dict[str, str]:
-    """For the card of the model; nothing of a method that has no name in the catalogue."""
-    name = method if isinstance(method, str) else method.get("name", ":") if isinstance(method, Mapping) else ":"
-    if ":" in name:
-        return {}
-    found = catalogue.find(name)
-    return {"title": found.paper.title, "id": found.paper.arxiv or "", "citation": found.paper.bibtex(found.slug)}
-
-
-def _names(rewards: Any) -> Iterable[str]:
-    """Of reward functions, as TRL will call them."""
-    listed = rewards if isinstance(rewards, list) else [] if rewards is None else [rewards]
-    return [get_callable_name(r) for r in listed if callable(r) and not isinstance(r, torch.nn.Module)]
 
 
 def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,205 @@
+"""What every export begins with: what can be carried, and the files that do not depend on the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polopt.algorithm import Algorithm
+from polopt.bridges.export.reward import moved
+from polopt.config import ConfigError
+from polopt.training.language import LanguageTraining, create
+from polopt.training.needs import check_asks
+from polopt.training.recipe import Recipe, StageSpec, name_of_method
+from polopt.training.run import Run
+from polopt.training.trained import load_policy
+from polopt.worlds import build_tasks
+from polopt.worlds.protocol import Tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """command: runs it. notes: what was left out or differs, a sentence each."""
+
+    folder: Path
+    command: str
+    notes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One stage on its way into another trainer.
+
+    name: of the method. model: a hub name or a folder; None for `policy` in the job's own. stops: ids that end an
+    answer.
+    """
+
+    recipe: Recipe
+    folder: Path
+    name: str
+    stage: StageSpec
+    algorithm: Algorithm
+    limit: int
+    model: str | None
+    tokenizer: Any
+    stops: list[int]
+    train: Tasks
+    heldout: Tasks
+    notes: list[str]
+
+    @property
+    def chat(self) -> bool:
+        """Whether the tokenizer has a chat template."""
+        return self.tokenizer.chat_template is not None
+
+    @property
+    def group(self) -> int:
+        """Rollouts for each prompt."""
+        return int(getattr(self.algorithm.sampling, "group", 1))
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps for each batch of rollouts."""
+        return self.stage.epochs * self.stage.minibatches
+
+    @property
+    def micro_rows(self) -> int:
+        """Rows of one forward pass: the most that divide an optimiser batch, up to the stage's."""
+        batch = self.stage.rows // self.stage.minibatches
+        most = min(self.stage.micro_rows or batch, batch)
+        return next(rows for rows in range(most, 0, -1) if batch % rows == 0)
+
+    @property
+    def sentence(self) -> dict[str, Any]:
+        """The algorithm as plain data. Parts in a person's own files are found from any working directory."""
+        return moved(self.algorithm.to_dict(), lambda file: str(Path(file).resolve()) if Path(file).is_file() else file)
+
+    def rows(self, split: str) -> Iterator[dict[str, Any]]:
+        """The tasks of a split, as plain data."""
+        tasks = {"train": self.train, "heldout": self.heldout}[split]
+        for index in range(len(tasks)):
+            task = tasks[index]
+            yield {
+                "prompt": [{"role": "user", "content": task.prompt}] if self.chat else task.prompt,
+                "answer": task.solution or "",
+                "kind": task.kind,
+                "id": task.id,
+                "split": split,
+                "index": index,
+            }
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+
+def vacant(folder: Path) -> Path:
+    """A folder that nothing is in.
+
+    Raises:
+        ConfigError: something is.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} holds something already: name another folder")
+    return folder
+
+
+def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
+    """Refuse what cannot be carried; write the recipe, the world and its files, and a model that is nobody else's.
+
+    Raises:
+        ConfigError: as `export`.
+    """
+    main = recipe.main_stage
+    stage, before = recipe.stages[main], [name for name in recipe.stages if name != main]
+    split = build_tasks(recipe.tasks_of(main), seed=recipe.seed)
+    _check(recipe, main, split.train, before, run)
+    check_asks(main, recipe.algorithms[main], split)
+    notes = [f"only the last stage, {main}, is carried; left out: {', '.join(before)}"] if before else []
+    notes += [f"stages.{main}.until: training goes on to its last step"] if stage.until else []
+    notes += ["rollout.engine: the trainer has its own"] if recipe.rollout.engine != "native" else []
+    folder.mkdir(parents=True, exist_ok=True)
+    model, tokenizer, stops = _model(recipe, folder, run)
+    (folder / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+    world = {"seed": recipe.seed, "stops": stops, "tasks": _beside(recipe.tasks_of(main), folder)}
+    (folder / "world.yaml").write_text(yaml.safe_dump(world, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return Job(
+        recipe=recipe,
+        folder=folder,
+        name=name_of_method(stage.method),
+        stage=stage,
+        algorithm=recipe.algorithms[main],
+        limit=recipe.limit_of(main),
+        model=model,
+        tokenizer=tokenizer,
+        stops=stops,
+        train=split.train,
+        heldout=split.heldout,
+        notes=notes,
+    )
+
+
+def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run | None) -> None:
+    stage = recipe.stages[main]
+    if tasks.turns > 1:
+        raise ConfigError(f"its tasks take up to {tasks.turns} turns, and only tasks of one answer can be exported")
+    if stage.train is not None:
+        raise ConfigError(f"stages.{main}.train = {stage.train!r}: the other parameters would learn, too; leave it out")
+    if stage.rows % stage.minibatches or (stage.rows // stage.minibatches) % getattr(
+        recipe.algorithms[main].sampling, "group", 1
+    ):
+        raise ConfigError(
+            f"stages.{main}: {stage.rows} rows cannot be dealt to {stage.minibatches} minibatches of whole groups; "
+            "set rows or minibatches"
+        )
+    if before and run is None and recipe.policy.model is None:
+        raise ConfigError(
+            f"the model is new, and {', '.join(before)}, which it begins with, would be left out: train it here and "
+            "export the run, or set policy.model"
+        )
+
+
+def _model(recipe: Recipe, folder: Path, run: Run | None) -> tuple[str | None, Any, list[int]]:
+    """Where the model is, None for the folder's own; its tokenizer; the ids that end an answer."""
+    from transformers import AutoTokenizer, GenerationConfig
+
+    name = None if run is not None else recipe.policy.model
+    if name is not None and Path(name).is_dir():
+        name = str(Path(name).resolve())
+    elif run is not None:
+        load_policy(run.folder)
+        shutil.copytree(run.folder / "policy", folder / "policy")
+    elif name is None:
+        with tempfile.TemporaryDirectory(prefix="polopt-export-") as place:
+            LanguageTraining(recipe, create(recipe, Path(place) / "run")).policy.save(folder / "policy")
+    source = str(folder / "policy") if name is None else name
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"policy.model = {name!r} cannot be loaded: {reason}") from error
+    try:
+        ids = GenerationConfig.from_pretrained(source).eos_token_id
+    except OSError:
+        ids = None
+    ids = tokenizer.eos_token_id if ids is None else ids
+    return name, tokenizer, [i for i in (ids if isinstance(ids, list) else [ids]) if i is not None]
+
+
+def _beside(spec: Any, folder: Path) -> Any:
+    """A world's settings, with the files that they name copied into the folder."""
+    taken: dict[str, str] = {}
+
+    def place(file: str) -> str:
+        if file not in taken and Path(file).is_file():
+            name = Path(file).name
+            taken[file] = name if name not in taken.values() else f"{len(taken)}-{name}"
+            shutil.copyfile(file, folder / taken[file])
+        return taken.get(file, file)
+
+    return moved(spec, place)

@@ -1,0 +1,85 @@
+"""What an answer is worth: a recipe's world, asked from inside another trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polopt.worlds import build_tasks
+from polopt.worlds.protocol import Tasks, signals_of
+
+
+class WorldReward:
+    """Plays the tasks of an exported recipe, by their split and number.
+
+    tasks: the world as a recipe describes it. seed: of its tasks. stops: ids that end an answer.
+    """
+
+    def __init__(self, tasks: Mapping[str, Any], seed: int, stops: Collection[int] = ()) -> None:
+        split = build_tasks(tasks, seed=seed)
+        self.tasks: dict[str, Tasks] = {"train": split.train, "heldout": split.heldout}
+        self.stops = frozenset(stops)
+
+    @classmethod
+    def of(cls, folder: Path | str) -> WorldReward:
+        """From `world.yaml` in an exported folder; files that it names are beside it."""
+        folder = Path(folder)
+        data = yaml.safe_load((folder / "world.yaml").read_text(encoding="utf-8"))
+        here = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
+        return cls(here, data["seed"], data["stops"])
+
+    def __call__(self, answer: str, split: str, index: int) -> dict[str, float]:
+        """The world's reward of one answer as "score", and what else it says of it."""
+        tasks = self.tasks[split]
+        episode = tasks.episode(tasks[index])
+        episode.reset()
+        step = episode.step(answer)
+        return {"score": step.reward, **{name: float(step.info["signals"][name]) for name in self.signals}}
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return signals_of(self.tasks["train"])
+
+    def trl(self) -> list[Callable[..., list[float]]]:
+        """As reward functions of TRL: the score, and each signal under its name, to have weight 0. An answer that was
+        cut off earns nothing, as in polopt's own loop."""
+        return [self._function("score", "world"), *(self._function(name, f"signal_{name}") for name in self.signals)]
+
+    def _function(self, what: str, name: str) -> Callable[..., list[float]]:
+        def function(
+            completions: Sequence[Any],
+            completion_ids: Sequence[Sequence[int]],
+            split: Sequence[str],
+            index: Sequence[int],
+            **others: Any,
+        ) -> list[float]:
+            return [
+                self(_text(said), *where)[what] if ids and ids[-1] in self.stops else 0.0
+                for said, ids, where in zip(completions, completion_ids, zip(split, index, strict=True), strict=True)
+            ]
+
+        function.__name__ = name
+        return function
+
+    def verl(self, solution_str: str, extra_info: Mapping[str, Any]) -> dict[str, float]:
+        """As a custom reward function of verl, which does not say whether an answer was cut off."""
+        return self(solution_str, str(extra_info["split"]), int(extra_info["index"]))
+
+
+def _text(completion: Any) -> str:
+    return completion if isinstance(completion, str) else str(completion[-1]["content"])
+
+
+def moved(spec: Any, place: Callable[[str], str]) -> Any:
+    """A world's settings with another place for each file that they may name, Python files with a name behind too."""
+    if isinstance(spec, Mapping):
+        return {key: moved(value, place) for key, value in spec.items()}
+    if isinstance(spec, list):
+        return [moved(value, place) for value in spec]
+    if not isinstance(spec, str):
+        return spec
+    file, colon, name = spec.rpartition(":")
+    return place(file) + colon + name if colon and file.endswith(".py") else place(spec)

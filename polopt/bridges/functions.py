@@ -1,0 +1,159 @@
+"""Trainers whose extension point is a function: it is called with some rows of a batch, and with no more than those.
+
+What a method needs of the other rows cannot be declared away, so it is measured, on random batches, before anything
+runs: a loss must be the sum of its rows' losses, and a credit the same for a group alone as among others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt import catalogue
+from polopt.algorithm import Algorithm
+from polopt.bridges.host import BridgeError, Host
+from polopt.experience import Evaluation, Experience
+from polopt.objectives import Aggregate, Objective, Surrogate
+from polopt.part import name_of
+from polopt.training.recipe import name_of_method
+
+# How far the policy is from the sampler in the batches that a loss is tried on, as deviations of a log-probability.
+APART = (1e-4, 0.02, 0.5)
+PROMPTS, GROUP, LENGTH = 3, 4, 6
+EXACT = 1e-9
+
+Method = str | Mapping[str, Any] | Algorithm
+# Whose log-probabilities a ratio is to: the trainer's own before its first update, as in its losses, or the engine's.
+Sampler = Literal["trainer", "engine"]
+
+
+class Summed(Aggregate):
+    """sum_it m l: no denominator, for trainers that bring their own."""
+
+    def weights(self, experience: Experience) -> Tensor:
+        return experience.mask.double()
+
+    def denominator(self, whole: Experience) -> Tensor:
+        return torch.ones((), device=whole.device)
+
+
+def named(method: Method) -> tuple[str, Algorithm]:
+    """What to call it, and the algorithm, of what `catalogue.sentence` understands."""
+    name = "algorithm" if isinstance(method, Algorithm) else name_of_method(method)
+    return name, catalogue.sentence(method)
+
+
+def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
+    """Refuse to take one for the other where both are read.
+
+    Raises:
+        BridgeError: the objective reads both, and `sampler` is not "engine".
+    """
+    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.all_needs:
+        raise BridgeError(f"{algorithm.objective!r} reads the engine's log-probabilities too: give sampler='engine'")
+
+
+def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
+    """Refuse a trainer's settings that would make another method of it. before: what stands before their names.
+
+    Raises:
+        BridgeError: the setting, what it is and what it must be.
+    """
+    for name, value in expected.items():
+        there = found
+        for step in name.split("."):
+            there = getattr(there, step, None)
+        if there != value:
+            raise BridgeError(
+                f"{before}{name} = {there!r}, and with it the loss would be another method's: set it to {value!r}"
+            )
+
+
+def several(objective: Objective, host: Host) -> str:
+    """Why an objective that is no `Surrogate` cannot be handed over as one function."""
+    return f"{name_of(type(objective))} is several losses with counts of their own, where {host.name} counts once"
+
+
+def summed(objective: Surrogate) -> Surrogate:
+    """The same terms, added up: what is left to a trainer that divides."""
+    return objective.but(aggregate=Summed())
+
+
+def not_by_rows(objective: Objective) -> Iterator[str]:
+    """Why a loss that is not divided cannot be called with some rows: it is not the sum of its rows' losses."""
+    for experience, logp in _batches():
+        whole = _slope(objective, experience, logp)
+        rows = [_slope(objective, experience[i], logp[i : i + 1]) for i in range(len(experience))]
+        if not _same(whole, torch.cat(rows)):
+            yield f"{objective!r} depends on rows that it would not see"
+            return
+
+
+def not_in_proportion(objective: Objective) -> Iterator[str]:
+    """Why advantages cannot arrive divided by the loss's denominator: twice the advantage is not twice the gradient."""
+    for experience, logp in _batches():
+        plain = _slope(objective, experience, logp)
+        for scale in (0.5, 2.0**-12):
+            divided = experience.replace(advantage=experience.advantage * scale)
+            if not _same(plain * scale, _slope(objective, divided, logp)):
+                yield f"{objective.trust!r} is not in proportion to the advantage, which arrives divided"
+                return
+
+
+def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
+    """Why credit cannot be given one prompt at a time: it differs with the other prompts of the batch."""
+    for experience, _ in _batches():
+        whole = algorithm.credited(experience).advantage
+        for prompt in range(PROMPTS):
+            mine = experience.group == prompt
+            if not _same(whole[mine], algorithm.credited(experience[mine]).advantage):
+                yield f"reward or credit, {algorithm.reward!r} and {algorithm.credit!r}, compares prompts and sees one"
+                return
+
+
+def _batches() -> Iterator[tuple[Experience, Tensor]]:
+    """Batches, and the policy's log-probabilities [B, T]. Every field that a function may be handed is there."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64)
+
+    rows = PROMPTS * GROUP
+    for digits, apart in enumerate(APART):
+        lengths = torch.randint(2, LENGTH + 1, (rows, 1), generator=generator)
+        mask = torch.arange(LENGTH) < lengths
+        logp = -normal(rows, LENGTH).abs() - 1
+        advantage = normal(rows, LENGTH)
+        advantage[: rows // 2] = advantage[: rows // 2, :1]  # rows with one advantage, as most credits give
+        paid = torch.rand(rows, generator=generator, dtype=torch.float64).round(decimals=digits)  # first 0 and 1 alone
+        yield (
+            Experience(
+                mask=mask,
+                logp=logp + apart * normal(rows, LENGTH),
+                old_logp=logp + apart * normal(rows, LENGTH),
+                ref_logp=logp + apart * normal(rows, LENGTH),
+                advantage=advantage,
+                reward=paid,
+                outcome=paid,
+                terminated=torch.arange(rows) % 3 > 0,
+                truncated=torch.arange(rows) % 3 == 0,
+                group=torch.arange(rows) // GROUP,
+                turn=torch.where(mask, torch.arange(LENGTH) // 2, -1),
+                horizon=LENGTH,
+            ),
+            logp,
+        )
+
+
+def _slope(objective: Callable[..., Any], experience: Experience, logp: Tensor) -> Tensor:
+    """The gradient [B, T] with respect to the policy's log-probabilities."""
+    leaf = logp.clone().requires_grad_()
+    loss = objective(experience, Evaluation(logp=leaf)).loss
+    return torch.autograd.grad(loss, leaf, allow_unused=True, materialize_grads=True)[0]
+
+
+def _same(left: Tensor, right: Tensor) -> bool:
+    return torch.allclose(left, right, rtol=EXACT, atol=EXACT * float(left.abs().max()))

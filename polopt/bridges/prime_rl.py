@@ -1,0 +1,148 @@
+"""Methods as prime-rl's custom loss, and as the credit of one of its algorithms.
+
+prime-rl calls a loss with one sequence and divides the sum of all of them by the tokens that the global batch learns
+from, on all ranks: a mean over tokens is exact, however it packs and splits. Means over answers need the number of
+answers, which it does not hand over; with `typical`, an answer's length, they keep their direction and lose their
+size: the gradient is the method's times typical / (the batch's tokens / its answers). Read at prime-rl 559b447 (0.8.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.bridges.functions import Method, named, not_by_groups, not_by_rows, several, summed
+from polopt.bridges.host import BridgeError, Host
+from polopt.experience import Evaluation, Experience, Loss
+from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean
+
+
+class _PrimeRL(Host):
+    """prime-rl has reasons of its own to refuse."""
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        declared = list(super()._refusals(algorithm))
+        yield from declared
+        objective = algorithm.objective
+        if not isinstance(objective, Surrogate):
+            yield several(objective, self)
+            return
+        if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
+            yield f"{objective.aggregate!r} counts what prime-rl's sequences do not say"
+        if not declared:
+            yield from not_by_rows(summed(objective))
+            yield from not_by_groups(algorithm)
+
+    def condition(self, algorithm: Algorithm) -> str:
+        objective = algorithm.objective
+        by_tokens = isinstance(objective, Surrogate) and isinstance(objective.aggregate, TokenMean)
+        return "" if by_tokens else "with typical"
+
+
+HOST = _PrimeRL(
+    name="prime-rl",
+    judges=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
+    learns=frozenset({"logp", "advantage"}),
+    sampling=frozenset({"group"}),
+    selects=False,
+    remembers=False,
+)
+
+
+def loss(method: Method, *, typical: float | None = None, horizon: int | None = None) -> Callable[..., Loss]:
+    """The method's objective as a custom loss, for `[trainer.loss] type = "custom"`.
+
+    typical: the length, in tokens, of an answer as the batch mostly holds it, for methods that do not take a mean over
+    tokens. horizon: the most tokens an answer may have, for sums that are divided by it.
+
+    Raises:
+        BridgeError: prime-rl hands over less than the method needs, or `typical` or `horizon` is missing; when called,
+            a token has a weight of its own.
+    """
+    name, algorithm = named(method)
+    HOST.check(name, algorithm)
+    objective = algorithm.objective
+    assert isinstance(objective, Surrogate)
+    if by_tokens := not HOST.condition(algorithm):
+        objective = summed(objective)
+    elif typical is None:
+        raise BridgeError(
+            f"{name} takes {objective.aggregate!r}, and prime-rl divides by tokens without saying how many answers "
+            "there are: give typical, an answer's length, to keep the direction, or take TokenMean with "
+            'algorithm.but({"objective.aggregate": polopt.objectives.TokenMean()})'
+        )
+    if isinstance(objective.aggregate, SequenceSum) and objective.aggregate.length is None and horizon is None:
+        raise BridgeError(f"{objective.aggregate!r} divides by a constant length: give horizon, the most of an answer")
+    share = 1.0 if by_tokens or typical is None else typical
+
+    def custom(inputs: Any) -> Loss:
+        mask = inputs.loss_mask
+        if inputs.loss_weights is not None and not bool((inputs.loss_weights[mask] == 1).all()):
+            raise BridgeError("prime-rl gave tokens weights of their own, which are no part of the method")
+        experience = Experience(
+            mask=mask[None],
+            logp=inputs.inference_logprobs[None],
+            advantage=inputs.advantages[None],
+            horizon=horizon,
+        )
+        found = objective(experience, Evaluation(logp=inputs.trainer_logprobs[None]))
+        return Loss(found.loss * share, {"clip_fraction": found.metrics["clip_fraction"]})
+
+    return custom
+
+
+def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequence[Any]], list[list[float]]]:
+    """The method's reward and credit, for `score_group` of an algorithm of prime-rl.
+
+    Traces of one task in; out, for each trace, an advantage of each sampled token, as `assign_advantages` takes them. A
+    node of a trace is a turn. horizon: the most tokens that a trace may decide, for rewards that look at it.
+
+    Raises:
+        BridgeError: prime-rl hands over less than the method needs.
+    """
+    name, algorithm = named(method)
+    HOST.check(name, algorithm)
+
+    def credit(traces: Sequence[Any]) -> list[list[float]]:
+        if not traces:
+            return []
+        said = [[sum(node.mask) for node in trace.nodes if any(node.mask)] for trace in traces]
+        turns = [[turn for turn, length in enumerate(of) for _ in range(length)] for of in said]
+        lengths = torch.tensor([len(of) for of in turns])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        turn = torch.full(mask.shape, -1)
+        turn[mask] = torch.tensor([number for of in turns for number in of])
+        paid = torch.tensor([float(trace.reward) for trace in traces])
+        cut = torch.tensor([bool(trace.is_truncated) for trace in traces])
+        experience = Experience(
+            mask=mask,
+            reward=paid,
+            outcome=paid,
+            group=torch.zeros(len(traces), dtype=torch.int64),
+            truncated=cut,
+            terminated=~cut,
+            turn=turn,
+            horizon=horizon,
+        )
+        found = algorithm.credited(experience).advantage
+        return [row[: len(of)].tolist() for row, of in zip(found, turns, strict=True)]
+
+    return credit
+
+
+def settings(method: Method) -> dict[str, Any]:
+    """The settings of prime-rl that are part of the method, by their dotted names.
+
+    Raises:
+        BridgeError: as `advantage`.
+    """
+    name, algorithm = named(method)
+    HOST.check(name, algorithm)
+    return {
+        "orchestrator.train.source.group_size": algorithm.sampling.settings()["group"],
+        # A mean is over all tokens that were decided, those of advantage 0 too.
+        "orchestrator.train.filter_zero_advantages": False,
+    }

@@ -1,0 +1,86 @@
+"""What else than log-probabilities the model that TRL trains can say: values, and functions of all its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polopt.bridges.host import BridgeError
+from polopt.policies.language import has_plain_head
+from polopt.policies.vocabulary import score
+
+NAME = "polopt_critic"
+
+
+class Trunk:
+    """Overhears the last hidden states of a model while TRL asks it for log-probabilities.
+
+    critic: gives it a linear value head, zero at the start, that shares its trunk, as polopt's own policies have. It is
+    a module of the model, so that its optimiser, its processes and its gradient clipping are the model's, and is left
+    out of the saved policy. names: of `vocabulary.REDUCTIONS` that will be asked for.
+
+    Raises:
+        BridgeError: reductions of a model that does more to hidden states than its output layer does.
+    """
+
+    def __init__(self, model: Any, *, critic: bool, names: Collection[str]) -> None:
+        self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.names = sorted(names)
+        if names and not has_plain_head(self.inner):
+            raise BridgeError(
+                f"{type(self.inner).__name__} does more to hidden states than its output layer does, so nobody can say "
+                f"its {', '.join(self.names)} in TRL; take a method that does not ask, or polopt's own loop"
+            )
+        self.critic = self._add_critic(model) if critic else None
+        self._heard: list[Tensor] | None = None
+        self._values: list[Tensor] = []
+        self.inner.base_model.register_forward_hook(self._hear)
+        if critic:
+            model.register_forward_hook(self._value)
+
+    def _add_critic(self, model: Any) -> nn.Linear:
+        wide = torch.float64 if self.inner.dtype == torch.float64 else torch.float32
+        critic = nn.Linear(self.inner.config.get_text_config().hidden_size, 1, device=self.inner.device, dtype=wide)
+        nn.init.zeros_(critic.weight)
+        nn.init.zeros_(critic.bias)
+        setattr(model, NAME, critic)
+        kept_out = getattr(model, "_keys_to_ignore_on_save", None) or ()
+        model._keys_to_ignore_on_save = {*kept_out, *(f"{NAME}.{key}" for key in critic.state_dict())}
+        return critic
+
+    def _hear(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if self._heard is not None:
+            self._heard.append(output.last_hidden_state)
+
+    def _value(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if self._heard is not None and self.critic is not None:
+            value = self.critic(self._heard[-1].to(self.critic.weight.dtype)).squeeze(-1)
+            self._values.append(value)
+            # Data parallel looks behind a model's outputs for the parameters that will have gradients.
+            output.log_probs = output.log_probs + value[:, :0].sum()
+
+    def listen(self) -> None:
+        """To what the trunk says from now on, until `say`."""
+        self._heard, self._values = [], []
+
+    def say(self, ids: Tensor, decided: Tensor, temperature: float) -> dict[str, Any]:
+        """Of the last C columns that were read, which hold the `ids` [b, C], where the policy `decided` [b, C] them:
+        fields of an `Evaluation`; 0 elsewhere."""
+        heard, self._heard = torch.cat(self._heard or []), None
+        # The decision at t is taken on the state at t - 1; the last value is that after the last decision.
+        start = heard.shape[1] - ids.shape[1] - 1
+        fields: dict[str, Any] = {}
+        if self.critic is not None:
+            value = torch.cat(self._values)[:, start:]
+            columns = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+            end = torch.where(decided, columns, 0).amax(1, keepdim=True)
+            fields |= {"value": value[:, :-1], "final_value": value.gather(1, end).squeeze(1)}
+        if self.names:
+            head = self.inner.get_output_embeddings()
+            said = score(heard[:, start:-1][decided], head, ids[decided], None, temperature, self.names)
+            spread = lambda x: x.new_zeros(ids.shape).masked_scatter(decided, x)  # noqa: E731
+            fields["extras"] = {name: spread(said[name]) for name in self.names}
+        return fields

@@ -1,0 +1,44 @@
+"""polopt export: a recipe, or a run, for another trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polopt.cli import text
+from polopt.cli.door import Refused, checked
+from polopt.cli.train import SetOption, loaded, method_of
+from polopt.training.run import Run
+
+
+def export(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE|RUN]", help="A recipe; or a run's folder, whose policy begins.")
+    ] = None,
+    to: Annotated[str, typer.Option("--to", metavar="TRAINER", help="trl or verl.")] = "trl",
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="A new folder; exports/TRAINER-METHOD if none.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Of the last stage: gspo, or '{name: rloo, kl: 0}'.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed")] = None,
+    changes: SetOption = None,
+) -> None:
+    """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""
+    from polopt.bridges.export import TRAINERS
+    from polopt.bridges.export import export as write
+
+    if to not in TRAINERS:
+        raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
+    run = Run(Path(recipe)) if recipe is not None and (Path(recipe) / "recipe.yaml").is_file() else None
+    found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
+    place = folder or Path("exports") / f"{to}-{method_of(found)}"
+    with checked():
+        done = write(found, to, place, run)
+    screen = text.screen()
+    for note in done.notes:
+        screen.print(f"- {note}", soft_wrap=True)
+    screen.print(f"Run it: {done.command}", soft_wrap=True)

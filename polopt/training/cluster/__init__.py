@@ -1,0 +1,1 @@
+"""Rollouts from many processes: workers on a Ray cluster sample, one learner learns."""

@@ -1,0 +1,55 @@
+"""From an address to workers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from polopt.config import ConfigError
+from polopt.training.cluster.crew import Crew
+from polopt.training.cluster.spec import ClusterSpec
+from polopt.training.connect import connected
+from polopt.training.recipe import Recipe
+from polopt.training.team import Team
+
+
+def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
+    """A new run's recipe: with an address it has the settings of a cluster, if only the default ones."""
+    if address is None or recipe.cluster is not None:
+        return recipe
+    # Checked again: what a cluster cannot do for its algorithms.
+    return Recipe.model_validate({**recipe.model_dump(mode="json"), "cluster": ClusterSpec().model_dump(mode="json")})
+
+
+@contextlib.contextmanager
+def crew_of(recipe: Recipe, address: str | None, team: Team) -> Iterator[Crew | None]:
+    """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
+
+    Raises:
+        ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there;
+            nothing answers at the address; or `torchrun` started several learners.
+    """
+    if recipe.cluster is None:
+        if address is not None:
+            raise ConfigError(
+                "this run was begun without a cluster, and its rollouts would be others on one; continue it without "
+                "--cluster, or begin a new run with it"
+            )
+        yield None
+        return
+    if address is None:
+        raise ConfigError(
+            "the recipe deals its rollouts to the workers of a cluster; name it, as in --cluster auto, --cluster local "
+            "or --cluster HOST:PORT, or set cluster to null"
+        )
+    if team.size > 1:
+        raise ConfigError(
+            f"torchrun started {team.size} learners, and a cluster's workers serve one; start it without torchrun, "
+            "or set cluster to null"
+        )
+    with connected(address):
+        crew = Crew(recipe)
+        try:
+            yield crew
+        finally:
+            crew.close()

@@ -1,0 +1,247 @@
+"""Workers as Ray actors: who is there, what each one plays, and what is played again when one is gone."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.training.cluster.worker import Answer, Order, Worker
+from polopt.training.recipe import Recipe
+from polopt.training.run import RunError
+
+# Seconds between looks at clocks, while no worker reports.
+PAUSE = 0.5
+
+log = logging.getLogger("polopt.cluster")
+
+
+class ClusterError(RunError):
+    """The cluster cannot go on with the run. What its folder holds is whole, and `--resume` continues it."""
+
+
+@dataclasses.dataclass
+class Counts:
+    """died: workers that were lost. again: shares that were played again for it. rows: about how many rows they had."""
+
+    died: int = 0
+    again: int = 0
+    rows: int = 0
+
+    def since(self, earlier: Counts) -> Counts:
+        return Counts(self.died - earlier.died, self.again - earlier.again, self.rows - earlier.rows)
+
+
+@dataclasses.dataclass
+class _Member:
+    """A worker. call: what it is busy with, a Ray reference. order: which order of the present request that is; None
+    while it prepares, -1 where nobody waits for it any more."""
+
+    actor: Any
+    call: Any
+    since: float
+    order: int | None = None
+    place: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.place)
+
+
+class Crew:
+    """`workers` actors of a recipe. `do` plays orders; `publish` tells the weights that they are played with.
+
+    Every order has one answer, that of the first worker which finished it: where a worker dies, or takes too long and
+    is killed, another one plays the same order, from the same weights and random numbers. A worker has one order at a
+    time, so nothing queues but what the caller asked for. Weights are put into Ray's object store once for each
+    version, and are freed when `forget` says so.
+
+    `do` is for one thread at a time; `publish` and `forget` may be called from another.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        import ray
+
+        assert recipe.cluster is not None
+        self.ray, self.spec, self.counts = ray, recipe.cluster, Counts()
+        self._recipe = recipe.to_yaml()
+        self._threads = recipe.threads or max(1, int(self.spec.cpus))
+        self._weights: dict[int, Any] = {}
+        self._members: list[_Member] = []
+        self._failed = 0
+        self._alone: float | None = None
+        self._actor: Any = ray.remote(RolloutWorker).options(
+            num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
+        )
+        self._recruit()
+
+    @property
+    def workers(self) -> int:
+        """How many can play now."""
+        return sum(member.ready for member in self._members)
+
+    def publish(self, version: int, weights: Tensor) -> None:
+        """These are the weights of this version."""
+        self._weights[version] = self.ray.put(weights.numpy())
+
+    def weights(self, version: int) -> Tensor:
+        """A copy of what was published."""
+        return torch.from_numpy(self.ray.get(self._weights[version]).copy())
+
+    def forget(self, before: int | None = None) -> None:
+        """Earlier versions are needed no more; or none at all."""
+        for version in [v for v in self._weights if before is None or v < before]:
+            del self._weights[version]
+
+    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = lambda: False) -> list[Answer]:
+        """The answers, in the order of the orders. stopped: asked now and then, whether nobody wants them any more.
+
+        Raises:
+            Stopped: they are not wanted. ClusterError: an order has cost too many workers, or there was none for too
+            long. Whatever a worker's own work raises is raised here, as if it had been done here.
+        """
+        answers: dict[int, Answer] = {}
+        waiting, tries = collections.deque(range(len(orders))), [0] * len(orders)
+        try:
+            while len(answers) < len(orders):
+                if stopped():
+                    raise Stopped
+                self._recruit()
+                for member in self._idle():
+                    if waiting:
+                        self._give(member, waiting.popleft(), orders)
+                for number, answer in self._heard():
+                    if isinstance(answer, Answer):
+                        answers[number] = _checked(answer, orders[number])
+                        continue
+                    tries[number] += 1
+                    if tries[number] >= self.spec.attempts:
+                        raise ClusterError(
+                            f"{tries[number]} workers were lost over one share of rollouts, the last one as {answer}; "
+                            "look for what it needs too much of, then continue with --resume"
+                        )
+                    self.counts.again += 1
+                    self.counts.rows += orders[number].rows
+                    waiting.appendleft(number)
+        finally:
+            for member in self._members:
+                member.order = None if member.order is None else -1
+        return [answers[i] for i in range(len(orders))]
+
+    def close(self) -> None:
+        """End the workers."""
+        for member in self._members:
+            self._kill(member)
+        self._members = []
+
+    def _recruit(self) -> None:
+        """As many workers as there should be; a new one waits for its place on a node."""
+        while len(self._members) < self.spec.workers:
+            actor: Any = self._actor.remote()
+            call = actor.prepare.remote(self._recipe, os.getcwd(), sys.path, self._threads)
+            self._members.append(_Member(actor, call, time.monotonic()))
+        if self.workers:
+            self._alone = None
+            return
+        now = time.monotonic()
+        self._alone = now if self._alone is None else self._alone
+        if now - self._alone > self.spec.patience:
+            raise ClusterError(
+                f"no rollout worker for {self.spec.patience:.0f} s: the cluster has no node with {self.spec.cpus:g} "
+                f"CPUs and {self.spec.gpus:g} GPUs to spare; give it one, then continue with --resume"
+            )
+
+    def _idle(self) -> Iterable[_Member]:
+        return [member for member in self._members if member.ready and member.call is None]
+
+    def _give(self, member: _Member, number: int, orders: Sequence[Order]) -> None:
+        # In a list, so that the actor asks for the weights only where it does not have them.
+        weights = [self._weights[orders[number].version]]
+        member.call, member.order, member.since = member.actor.work.remote(orders[number], weights), number, _now()
+
+    def _heard(self) -> Iterable[tuple[int, Any]]:
+        """What has come of orders since: the number, and an answer or why there is none."""
+        busy = {member.call: member for member in self._members if member.call is not None}
+        done, _ = self.ray.wait(list(busy), num_returns=1, timeout=PAUSE)
+        found = []
+        for member in [busy[call] for call in done]:
+            order, found_out = member.order, self._outcome(member)
+            if order is not None and order >= 0:
+                found.append((order, found_out))
+        for member in self._late():
+            order = member.order
+            self._lose(member, f"it took more than {self.spec.seconds:g} s")
+            if order is not None and order >= 0:
+                found.append((order, "taking too long"))
+        return found
+
+    def _outcome(self, member: _Member) -> Any:
+        """The answer to what a worker was busy with; a text on how it died."""
+        errors = self.ray.exceptions
+        try:
+            value = self.ray.get(member.call)
+        except errors.RayTaskError as error:
+            member.call = member.order = None
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
+        except errors.RayError as error:
+            return self._lose(member, str(error).strip().partition("\n")[0])
+        if member.order is None:
+            member.place, self._failed = value, 0
+            log.info("a rollout worker is ready on %s", value)
+        member.call = member.order = None
+        return value
+
+    def _late(self) -> list[_Member]:
+        limit = self.spec.seconds
+        return [m for m in self._members if m.ready and m.call is not None and _now() - m.since > limit]
+
+    def _lose(self, member: _Member, reason: str) -> str:
+        """A worker is gone; another one will take its place."""
+        self._kill(member)
+        self._members.remove(member)
+        self.counts.died += 1
+        where = f" on {member.place}" if member.place else ", before it was ready,"
+        log.warning("a rollout worker%s was lost: %s; its share is played again", where, reason)
+        if not member.ready:
+            self._failed += 1
+            if self._failed >= self.spec.attempts:
+                raise ClusterError(f"{self._failed} rollout workers in a row died before they were ready: {reason}")
+        if not self.workers:
+            log.warning("no rollout worker is left; waiting up to %.0f s for another", self.spec.patience)
+        return reason
+
+    def _kill(self, member: _Member) -> None:
+        self.ray.kill(member.actor, no_restart=True)
+
+
+class Stopped(Exception):
+    """Nobody wants the rollouts any more."""
+
+
+class RolloutWorker(Worker):
+    """A worker as Ray calls it."""
+
+    def work(self, order: Order, weights: list[Any]) -> Answer:  # type: ignore[override]
+        import ray
+
+        return super().work(order, lambda: torch.from_numpy(ray.get(weights[0]).copy()))
+
+
+def _checked(answer: Answer, order: Order) -> Answer:
+    if (answer.number, answer.version) != (order.number, order.version):
+        raise ClusterError(
+            f"an answer to {answer.number} with weights {answer.version} came for {order.number} with {order.version}"
+        )
+    return answer
+
+
+def _now() -> float:
+    return time.monotonic()

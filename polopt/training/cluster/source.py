@@ -1,0 +1,186 @@
+"""The loop's `Source`, whose policy is that of the workers: what it is asked is dealt to them in shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience, Support
+from polopt.sampling import Start
+from polopt.sampling.lookahead import Look
+from polopt.sampling.parts import Said
+from polopt.training.cluster.crew import Crew
+from polopt.training.cluster.worker import Answer, Order, arrived, travelling
+from polopt.training.player import Player
+from polopt.training.shares import joined, shares
+from polopt.training.source import LanguageSource
+
+
+class ClusterSource(LanguageSource):
+    """A `LanguageSource` whose rollouts, and opinions of the policy, come from workers with weights of `version`.
+
+    What is asked is cut into the shares of the crew's settings, whole groups each, and how it is cut depends on nothing
+    else: who plays one, and how often it had to be played, changes nothing. With one share the workers' random numbers
+    are this source's own generator's, so that all is as it would be without workers; with more, each has a seed that
+    the generator draws.
+
+    `extras["version"]` [B] of what comes back are the weights that its last decisions were drawn with.
+    """
+
+    def __init__(
+        self,
+        player: Player,
+        crew: Crew,
+        stage: str,
+        *,
+        rows: int,
+        seed: int,
+        generator: torch.Generator,
+        texts: Sequence[str] = (),
+    ) -> None:
+        super().__init__(player, rows=rows, seed=seed, generator=generator, texts=texts)
+        self.crew, self.stage = crew, stage
+        self._made = {"rows": rows, "seed": seed, "texts": texts}
+        self.version = self.batch = self._asked = 0
+        self.stopped: Callable[[], bool] = lambda: False
+
+    def twin(self) -> ClusterSource:
+        """Another one, that goes on from where this one is, by itself."""
+        generator = torch.Generator()
+        generator.set_state(self.generator.get_state())
+        player = Player(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
+        twin = ClusterSource(player, self.crew, self.stage, generator=generator, **self._made)  # type: ignore[arg-type]
+        twin.load(self.state())
+        return twin
+
+    def begin(self, batch: int, version: int) -> None:
+        """What comes next belongs to this batch of the stage, and is drawn with weights of this version."""
+        self.batch, self.version, self._asked = batch, version, 0
+
+    def rollout(
+        self,
+        tasks: Tensor,
+        copies: int | Tensor,
+        support: Support,
+        window: int | None = None,
+        starts: Sequence[Start] | None = None,
+        look: Look | None = None,
+    ) -> Experience:
+        tasks = tasks.cpu()
+        counts = torch.full_like(tasks, copies) if isinstance(copies, int) else copies.cpu()
+        pieces = self._pieces(counts)
+        rest = {"support": support, "window": window, "look": look}
+        given = [
+            {
+                "tasks": tasks[piece],
+                "copies": counts[piece],
+                "starts": None if starts is None else [starts[i] for i in piece.tolist()],
+                **rest,
+            }
+            for piece in pieces
+        ]
+        return self._placed(self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces]), pieces)
+
+    def extend(
+        self,
+        experience: Experience,
+        copies: int,
+        window: int | None = None,
+        at: Tensor | None = None,
+        say: Sequence[Sequence[int]] | None = None,
+    ) -> Experience:
+        pieces = self._pieces(torch.ones_like(experience.group))
+        given = [
+            {
+                "experience": self._sent(experience, piece),
+                "copies": copies,
+                "window": window,
+                "at": None if at is None else at.cpu()[piece],
+                "say": None if say is None else [list(say[i]) for i in piece.tolist()],
+            }
+            for piece in pieces
+        ]
+        found = self._ask("extend", given, [copies * len(piece) for piece in pieces])
+        return self._with_tasks(joined(found, [piece.repeat_interleave(copies) for piece in pieces]))
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """As `Source.evaluate`: the workers' policy is the one that samples."""
+        pieces, found = self._each(experience, "evaluate", needs=needs)
+        order = torch.cat(pieces).argsort().to(experience.device)
+        return Evaluation.cat(found)[order]
+
+    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+        pieces, found = self._each(experience, "gradient_norms", block=block)
+        return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
+
+    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+        pieces = self._pieces(torch.tensor([len(rows) for rows in answers]))
+        given = [
+            {"tasks": tasks.cpu()[piece], "answers": [answers[i] for i in piece.tolist()], "support": support}
+            for piece in pieces
+        ]
+        return self._placed(self._ask("receive", given, [0] * len(pieces)), pieces)
+
+    def _placed(self, found: Sequence[Experience], pieces: Sequence[Tensor]) -> Experience:
+        """Rows whose groups are numbered within their pieces, as one batch in the order of the groups."""
+        groups = [piece.to(part.device)[part.group] for part, piece in zip(found, pieces, strict=True)]
+        placed = [part.replace(group=group) for part, group in zip(found, groups, strict=True)]
+        return self._with_tasks(joined(placed, groups))
+
+    def _pieces(self, weights: Tensor) -> list[Tensor]:
+        """[n] which of these things each share has; none is empty."""
+        return [piece for piece in shares(weights.tolist(), self.crew.spec.pieces) if len(piece)]
+
+    def _each(self, experience: Experience, what: str, **given: Any) -> tuple[list[Tensor], list[Any]]:
+        """What the workers say of each row."""
+        pieces = self._pieces(experience.lengths + 1)
+        asked = [{"experience": self._sent(experience, piece), **given} for piece in pieces]
+        return pieces, self._ask(what, asked, [0] * len(pieces))
+
+    def _ask(self, what: str, given: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
+        """What the workers make of each piece."""
+        states = self._states(len(given))
+        orders = [
+            Order((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
+            for i, one in enumerate(given)
+        ]
+        self._asked += 1
+        answers = self.crew.do(orders, self.stopped)
+        if len(answers) == 1:
+            self.generator.set_state(answers[0].generator)
+        self._count([answer.spent for answer in answers])
+        return [self._received(answer) for answer in answers]
+
+    def _count(self, spent: Sequence[Mapping[str, float]]) -> None:
+        """As if it had been spent here; the workers' seconds pass at the same time."""
+        for kind in self.player.seconds:
+            self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
+        self.player.sampled += int(sum(one["sampled"] for one in spent))
+        self.player.grounds.lost += int(sum(one["episodes/lost"] for one in spent))
+        self.player.grounds.again += int(sum(one["episodes/again"] for one in spent))
+
+    def _states(self, count: int) -> list[Tensor]:
+        if count == 1:
+            return [self.generator.get_state()]
+        seeds = torch.randint(2**62, (count,), generator=self.generator).tolist()
+        return [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
+
+    def _received(self, answer: Answer) -> Any:
+        value = arrived(answer.value, self.player.policy.device)
+        return self._stamped(value, answer.version) if isinstance(value, Experience) else value
+
+    @staticmethod
+    def _sent(experience: Experience, piece: Tensor) -> Experience:
+        return travelling(experience[piece])
+
+    @staticmethod
+    def _stamped(experience: Experience, version: int) -> Experience:
+        versions = torch.full((len(experience),), version, dtype=torch.long, device=experience.device)
+        return experience.replace(extras={"version": versions})
+
+    def _with_tasks(self, experience: Experience) -> Experience:
+        """What does not travel, put back."""
+        return experience.replace(extras={"task": self._tasks(experience.extras["index"].tolist())})

@@ -1,0 +1,57 @@
+"""How a recipe's rollouts are dealt to workers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pydantic
+
+from polopt.algorithm import Algorithm
+from polopt.config import Config, ConfigError
+from polopt.part import name_of
+from polopt.sampling import Rollouts
+
+# What an objective reads of whoever sampled the rows.
+OF_THE_SAMPLER = frozenset({"logp", "extras.policy_logp"})
+
+
+class ClusterSpec(Config):
+    """Rollouts come from workers on a cluster, whose address is given on the command line.
+
+    workers: how many. shares: in how many pieces what is asked of them is dealt, None for one each; which rows there
+    are depends on this number, and on nobody who plays them. ahead: how many batches are sampled before their turn:
+    batch t is drawn with the weights after batch t - 1 - ahead.
+    cpus, gpus: what each worker takes of its node. seconds: a worker that takes longer over a share is given up, and
+    another one plays it. attempts: workers that one share may cost. patience: seconds that the run waits while there is
+    no worker at all.
+    """
+
+    workers: Annotated[int, pydantic.Field(ge=1)] = 2
+    shares: Annotated[int, pydantic.Field(ge=1)] | None = None
+    ahead: Annotated[int, pydantic.Field(ge=0)] = 0
+    cpus: Annotated[float, pydantic.Field(ge=0)] = 1.0
+    gpus: Annotated[float, pydantic.Field(ge=0)] = 0.0
+    seconds: Annotated[float, pydantic.Field(gt=0)] = 600.0
+    attempts: Annotated[int, pydantic.Field(ge=1)] = 4
+    patience: Annotated[float, pydantic.Field(gt=0)] = 600.0
+
+    @property
+    def pieces(self) -> int:
+        """In how many shares work is dealt."""
+        return self.shares or self.workers
+
+
+def check_ahead(stage: str, algorithm: Algorithm, spec: ClusterSpec) -> None:
+    """Refuse to learn from older weights' rows with an objective that takes them for the learner's own.
+
+    Raises:
+        ConfigError: naming the stage, the objective and the fix.
+    """
+    objective = algorithm.objective
+    if not spec.ahead or not isinstance(algorithm.sampling, Rollouts) or OF_THE_SAMPLER & objective.all_needs:
+        return
+    raise ConfigError(
+        f"stages.{stage}: {name_of(type(objective))} as set here reads no log-probability of the sampler, so rows of "
+        f"older weights would bias it, and cluster.ahead = {spec.ahead}; set cluster.ahead to 0, or weigh the rows, as "
+        f"with stages.{stage}.but: {{objective.weights: [{{part: objectives.Importance}}]}}"
+    )

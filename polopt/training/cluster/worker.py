@@ -1,0 +1,121 @@
+"""What a rollout worker does: it has the recipe's policy, tasks and engine, and plays its share."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from polopt.config import parse
+from polopt.experience import Evaluation, Experience
+from polopt.training.cluster.weights import load_flat
+from polopt.training.recipe import Recipe
+from polopt.training.run import Run
+from polopt.training.spread import at
+from polopt.training.supply import meter, since
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """A share of what is asked of the workers.
+
+    number: (batch of the stage, request of the batch, share of the request); no two orders of a run have the same.
+    stage: whose tasks, and whose limit. what: a method of the source. given: its arguments. version: of the weights.
+    generator: where random numbers go on from. rows: about how many rows it will have, for the record.
+    """
+
+    number: tuple[int, int, int]
+    stage: str
+    what: str
+    given: dict[str, Any]
+    version: int
+    generator: Tensor
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What came of an order. version: of the weights that it was really played with. generator: where its random
+    numbers ended. spent: as `meter` counts."""
+
+    number: tuple[int, int, int]
+    value: Any
+    version: int
+    generator: Tensor
+    spent: dict[str, float]
+
+
+class Worker:
+    """An actor, one order at a time. Between orders it remembers nothing but the weights it was last given."""
+
+    def __init__(self) -> None:
+        self.version: int | None = None
+        self._training: Any = None
+        self._sources: dict[str, Any] = {}
+
+    def prepare(self, recipe: str, home: str, path: Sequence[str], threads: int) -> str:
+        """Make policy, tasks and engine; the name of machine and process.
+
+        home, path: where the learner's relative paths begin, and where its modules may be.
+        """
+        # The loop reads the recipe, and the recipe this package's settings.
+        from polopt.training.language import LanguageTraining
+
+        with contextlib.suppress(OSError):  # a machine may be without it
+            at(home, path)
+        found = parse(Recipe, {**yaml.safe_load(recipe), "cluster": None, "threads": threads}, "recipe")
+        self._training = LanguageTraining(found, Run(Path()))
+        return f"{socket.gethostname()}, process {os.getpid()}"
+
+    def work(self, order: Order, weights: Callable[[], Tensor]) -> Answer:
+        """Play one share. weights: gives those of the order's version, which are asked for if they are new here."""
+        training = self._training
+        if self.version != order.version:
+            self.version = None  # whatever interrupts this
+            load_flat(training.policy, weights())
+            training.engine.hand_over(order.version)
+            self.version = order.version
+        source = self._source(order.stage)
+        source.generator.set_state(order.generator)
+        before = meter(source.player)
+        device = training.policy.device
+        given = {k: arrived(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
+        value = getattr(source, order.what)(**given)
+        return Answer(
+            number=order.number,
+            value=travelling(value, keep=("answer", "feedback", "kind")),
+            version=order.version,
+            generator=source.generator.get_state(),
+            spent=since(before, source.player),
+        )
+
+    def _source(self, stage: str) -> Any:
+        if stage not in self._sources:
+            training = self._training
+            self._sources[stage] = training.source(stage, training.recipe.stages[stage].rows, training.player(stage))
+        return self._sources[stage]
+
+
+def travelling(value: Any, keep: Sequence[str] = ()) -> Any:
+    """What is sent to another process: of an experience its tensors and lists of these names, all of it on the CPU."""
+    if isinstance(value, Experience):
+        extras = {k: v for k, v in value.extras.items() if isinstance(v, Tensor) or k in keep}
+        value = dataclasses.replace(value, extras=extras, _whole=None, _rows=None, _counted=None)
+    return arrived(value, torch.device("cpu"))
+
+
+def arrived(value: Any, device: torch.device) -> Any:
+    """What was sent, on a device of this process."""
+    if isinstance(value, Experience):
+        return value if value.device == device else value.to(device)
+    if isinstance(value, Evaluation):
+        return value.to(device)
+    return value.to(device) if isinstance(value, Tensor) else value

@@ -1,0 +1,54 @@
+"""Workers without Ray: the same orders, played one after the other in this process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from polopt.training.cluster.crew import Counts, Stopped
+from polopt.training.cluster.worker import Answer, Order, Worker
+from polopt.training.recipe import Recipe
+
+
+class HereCrew:
+    """As `Crew`. Which worker plays an order is drawn by lot: it must not matter. lose: how many of the orders are
+    played and then lost, so that they are played again."""
+
+    def __init__(self, recipe: Recipe, lose: float = 0.0) -> None:
+        assert recipe.cluster is not None
+        self.spec, self.counts, self.lose = recipe.cluster, Counts(), lose
+        self.lots = random.Random(0)
+        self.versions: dict[int, Tensor] = {}
+        self.played: list[tuple[int, int, int]] = []
+        self.team = [Worker() for _ in range(self.spec.workers)]
+        for worker in self.team:
+            worker.prepare(recipe.to_yaml(), ".", [], recipe.threads or 1)
+
+    workers = property(lambda self: len(self.team))
+
+    def publish(self, version: int, weights: Tensor) -> None:
+        self.versions[version] = weights.clone()
+
+    def weights(self, version: int) -> Tensor:
+        return self.versions[version]
+
+    def forget(self, before: int | None = None) -> None:
+        for version in [v for v in self.versions if before is None or v < before]:
+            del self.versions[version]
+
+    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = lambda: False) -> list[Answer]:
+        if stopped():
+            raise Stopped
+        return [self._play(order) for order in orders]
+
+    def _play(self, order: Order) -> Answer:
+        while True:
+            worker: Any = self.lots.choice(self.team)
+            answer = worker.work(order, lambda: self.versions[order.version])
+            if self.lots.random() >= self.lose:
+                self.played.append(order.number)
+                return answer
+            self.counts.again += 1
