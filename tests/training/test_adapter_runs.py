@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_learner import batch_of
-from test_team import together
 from tiny_runs import Stop, StopAt, outcome, policy, recipe
 from torch import Tensor
 
@@ -249,24 +248,6 @@ def test_an_adapter_of_scale_0_is_refused(base: Path, tmp_path: Path) -> None:
     config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_alpha": 0}))
     with pytest.raises(ConfigError, match="has lora_alpha = 0, which multiplies it by 0"):
         train(adapted(base, adapter), tmp_path / "run")
-
-
-def test_processes_that_learn_together_learn_one_adapter(base: Path, tmp_path: Path) -> None:
-    """Two of them with whole weights, and with the weights in pieces: the same adapter, and checkpoints of it alone."""
-    learned = []
-    for parallel in ("ddp", "fsdp"):
-        settings = adapted(base, {"rank": 2}, policy={"dtype": "float64"}, stages=stages("references"))
-        (tmp_path / parallel).mkdir()
-        written = settings.model_copy(update={"parallel": parallel}).to_yaml()
-        (tmp_path / parallel / "recipe.yaml").write_text(written)
-        together(2, tmp_path / parallel, "train", 7)
-        state = load_file(max((tmp_path / parallel / "run" / "checkpoints").iterdir()) / "state.safetensors")
-        learned.append({name: value for name, value in state.items() if name.startswith(("policy", "ref_logp"))})
-    assert learned[0].keys() == learned[1].keys()
-    assert all("lora" in name for name in learned[0])
-    for name, value in learned[0].items():  # a step of AdamW magnifies the rounding of tiny gradients
-        torch.testing.assert_close(learned[1][name], value, atol=1e-4, rtol=0)
-    assert max(float(value.abs().max()) for name, value in learned[0].items() if "lora_B" in name) > 1e-2
 
 
 def test_an_adapter_needs_a_base_and_peft(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
