@@ -4,9 +4,9 @@ runs left in peace.
     python -m benchmarks.chaos [--seeds 2] [--every 20] [--out benchmarks/results/chaos]
 
 One node for the learner and two with room for a worker each, all of them processes of this machine. Every 20 seconds,
-from half to one and a half times that, one of three things happens: a worker's process is killed, a node is (and another one begins), or the learner
-is, and `polopt train --resume` goes on. Compared are the weights, the metrics (clock times and `cluster/` aside), the
-order of tasks and the held-out accuracy.
+from half to one and a half times that, one of three things happens: a worker's process is killed, a node is (and
+another one begins), or the learner is, and `polopt train --resume` goes on. Compared are the weights, the metrics
+(clock times and `cluster/` aside), the order of tasks and the held-out accuracy.
 """
 
 from __future__ import annotations
