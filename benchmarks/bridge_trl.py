@@ -2,8 +2,8 @@
 
 python -m benchmarks.bridge_trl            into benchmarks/results/bridge_trl.{json,md}
 
-Both take steps of GRPO without a reference on the same new model, prompts, seeds and settings, each in a process of its
-own, in turns.
+Both take steps of GRPO without a reference on the same new model, prompts, seeds and settings, in turns. Counted are
+seconds of the processor, on one thread, so that what else the machine does counts for little.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,7 +29,7 @@ CONFIG = {
     "num_attention_heads": 4,
     "max_position_embeddings": 256,
 }
-STEPS, REPEATS, WARM = 12, 5, 2
+STEPS, REPEATS, WARM = 8, 5, 2
 RESULTS = HERE / "results"
 
 
@@ -51,10 +49,10 @@ def measure(side: str, steps: int) -> list[float]:
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *args: Any, **others: Any) -> None:
-            self.start = time.perf_counter()
+            self.start = time.process_time()
 
         def on_step_end(self, *args: Any, **others: Any) -> None:
-            seconds.append(time.perf_counter() - self.start)
+            seconds.append(time.process_time() - self.start)
 
     def reward(completion_ids: list[list[int]], **others: Any) -> list[float]:
         return [float(ids[0] % 2) for ids in completion_ids]
@@ -88,12 +86,6 @@ def measure(side: str, steps: int) -> list[float]:
     return seconds[WARM:]
 
 
-def run(side: str, steps: int) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.bridge_trl", "--side", side, "--steps", str(steps)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def markdown(data: dict[str, Any]) -> str:
     ratios = [pair["polopt"] / pair["trl"] for pair in data["seconds"]]
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items() if version)
@@ -106,8 +98,8 @@ def markdown(data: dict[str, Any]) -> str:
         f"average {data['load_before'][0]:.1f} before and {data['load_after'][0]:.1f} after.",
         "",
         f"Steps of GRPO without a reference: 32 answers of at most 48 tokens in two micro-batches, a new model of "
-        f"{CONFIG['num_hidden_layers']} layers and width {CONFIG['hidden_size']}. Median of {data['steps']} steps a "
-        "process, generation included; the two sides in turns.",
+        f"{CONFIG['num_hidden_layers']} layers and width {CONFIG['hidden_size']}. Median of the "
+        f"processor's seconds of {data['steps']} steps, generation included; the two sides in turns.",
         "",
         "|GRPOTrainer, s|PoloptTrainer, s|ratio|",
         "|---:|---:|---:|",
@@ -120,17 +112,13 @@ def markdown(data: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", choices=["trl", "polopt"])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--repeats", type=int, default=REPEATS)
     given = parser.parse_args()
-    if given.side:
-        print(json.dumps(measure(given.side, given.steps)))
-        return
     about, pairs = table.about(HERE.parent, threads=1, module="bridge_trl"), []
     for turn in range(given.repeats):
         order = ("trl", "polopt") if turn % 2 == 0 else ("polopt", "trl")
-        pairs.append({side: statistics.median(run(side, given.steps)) for side in order})
+        pairs.append({side: statistics.median(measure(side, given.steps)) for side in order})
     data = {**about, "load_after": os.getloadavg(), "steps": given.steps, "config": CONFIG, "seconds": pairs}
     (RESULTS / "bridge_trl.json").write_text(json.dumps(data, indent=1) + "\n")
     (RESULTS / "bridge_trl.md").write_text(markdown(data))

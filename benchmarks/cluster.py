@@ -10,18 +10,22 @@ measurement is the time that its episodes wait, shared out among those who wait 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from benchmarks import table
 from benchmarks.spec import HERE
+from polopt.config import parse
 from polopt.training.cluster_grounds import ClusterGrounds
 from polopt.training.connect import connected
+from polopt.training.language import train
+from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit
 from polopt.worlds.grounds import Grounds, Here, Threads
 
@@ -132,26 +136,92 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rollouts(waits: tuple[float, ...], rows: int, steps: int) -> list[dict[str, Any]]:
+    """Rows of the second table: a whole run, with its policy, from rollout workers that each play in turn, and from
+    workers whose episodes wait in threads."""
+    found = []
+    for wait in waits:
+        for threads in (1, 4):
+            for workers in WORKERS:
+                with tempfile.TemporaryDirectory() as folder:
+                    run = train(_recipe(wait, workers, threads, rows, steps), Path(folder) / "run", address="auto")
+                    logged = [m for m in run.read("metrics") if m["stage"] == "rl"]
+                clock = [m["seconds"] for m in logged]
+                # An answer that the token limit cuts off does not wait.
+                shares = [1 - m["truncated"] for m in logged[1:]]
+                seconds = [end - start for start, end in itertools.pairwise(clock)]
+                floor = rows / workers / threads * TURNS * wait
+                found.append({"workers": workers, "threads": threads, "wait": wait, "rows": rows, "seconds": seconds})
+                found[-1] |= {"floor": floor, "whole": shares}
+                print(f"{workers} rollout workers of {threads}: {rows / median(seconds):.1f} rows/s", flush=True)
+    return found
+
+
+def _recipe(wait: float, workers: int, threads: int, rows: int, steps: int) -> Recipe:
+    """A policy that first learns to say what is shown, where nothing waits."""
+    world = {"kind": "benchmarks.cluster:waiting"}
+    model = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    sft = {"method": "sft", "steps": 30, "rows": 16, "tasks": {**world, "wait": 0.0}, "optimiser": {"lr": 0.02}}
+    rl = {"method": "grpo", "steps": steps, "rows": rows, "group": 4, "optimiser": {"lr": 1e-6}}
+    return parse(
+        Recipe,
+        {
+            "threads": 1,
+            "policy": {"config": model},
+            "tasks": {**world, "wait": wait},
+            "limit": 2,
+            "stages": {"sft": sft, "rl": rl},
+            "evaluation": {"problems": 1},
+            "cluster": {"workers": workers, "cpus": 0.25},
+            "episodes": {"where": "threads", "workers": threads},
+            "checkpoint": 1000,
+        },
+        "benchmark",
+    )
+
+
 def _rollouts(rows: list[dict[str, Any]]) -> list[str]:
-    return []
+    lines = [
+        "",
+        "## Rollout workers: a whole run with a small policy",
+        "",
+        "`polopt train --cluster`: from the end of one step to the end of the next, sampling, learning and weights "
+        "handed over included, the first step left out. Floor: the waits alone, as if every row reached the world and "
+        "waited, shared out among workers and their threads.",
+        "",
+        "|rollout workers|threads in each|wait, ms|rows/s|times the first row|times the floor|rows not cut off|",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    first: dict[float, float] = {}
+    for row in rows:
+        rate, times = row["rows"] / median(row["seconds"]), sorted(s / row["floor"] for s in row["seconds"])
+        lines.append(
+            f"|{row['workers']}|{row['threads']}|{row['wait'] * 1e3:.0f}|{rate:.1f}|"
+            f"{rate / first.setdefault(row['wait'], rate):.2f}|{median(times):.2f} ({times[0]:.2f} – {times[-1]:.2f})|"
+            f"{100 * mean(row['whole']):.0f} %|"
+        )
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    waits, episodes, repeats = ((0.02,), 8, 2) if given.quick else ((0.05, 0.2), 16, 3)
-    about = table.about(HERE.parent, threads=1, module="cluster")
-    with connected("local") as ray:
-        data = {
-            "about": {**about, "ray": ray.__version__},
-            "environments": environments(waits, episodes, repeats),
-            "rollouts": [],
-        }
-    data["about"]["load_after"] = os.getloadavg()
+    wait, episodes, repeats, steps = (0.02, 8, 2, 3) if given.quick else (0.1, 16, 3, 6)
+    data: dict[str, Any] = {"about": table.about(HERE.parent, threads=1, module="cluster"), "rollouts": []}
     folder = Path(tempfile.mkdtemp()) if given.quick else RESULTS
-    (folder / "cluster.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    (folder / "cluster.md").write_text(markdown(data), encoding="utf-8")
+
+    def write() -> None:
+        data["about"]["load_after"] = os.getloadavg()
+        (folder / "cluster.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        (folder / "cluster.md").write_text(markdown(data), encoding="utf-8")
+
+    with connected("local") as ray:
+        data["about"]["ray"] = ray.__version__
+        data["environments"] = environments((wait,), episodes, repeats)
+        write()
+        data["rollouts"] = rollouts((2 * wait,), 2 * episodes, steps)
+        write()
     print(f"written to {folder / 'cluster.md'}")
 
 

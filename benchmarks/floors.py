@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from polopt.plan.clock import fastest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,19 +97,6 @@ def floors(
     }
 
 
-def _best(work: Callable[[], object], seconds: float = 0.4, settle: Callable[[], object] = lambda: None) -> float:
-    """Seconds of the fastest of the calls that fit in the time given."""
-    work()
-    settle()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        work()
-        settle()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def measure(weight_bytes: float) -> Machine:
     """The best of several matrix sizes, and of reading a buffer as large as the model's weights: one that
     fits a cache is read at the cache's speed, so the floor stays a floor."""
@@ -118,11 +106,11 @@ def measure(weight_bytes: float) -> Machine:
     for n in (256, 512, 1024, 2048):
         a, b = torch.randn(n, n), torch.randn(n, n)
         out = torch.empty(n, n)
-        flops = max(flops, 2 * n**3 / _best(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)))
+        flops = max(flops, 2 * n**3 / fastest(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)))
     buffer = torch.ones(int(weight_bytes) // 4)
     vector = torch.ones(1024)
     matrix = buffer[: len(buffer) // 1024 * 1024].view(-1, 1024)
-    seconds = min(_best(buffer.sum), _best(lambda: torch.mv(matrix, vector)))
+    seconds = min(fastest(buffer.sum), fastest(lambda: torch.mv(matrix, vector)))
     return Machine(flops=flops, bandwidth=4 * len(buffer) / seconds)
 
 
@@ -137,10 +125,10 @@ def measure_device(device: str, dtype: str, sizes: Sequence[int], copied: int) -
         a, b = (torch.randn(n, n, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
         out = torch.empty_like(a)
         ten = lambda a=a, b=b, out=out: [torch.mm(a, b, out=out) for _ in range(10)]  # noqa: E731
-        flops = max(flops, 10 * 2 * n**3 / _best(ten, settle=settle))
+        flops = max(flops, 10 * 2 * n**3 / fastest(ten, settle=settle))
     source = torch.ones(copied // 4, device=device)
     target = torch.empty_like(source)
-    seconds = _best(lambda: target.copy_(source), settle=settle)
+    seconds = fastest(lambda: target.copy_(source), settle=settle)
     return Machine(flops=flops, bandwidth=2 * 4 * len(source) / seconds)
 
 

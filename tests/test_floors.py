@@ -20,7 +20,7 @@ FLOORS = [
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
     {"algorithm", "config"},
     {"policies", "worlds"},
-    {"lab"},
+    {"lab", "plan"},
     {"checks"},
     {"method"},
     {"methods"},

@@ -86,7 +86,8 @@ def not_by_rows(objective: Objective) -> Iterator[str]:
     """Why a loss that is not divided cannot be called with some rows: it is not the sum of its rows' losses."""
     for experience, logp in _batches():
         whole = _slope(objective, experience, logp)
-        rows = [_slope(objective, experience[i], logp[i : i + 1]) for i in range(len(experience))]
+        parts = (slice(0, 1), slice(1, 2), slice(2, None))
+        rows = [_slope(objective, experience[part], logp[part]) for part in parts]
         if not _same(whole, torch.cat(rows)):
             yield f"{objective!r} depends on rows that it would not see"
             return

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, train
+from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, plan, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ def _options(
 TRAINING, METHODS = "Training", "Methods"
 
 app.command(rich_help_panel=TRAINING)(train.train)
+app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(judge.evaluate)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)

@@ -123,9 +123,11 @@ def _describe(recipe: Recipe) -> None:
         found = estimate(recipe)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("parameters", text.count(found.parameters), "")
-    held = ", ".join(f"{k} {text.size(v)}" for k, v in found.memory.items() if v)
+    held = ", ".join(f"{k} {text.size(v)}" for k, v in found.memory.items.items() if v)
     table.add_row(
-        "memory", f"about {text.size(found.peak)}", f"{held}; an estimate from shapes, libraries add about 0.7 GB"
+        "memory",
+        f"about {text.size(found.memory.peak)}",
+        f"{held}; an estimate from shapes, libraries add about 0.7 GB",
     )
     paces = ", ".join(f"{n} {recipe.stages[n].steps} x {text.duration(s)}" for n, s in found.steps.items())
     table.add_row("time", f"about {text.duration(found.total)}", f"{paces}; measured on an untrained copy")

@@ -100,6 +100,7 @@ def load_adapter(model: Any, folder: str, *, base: str) -> None:
             f"policy.adapter = {folder!r} has {unusual}, and plain LoRA alone is trained here; make one model of it "
             f"and its base, polopt convert {folder} --base {base} --to FOLDER, and set policy.model: FOLDER"
         )
+    check_scale(config, f"policy.adapter = {folder!r}")
     other = config.base_model_name_or_path
     if other and other != base and not Path(other).exists() and not Path(base).exists():
         raise ConfigError(
@@ -143,6 +144,19 @@ def shape_of(module: Any) -> tuple[int, int]:
 def turned(model: Any) -> bool:
     """Whether the model keeps the weights of its linear maps as [in, out], as GPT-2 does."""
     return any(not isinstance(module, nn.Linear) for module in linear_maps(model).values())
+
+
+def check_scale(config: Any, said: str) -> None:
+    """Refuse an adapter that adds nothing, whatever it has learned.
+
+    Raises:
+        ConfigError: its scale is 0.
+    """
+    if getattr(config, "lora_alpha", None) == 0:
+        raise ConfigError(
+            f"{said} has lora_alpha = 0, which multiplies it by 0 (verl's merger writes that where it does not know "
+            "better); set the alpha of its training in adapter_config.json"
+        )
 
 
 def _unusual(config: Any) -> str | None:

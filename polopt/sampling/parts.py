@@ -163,6 +163,11 @@ class Sampling(Part):
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
 
+    def drawn(self, kept: float, decisions: float) -> float:
+        """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
+        rows and a row has so many decisions: what planning a run needs to know."""
+        return 1.0
+
 
 class Select(Part):
     """`select(experience) -> experience`: which rows, and which of their decisions, are worth learning from.

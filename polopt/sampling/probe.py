@@ -71,6 +71,10 @@ class Probed(Rollouts):
                 f"adapt={self.adapt!r}"
             )
 
+    def drawn(self, kept: float, decisions: float) -> float:
+        """Half of the rows are taken to fail."""
+        return super().drawn(kept, decisions) + self.chance * 0.5 * (1 - self.kept)
+
     def gather(self, source: Source) -> Experience:
         batch = super().gather(source)
         texts = [source.encode(text) for text in self.texts]

@@ -64,6 +64,9 @@ class Replay(Rollouts):
             self.memory.keep([fresh, *kept][: self.batches])
         return Experience.cat([aged(fresh, 0), *replayed])
 
+    def drawn(self, kept: float, decisions: float) -> float:
+        return (1 - now(self.share)) * super().drawn(kept, decisions)
+
     def _choose(self, kept: Sequence[Experience], groups: int, generator: torch.Generator) -> list[Tensor]:
         """[B] bool for each batch that is kept: which rows are replayed."""
         share = now(self.share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -59,6 +60,10 @@ class Rollouts(Sampling):
         """The rollouts of one batch."""
         return self.draw(source, source.rows)
 
+    def drawn(self, kept: float, decisions: float) -> float:
+        """Whole batches until what the filters keep fills one."""
+        return float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0
+
     def draw(self, source: Source, rows: int) -> Experience:
         """About so many rows: whole groups, and at least one."""
         batches: list[Experience] = []
@@ -112,6 +117,9 @@ class Demonstrations(Sampling):
     def forward(self, source: Source) -> Experience:
         return source.demonstrate(source.rows)
 
+    def drawn(self, kept: float, decisions: float) -> float:
+        return 0.0
+
 
 class Texts(Sampling):
     """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
@@ -126,3 +134,6 @@ class Texts(Sampling):
 
     def forward(self, source: Source) -> Experience:
         return source.texts(source.rows, self.length)
+
+    def drawn(self, kept: float, decisions: float) -> float:
+        return 0.0

@@ -86,7 +86,7 @@ class Home:
 @dataclasses.dataclass(eq=False)
 class Far(Waited):
     """An episode somewhere. world: its number, or a Ray reference. settled: whether its home has it. past: what was
-    played. deaths: of workers under its calls."""
+    played. deaths: of workers under its present call."""
 
     number: int = 0
     world: int | Any = 0
@@ -127,16 +127,17 @@ class ClusterGrounds(Patient):
         self.threads, self.timeout = threads, timeout
         self._known = [world for world, _ in makers]
         self._sent: dict[int, tuple[Tasks, Any]] = {}
-        kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0, scheduling_strategy="SPREAD")(
-            Worker
-        )
-        self._new, self._makers = kind.remote, self.ray.cloudpickle.dumps([maker for _, maker in makers])
+        self._kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0)(Worker)
+        self._spread = bool(cpus)
+        self._makers = self.ray.cloudpickle.dumps([maker for _, maker in makers])
         self._opened = 0
-        self.homes = self._begun(workers)
+        self.homes: list[Home] = []
+        for _ in range(DEATHS):
+            self.homes += self._begun(workers - len(self.homes))
         if len(self.homes) < workers:
             raise ConfigError(
-                f"episodes.workers = {workers}: only {len(self.homes)} began within {BEGIN:.0f} s; is there room in "
-                "the cluster (episodes.cpus of each)?"
+                f"episodes.workers = {workers}: only {len(self.homes)} could begin; is there room in the cluster, "
+                "memory and CPUs (episodes.cpus of each)?"
             )
 
     def _begun(self, count: int) -> list[Home]:
@@ -146,8 +147,10 @@ class ClusterGrounds(Patient):
             ConfigError: a world cannot be made there.
         """
         asked: dict[Any, Home] = {}
-        for _ in range(count):
-            home = Home(self._new())
+        if not count:
+            return []
+        for number in range(count):
+            home = Home(self._kind.options(scheduling_strategy=self._where(number)).remote())
             asked[home.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = home
         ready, waiting = self.ray.wait(list(asked), num_returns=count, timeout=BEGIN)
         try:
@@ -155,6 +158,15 @@ class ClusterGrounds(Patient):
         finally:
             for ref in waiting:
                 self.ray.kill(asked[ref].actor)
+
+    def _where(self, number: int) -> Any:
+        """The node of a new worker. Ray spreads those that take a share of their nodes, and none that takes nothing."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = sorted(node["NodeID"] for node in self.ray.nodes() if node["Alive"])
+        if self._spread or not nodes:
+            return "SPREAD"
+        return NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
 
     def _there(self, prepared: Any) -> bool:
         """Whether a worker has begun; not if it died meanwhile."""
@@ -189,7 +201,7 @@ class ClusterGrounds(Patient):
             asked = rounds.pop()
             self._settle([plays[i] for i in asked])
             calls = [self._call(plays[i], name, arguments[i]) for i in asked]
-            done = overlapped(calls, dict.fromkeys(self.homes, self.threads))
+            done = overlapped(calls, {call.lane: self.threads for call in calls})
             died: dict[Home, list[int]] = {}
             for i, future in zip(asked, done, strict=True):
                 if future is None:
@@ -197,7 +209,7 @@ class ClusterGrounds(Patient):
                 error = future.exception()
                 cause: Any = getattr(error, "cause", None) or error
                 if error is None:
-                    answers[i] = future.result()
+                    answers[i], plays[i].deaths = future.result(), 0
                     self._note(plays[i], name, arguments[i], answers[i])
                 elif isinstance(error, self.ray.exceptions.RayActorError):
                     died.setdefault(plays[i].home, []).append(i)  # type: ignore[arg-type]

@@ -12,21 +12,22 @@ from typing import Any
 
 from torch import Tensor
 
+from polopt.plan.hardware import Device
+from polopt.plan.holds import Holds, holds
+from polopt.plan.job import Job
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
-from polopt.sampling import Demonstrations, Texts
+from polopt.sampling import Demonstrations
 from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
+from polopt.training.planning import job_of, shape_of_model
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
-# Bytes of one number of each type.
-SIZES = {"float32": 4, "bfloat16": 2, "float64": 8}
 # Prompts that are read for the longest one.
 SEEN = 500
 # Held-out problems that the speed of evaluations is measured on.
@@ -35,23 +36,17 @@ PROBLEMS = 128
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """parameters: of the policy. memory: bytes by what they hold. preparing: seconds until the first step.
-    steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of the whole run.
+    """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
+    until the first step. steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of
+    the whole run.
     """
 
     parameters: int
-    memory: dict[str, float]
+    memory: Holds
     preparing: float
     steps: dict[str, float]
     problem: float
     total: float
-
-    @property
-    def peak(self) -> float:
-        """Bytes at the worst moment: learning or sampling, never both."""
-        learning, sampling = ("activations",), ("KV cache", "merged weights")
-        always = sum(v for k, v in self.memory.items() if k not in learning + sampling)
-        return always + max(sum(self.memory[k] for k in moment) for moment in (learning, sampling))
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
@@ -105,63 +100,52 @@ def likely_limit(training: LanguageTraining, stage: str) -> int:
     return min(limit, max((len(dialogue.answer(s)) for s in shown if s), default=limit))
 
 
-def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> dict[str, float]:
-    """Bytes of the tensors that fill the memory, an estimate from shapes alone:
+def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
+    """What the stage that needs most will hold, if its prompts have so many tokens and its answers run to their limit;
+    the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe a process
+    that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
+    shape, kind = shape_of_model(policy.model), policy.device.type
+    anything = Device(name=kind, kind=kind, flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
+    found: list[Holds] = []
+    for name, stage in recipe.stages.items():
+        limit = recipe.limit_of(name)
+        job = job_of(
+            stage,
+            recipe.policy,
+            recipe.algorithms[name],
+            shape=shape,
+            device=anything,
+            prompt=prompt,
+            answer=limit,
+            limit=limit,
+            engine="native" if recipe.rollout.engine == "native" else "paged",
+        )
+        found += (_counted(held, policy, job) for held in holds(job).values())
+    return max(found, key=lambda held: held.peak)
 
-        weights      b P                gradients   b Q             Adam state   2 b Q
-        reference    b Q for each frozen policy that a stage compares with
-        teacher      b Q, if some stage learns from an average of the policy
-        activations  b L n (17 d + 2.5 h s) + 12 l;   with checkpointing b n (L d + 17 d + 2.5 h s) + 12 l
-        KV cache     2 b L r s d_kv
-        merged weights  b M, of an adapter's maps while answers are drawn; none in bfloat16
 
-    P parameters of b bytes, Q of them that can change: all, or an adapter's and a critic's, which are in float32 at
-    least, and share the rest with references and teacher; M those of the maps that have an adapter; L layers of width d
-    with h heads, s = prompt + limit tokens, n = s x rows of the largest micro-batch, l logits in float32: decisions
-    times vocabulary, or the chunk of them that exists at once; activations, cache and merged weights have the bytes of
-    the arithmetic's precision; r rows sampled at once, d_kv the width of all keys of a token. One layer keeps about 17
-    values per token and channel and 2.5 per head and pair of tokens (Korthikanti et al. 2022, arXiv 2205.05198, in
-    numbers, not bytes). Packed prompts and fused attention need less. Libraries and the allocator come on top: on the
-    laptop recipe a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB.
-    """
-    config = policy.model.config.get_text_config()
+def _counted(held: Holds, policy: LanguagePolicy, job: Job) -> Holds:
+    """What can be counted on the policy itself is: with an adapter only its own parameters learn and are compared with,
+    and its maps are merged with the base's while answers are drawn, where that is in float32."""
     own = _bytes(policy.own_parameters().values())
-    layers, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
-    keys = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or width // heads
-    most_new = max(map(recipe.limit_of, recipe.stages))
-    length = prompt + most_new
-    rows = max(_micro_rows(stage) for stage in recipe.stages.values())
-    shown = {n for n, a in recipe.algorithms.items() if isinstance(a.sampling, (Demonstrations, Texts))}
-    sampled = [s.rows for n, s in recipe.stages.items() if n not in shown]
-    layer = 17 * width + 2.5 * heads * length
-    kept = layers * width + layer if recipe.policy.checkpointing else layers * layer
-    work = SIZES[recipe.policy.compute or recipe.policy.dtype]
-    most = MOST_LOGITS.get(policy.device.type, ELSEWHERE)
-    logits = min(rows * most_new * config.vocab_size, most)
-    compared = max(len({"ref_logp", "prev_logp"} & a.all_needs) for a in recipe.algorithms.values())
-    averages = any(a.teacher is not None and a.teacher.rate < 1 for a in recipe.algorithms.values())
-    return {
+    known = {
         "weights": _bytes(policy.parameters()),
         "gradients": own,
         "Adam state": 2 * own,
-        "reference": own * compared,
-        "teacher": own * averages,
-        "activations": work * rows * length * kept + 12 * logits,
-        "KV cache": 2 * work * layers * max(sampled, default=0) * length * keys * head,
-        "merged weights": work * sum(map(math.prod, adapted_shapes(policy.model))) * (work >= 4),
+        "frozen copies": own * job.demands.frozen,
     }
+    sampling = held.sampling
+    if held.sampling:
+        merged = job.work * sum(map(math.prod, adapted_shapes(policy.model))) * (job.work >= 4)
+        sampling = {**sampling, "merged weights": merged}
+    return dataclasses.replace(held, always={**held.always, **known}, sampling=sampling)
 
 
 def _bytes(parameters: Iterable[Tensor]) -> float:
     return sum(p.numel() * p.element_size() for p in parameters)
 
 
-def _micro_rows(stage: StageSpec) -> int:
-    return min(stage.micro_rows or stage.rows, -(-stage.rows // stage.minibatches))
-
-
-class _Coin(Player):
+class Coin(Player):
     """Every second episode counts as solved, so that all groups teach, as an untrained policy's would not."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Transcript]:
@@ -188,7 +172,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = _Coin(
+    player = Coin(
         training.policy, training.splits[name].train, likely_limit(training, name), training.engine, training.grounds
     )
     source = training.source(name, stage.rows, player)

@@ -94,7 +94,7 @@ def evaluate(
             if (of := [c for c, task in zip(solved, tasks, strict=True) if task.kind == kind])
         },
         rows=[row for i in range(len(tasks)) for row in rows[i]],
-        lost=player.grounds.lost - lost,
+        lost=sum(team.gather(player.grounds.lost - lost)),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polopt.config import ConfigError
-from polopt.policies.adapter import is_adapted, require, save_adapter
+from polopt.policies.adapter import check_scale, is_adapted, require, save_adapter
 from polopt.policies.engine import NativeSpec
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lowrank import Extracted, extract, save_extracted
@@ -66,9 +66,11 @@ def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
     """
     peft = require()
     try:
-        base = base or peft.PeftConfig.from_pretrained(str(adapter)).base_model_name_or_path
+        config = peft.PeftConfig.from_pretrained(str(adapter))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{adapter} is no adapter in PEFT's format: {_line(error)}") from error
+    check_scale(config, str(adapter))
+    base = base or config.base_model_name_or_path
     if not base:
         raise ConfigError(f"{adapter} does not name its base; say --base FOLDER_OR_HUB_NAME")
     policy = _load(base)

@@ -6,7 +6,7 @@ import functools
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -39,7 +39,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
 from polopt.training.source import LanguageSource
-from polopt.training.supply import Gathered, InTurn, Supply, gather, meter, since
+from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
@@ -230,15 +230,22 @@ class LanguageTraining:
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
         if self.crew is not None:
             return ClusterSource(player, self.crew, stage, **settings)
-        return LanguageSource(player, **settings) if self.team.size == 1 else TeamSource(player, self.team, **settings)
+        if self.team.size == 1 or self.recipe.cluster is not None:
+            return LanguageSource(player, **settings)
+        return TeamSource(player, self.team, **settings)
 
+    @contextmanager
     def _supply(
         self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
-    ) -> AbstractContextManager[Supply]:
+    ) -> Iterator[Supply]:
         if isinstance(source, ClusterSource):
             ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
-            return ahead.running(first, steps, tensors)
-        return nullcontext(InTurn(source, algorithm.sampling))
+            with ahead.running(first, steps, tensors) as supply:
+                yield Handed(supply, self.team, self.recipe.device) if self.team.size > 1 else supply
+        elif self.recipe.cluster is not None:
+            yield Handed(None, self.team, self.recipe.device)
+        else:
+            yield InTurn(source, algorithm.sampling)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
@@ -250,7 +257,7 @@ class LanguageTraining:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
         if not experience.mask.any():  # filters may leave nothing to learn from
-            return {"rows": 0, "sampled": batch.spent["sampled"]}
+            return {"rows": 0, "sampled": batch.spent["sampled"], **_befell(batch.spent)}
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
@@ -313,6 +320,8 @@ class LanguageTraining:
         return accuracy
 
     def _log(self, record: dict[str, Any]) -> None:
+        parts = self.team.gather(_befell(record))  # each process lost its own
+        record |= {name: sum(part.get(name, 0) for part in parts) for part in parts for name in part}
         self.run_folder.log("metrics", record)
         for watcher in self.watchers:
             watcher.step(record)
@@ -423,6 +432,11 @@ def _citations(recipe: Recipe) -> list[str]:
     """BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+
+
+def _befell(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record is about episodes that went wrong; nothing where none did."""
+    return {name: value for name, value in record.items() if name.startswith("episodes/") and value}
 
 
 def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:

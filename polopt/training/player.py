@@ -10,19 +10,18 @@ from typing import Any
 import torch
 
 from polopt.experience import Support
-from polopt.policies.dialogue import Dialogue
 from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
 from polopt.sampling.lookahead import Look
-from polopt.sampling.parts import Said
-from polopt.training.transcript import Past, Transcript, first
-from polopt.worlds.grounds import Grounds, Here, Play
+from polopt.training.told import Told, each
+from polopt.training.transcript import Transcript, first
+from polopt.worlds.grounds import Grounds
 from polopt.worlds.protocol import Task, Tasks
 
 
-class Player:
+class Player(Told):
     """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
     engine: what draws the policy's answers; polopt's own sampler if None. grounds: where the episodes are; this process
@@ -37,17 +36,10 @@ class Player:
         engine: Engine | None = None,
         grounds: Grounds | None = None,
     ) -> None:
-        self.policy, self.tasks, self.limit = policy, tasks, limit
+        super().__init__(policy, tasks, limit, grounds)
         self.engine = NativeEngine(policy) if engine is None else engine
-        self.grounds = Here() if grounds is None else grounds
-        self.dialogue = Dialogue(policy.tokenizer)
         self.seconds = {"rollout": 0.0, "reward": 0.0}
         self.sampled = 0
-
-    @property
-    def horizon(self) -> int:
-        """The most decisions that one episode may take."""
-        return self.limit * self.tasks.turns
 
     def play(
         self,
@@ -72,7 +64,7 @@ class Player:
 
     def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[Transcript]:
         """So many episodes of each task, up to where the policy goes on."""
-        plays = self.grounds.open(self.tasks, _each(tasks, counts))
+        plays = self.grounds.open(self.tasks, each(tasks, counts))
         seen = self.grounds.reset(plays)
         places = list(itertools.accumulate(counts, initial=0))
         groups = [i for i, count in enumerate(counts) if count]
@@ -89,33 +81,6 @@ class Player:
                 rows.append(Transcript.begin(tasks[i], i, play, plain, read))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
         return rows
-
-    def _but_the_last(self, action: str) -> list[int]:
-        """Ids of a demonstrated first answer but the last, which the policy always decides."""
-        return self.dialogue.answer(action)[:-1]
-
-    def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
-        lost = self.grounds.lost
-        actions = self.grounds.demonstrate(plays)
-        for task, action in zip(tasks, actions, strict=True):
-            if action is None:
-                raise ValueError(
-                    f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
-                    "demonstrations, or give the tasks solutions"
-                    if self.grounds.lost == lost
-                    else f"task {task.id} was not demonstrated within the time limit; raise episodes.timeout"
-                )
-        return [action for action in actions if action is not None]
-
-    def solution_lengths(self, tasks: Sequence[Task]) -> list[int]:
-        """How many decisions each task's demonstrated first answer has.
-
-        Raises:
-            ValueError: as `demonstrate`.
-        """
-        plays = self.grounds.open(self.tasks, tasks)
-        self.grounds.reset(plays)
-        return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
 
     def go_on(
         self,
@@ -143,150 +108,6 @@ class Player:
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
             going = [row for row in going if not row.over and row.left != 0]
             shares, look = [1] * len(going), None
-
-    def resume(self, stood: Sequence[tuple[Task, int, Past]]) -> list[Transcript]:
-        """Episodes (task, group, what is on record) as they stood: what the policy said is played again, and the world
-        must answer as it did.
-
-        Raises:
-            ValueError: it did not, so that its rewards would not belong to what is on record.
-        """
-        for task, _, past in stood:
-            if past.hinted:
-                raise ValueError(
-                    f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on "
-                    "record; go on with rows that had no hidden hint"
-                )
-        lost, plays = self.grounds.lost, self.grounds.open(self.tasks, [task for task, _, _ in stood])
-        self.grounds.reset(plays)
-        rows, pasts = [], [past for _, _, past in stood]
-        for (task, group, past), play in zip(stood, plays, strict=True):
-            begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
-            rows.append(Transcript.begin(task, group, play, past.ids[:begin]))
-            rows[-1].give(past.ids[begin : begin + past.given])
-        going = list(zip(rows, pasts, strict=True))
-        while going:
-            going = [(row, past) for row, past in going if not row.over and self._repeat(row, past)]
-            self._step([row for row, _ in going])
-        for row, past in zip(rows, pasts, strict=True):
-            if row.over or row.ids != past.ids:
-                raise ValueError(
-                    f"task {row.task.id} cannot go on from where it stood: "
-                    + (
-                        "played again, its world answers in another way; take worlds whose answers depend on the task "
-                        "and the actions alone"
-                        if self.grounds.lost == lost
-                        else "played again, its world did not answer within the time limit; raise episodes.timeout"
-                    )
-                )
-        return rows
-
-    def _repeat(self, row: Transcript, past: Past) -> bool:
-        """Let the row say the next answer on record. Whether there was one, to its end."""
-        begin = end = len(row.ids)
-        while end < len(past.ids) and past.turn[end] == row.turns:
-            end += 1
-        if begin == end or row.ids != past.ids[:begin]:
-            return False
-        row.decide(**past.decisions(begin, end))
-        row.answer = self.dialogue.text(row.saying)
-        return row.ids[-1] in self.policy.stop
-
-    def say(self, row: Transcript, ids: Sequence[int]) -> None:
-        """Let the row say these ids next, as decisions that nobody sampled.
-
-        Raises:
-            ValueError: one of them ends the answer, or they leave no room for more.
-        """
-        if self.policy.stop & set(ids) or row.room + len(ids) >= self.limit:
-            raise ValueError(
-                f"extend: a row of {row.room} tokens cannot say {list(ids)} and go on: at most {self.limit} tokens an "
-                "answer, none of which stops it"
-            )
-        row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
-
-    def feedback(self, tasks: Sequence[Task], answers: Sequence[Sequence[list[int]]]) -> list[str | None]:
-        """Of each task, what the world says of the last of these answers that reached it."""
-        plays = self.grounds.open(self.tasks, tasks)
-        self.grounds.reset(plays)
-        found: list[str | None] = [None] * len(tasks)
-        going = dict.fromkeys(range(len(tasks)))
-        for turn in range(max(map(len, answers), default=0)):
-            here = [i for i in going if turn < len(answers[i]) and answers[i][turn][-1] in self.policy.stop]
-            said = [self.dialogue.text(answers[i][turn]) for i in here]
-            for i, step in zip(here, self.grounds.step([plays[i] for i in here], said), strict=True):
-                found[i] = step.info.get("feedback")
-                if step.over:
-                    del going[i]
-        return found
-
-    def demonstrate(self, tasks: Sequence[Task]) -> list[Transcript]:
-        """One episode of each task, played by the task's own demonstration.
-
-        Raises:
-            ValueError: the world shows no solution to a task, or not within the time limit.
-        """
-        lost = self.grounds.lost
-        rows = going = self._fresh(tasks, range(len(tasks)))
-        while going:
-            actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
-            for row, action in zip(going, actions, strict=True):
-                row.imitate(self.dialogue.answer(action))
-                row.answer = action
-            self._step(going)
-            going = [row for row in going if not row.over]
-        if self.grounds.lost > lost:
-            raise ValueError(
-                f"{self.grounds.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
-                "raise episodes.timeout"
-            )
-        return rows
-
-    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[Transcript]:
-        """Episodes of these tasks that are played by what somebody else answered, row by row and turn by turn.
-
-        An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
-        be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
-        """
-        counts = [len(given) for given in answers]
-        rows = self._fresh(_each(tasks, counts), _each(range(len(tasks)), counts))
-        said = [turns for given in answers for turns in given]
-        for turn in range(max(map(len, said), default=0)):
-            here = [(row, turns[turn]) for row, turns in zip(rows, said, strict=True) if turn < len(turns)]
-            self._step([row for row, answer in here if self._hear(row, answer)])
-        for row in rows:
-            row.truncated = row.truncated or not row.terminated
-        return rows
-
-    def _hear(self, row: Transcript, answer: Said) -> bool:
-        """Whether the answer reaches the world."""
-        ids = (self.dialogue.answer(answer) if isinstance(answer, str) else list(answer))[: self.limit]
-        if row.over or not ids:
-            return False
-        row.imitate(ids)
-        row.answer = self.dialogue.text(ids)
-        if ids[-1] in self.policy.stop:
-            return True
-        row.complete()
-        row.truncated = True
-        return False
-
-    def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[Transcript]:
-        """An episode of each task, at its opening."""
-        plays = self.grounds.open(self.tasks, tasks)
-        begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
-        return [Transcript.begin(task, i, play, self.dialogue.opening(seen)) for task, i, play, seen in begun]
-
-    def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
-        """Raw texts, as token ids, each as one long answer to nothing."""
-        rows = []
-        for i, ids in enumerate(texts):
-            row = Transcript.begin(Task("text", "text", "", None, {}), i, None, [self.dialogue.beginning])
-            row.imitate(list(ids))
-            row.complete()
-            row.reward, row.solved, row.terminated = 1.0, True, True
-            rows.append(row)
-        return rows
 
     def _sample(
         self,
@@ -321,24 +142,6 @@ class Player:
                 row.truncated = True
         self._step(whole)
         self.seconds["reward"] += time.perf_counter() - start
-
-    def _step(self, rows: Sequence[Transcript]) -> None:
-        """Give the world each row's answer."""
-        steps = self.grounds.step([row.episode for row in rows], [row.answer for row in rows])
-        for row, step in zip(rows, steps, strict=True):
-            row.complete()
-            row.pay(step.reward)
-            row.signals = step.info.get("signals", {})
-            row.feedback = step.info.get("feedback")
-            row.solved = bool(step.info.get("solved", row.reward >= 1))
-            row.terminated, row.truncated = step.terminated, step.truncated
-            if not row.over:
-                row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
-
-
-def _each(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-    """Every value so many times."""
-    return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]
 
 
 def _one(observations: Sequence[str]) -> str:

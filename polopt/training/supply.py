@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -12,6 +12,9 @@ from polopt.experience import Experience
 from polopt.sampling import Sampling
 from polopt.training.player import Player
 from polopt.training.source import LanguageSource
+from polopt.training.team import Team
+
+T = TypeVar("T")
 
 
 class Gathered(NamedTuple):
@@ -77,3 +80,36 @@ class InTurn:
 
     def record(self, batch: Gathered, step: int) -> dict[str, float]:
         return {}
+
+
+class Handed:
+    """The batches that one process of a team has, for all of them. supply: theirs, in the process that leads. device:
+    where each learns."""
+
+    def __init__(self, supply: Supply | None, team: Team, device: str) -> None:
+        self.supply, self.team, self.device = supply, team, device
+
+    def batch(self, step: int) -> Gathered:
+        def ask(supply: Supply) -> Gathered:
+            found = supply.batch(step)
+            return found._replace(experience=found.experience.to("cpu"))
+
+        found = self._hear(ask)
+        return found._replace(experience=found.experience.to(self.device))
+
+    def learned(self, step: int) -> None:
+        if self.supply is not None:
+            self.supply.learned(step)
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.supply is None else self.supply.state()
+
+    def record(self, batch: Gathered, step: int) -> dict[str, float]:
+        return self._hear(lambda supply: supply.record(batch, step))
+
+    def _hear(self, ask: Callable[[Supply], T]) -> T:
+        def work() -> T:
+            assert self.supply is not None  # where this process leads
+            return ask(self.supply)
+
+        return self.team.once(work)

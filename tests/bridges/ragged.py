@@ -11,7 +11,7 @@ import polopt as po
 
 HORIZON = 9
 # Ranks, and rows of a micro-batch.
-SPLITS = [(1, 16), (2, 3), (4, 1)]
+SPLITS = [(2, 3), (4, 1)]
 
 
 def experience(seed: int, prompts: int = 4, group: int = 4) -> tuple[po.Experience, Tensor]:

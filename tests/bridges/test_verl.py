@@ -27,10 +27,10 @@ warnings.simplefilter("ignore")
 from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
-from polopt.bridges import verl  # noqa: E402
+from polopt.bridges import verl, verl_loss  # noqa: E402
 from polopt.bridges.verl_batch import experience_of  # noqa: E402
+from polopt.bridges.verl_heard import heard  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("verl")
 RUNS = """
 adacot bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len gspo
 gtalign luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce reinforce-baseline rlcm-scaling rloo
@@ -97,7 +97,7 @@ def told(
     whole = {"batch_num_tokens": batch["response_mask"].sum().item(), "global_batch_size": B, **whole}
     config.global_batch_info.update({"dp_size": workers, "loss_scale_factor": T, **whole})
     logp = batch["log_prob"].clone().requires_grad_()
-    token = verl._heard.set({"data": _Data(batch), "model_output": {}})
+    token = heard.set({"ppo_loss": {"data": _Data(batch), "model_output": {}}})
     loss, _ = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)(
         old_log_prob=batch["old_log_probs"],
         log_prob=logp,
@@ -106,7 +106,7 @@ def told(
         loss_agg_mode=config.loss_agg_mode,
         config=config,
     )
-    verl._heard.reset(token)
+    heard.reset(token)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
@@ -122,14 +122,14 @@ class _Data(dict):
 
 def estimated(name: str, batch: dict[str, torch.Tensor], config=None) -> tuple[torch.Tensor, torch.Tensor]:
     """(advantages, returns) by verl's registry, as `compute_advantage` asks for them."""
-    token = verl._heard.set({"data": types.SimpleNamespace(batch=batch)})
+    token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=batch)}})
     result = core_algos.get_adv_estimator_fn(name)(
         token_level_rewards=batch["token_level_rewards"],
         response_mask=batch["response_mask"],
         config={} if config is None else config,
         index=UID,
     )
-    verl._heard.reset(token)
+    heard.reset(token)
     return result
 
 
@@ -230,16 +230,25 @@ class TestCredit:
         algorithm = po.method("reinforce-baseline").but(credit=Relative(baseline=LeaveOneOut(), scale=None))
         alone = estimated("polopt/reinforce-baseline", batch, written(algorithm))[0]
         empty = {k: torch.cat([v, torch.zeros_like(v[:2])]) for k, v in batch.items()}
-        token = verl._heard.set({"data": types.SimpleNamespace(batch=empty)})
+        token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=empty)}})
         padded = core_algos.get_adv_estimator_fn("polopt/reinforce-baseline")(
             token_level_rewards=empty["token_level_rewards"],
             response_mask=empty["response_mask"],
             config=written(algorithm),
-            index=np.concatenate([UID, ["a", "a"]]),
+            index=np.concatenate([UID, ["pad", "pad"]]),
         )[0]
-        verl._heard.reset(token)
+        heard.reset(token)
         torch.testing.assert_close(padded[:B], alone)
         assert not padded[B:].any()
+
+    def test_a_rejected_row_still_tells_of_its_prompt(self):
+        """As in verl's own estimator: its reward counts, wherever it stands, and it has no advantage."""
+        batch = held(1)
+        batch["response_mask"][4] = 0
+        batch["response_mask"][7, -3:] = 0
+        mask = batch["response_mask"]
+        theirs = core_algos.get_adv_estimator_fn("grpo")(batch["token_level_rewards"].clone(), mask, UID)[0]
+        torch.testing.assert_close(estimated("polopt/grpo", batch)[0], theirs)
 
     def test_credit_remembers_from_batch_to_batch(self):
         """The moving average of returns: 0 at first, then the first batch's mean."""
@@ -354,7 +363,7 @@ class TestLoss:
         torch.testing.assert_close(value, whole.loss.detach(), rtol=1e-9, atol=1e-12)
 
     def piece(self, config, batch, tokens):
-        with mock.patch.object(verl, "_entropy", return_value={"entropy": batch["entropy"]}):
+        with mock.patch.object(verl_loss, "_entropy", return_value={"entropy": batch["entropy"]}):
             return told(config, batch, workers=2, batch_num_tokens=tokens)
 
     def test_a_split_would_show(self):
@@ -441,6 +450,22 @@ class TestConfiguration:
         spec = verl._plain(run.algorithm.polopt)
         assert spec["horizon"] == 64
         assert verl._runs(f"polopt/{slug}", spec).whole.to_dict() == algorithm.to_dict()
+
+    def test_the_lines_by_hand(self, tmp_path):
+        """Those of the page, over verl's defaults."""
+        from hydra import compose, initialize_config_dir
+        from verl.utils.config import omega_conf_to_dataclass
+
+        page = (Path(po.__file__).parents[1] / "docs" / "verl.md").read_text()
+        lines = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+        over = {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}, "defaults": ["ppo_trainer", "_self_"]}
+        (tmp_path / "hand.yaml").write_text(yaml.safe_dump({**over, **lines}))
+        with initialize_config_dir(str(tmp_path), version_base=None):
+            run = compose("hand", overrides=list(self.OVERRIDES))
+        batch, actor = held(1), omega_conf_to_dataclass(run.actor_rollout_ref.actor)
+        torch.testing.assert_close(told(actor, batch), told(settings("polopt/gspo"), batch))
+        advantages = estimated(run.algorithm.adv_estimator, batch, run.algorithm)[0]
+        torch.testing.assert_close(advantages, estimated("polopt/gspo", batch)[0])
 
     def test_verl_refuses_when_it_checks(self, tmp_path):
         from verl.utils.config import omega_conf_to_dataclass

@@ -20,7 +20,6 @@ from transfer_queue import KVBatchMeta as batch_of  # noqa: E402
 
 from polopt.bridges import verl  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("verl")
 WORDS = ["", "yes", "no", "perhaps", "so", "then", "<tool>"]
 UID = list("aaabbbab")
 LENGTH = [3, 1, 4, 2, 4, 3, 2, 4]

@@ -32,6 +32,7 @@ def batch() -> dict[str, torch.Tensor]:
     mask = attention[:, PROMPT:].clone()
     mask[0, 2:4] = 0
     mask[5, 1] = 0
+    mask[3] = 0  # as of a row that verl rejected
     reward = torch.zeros(ROWS, ANSWER)
     reward[torch.arange(ROWS), length - 1] = torch.tensor([1.0, 0, 0, 1, 1, 1, 0, 1])
     old, ref = (-3.4 + 0.1 * torch.randn(ROWS, ANSWER, generator=draw) for _ in range(2))
@@ -100,7 +101,7 @@ def told(folder) -> dict:
         logits = model(held["input_ids"], held["attention_mask"], held["position_ids"]).logits.log_softmax(-1)
         logp = logits[:, PROMPT - 1 : -1].gather(2, held["responses"][..., None])[..., 0]
         entropy = -(logits.exp() * logits).sum(-1)[:, PROMPT - 1 : -1]
-        outcome = torch.where(mask, held["token_level_rewards"], 0).sum(1)
+        outcome = held["token_level_rewards"].sum(1)
         experience = po.Experience(
             mask=mask,
             logp=held["old_log_probs"],

@@ -47,6 +47,11 @@ def test_vllm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "engine: vllm" in (made / "recipe.yaml").read_text()
 
 
+def test_plan(place: Path) -> None:
+    run("docs/plan.md")
+    assert not (place / "runs").exists()
+
+
 def test_swarm(place: Path) -> None:
     text = (ROOT / "polopt/recipes/sapo-swarm.yaml").read_text()
     text = text.replace("steps: 20", "steps: 2").replace("steps: 60", "steps: 2").replace("rows: 64", "rows: 16")

@@ -80,9 +80,10 @@ def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path,
     weights = load_file(trained[0] / "policy" / "model.safetensors")
     parameters = sum(w.numel() for w in weights.values())
     assert found.parameters == parameters
-    assert found.memory["Adam state"] == 2 * found.memory["weights"] == 8 * parameters
+    held = found.memory.items
+    assert held["Adam state"] == 2 * held["weights"] == 8 * parameters
     # The same by hand: 1 layer of width 32 with 2 heads; rows of 16, at most "first abca: " and 4 new tokens.
-    length = found.memory["KV cache"] / (2 * 4 * 1 * 16 * 32)
+    length = held["KV cache"] / (2 * 4 * 1 * 16 * 32)
     assert length == int(length)
     assert 4 < length <= 1 + 12 + 4
     steps = 3 * found.steps["warmup"] + 4 * found.steps["rl"]
@@ -91,19 +92,18 @@ def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path,
 
 
 def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> None:
-    """Three layers keep their inputs, 1 of 17 values a channel, and one layer all of it."""
-    width, layers, length, rows, limit = 32, 3, 10 + 4, 16, 4
+    """Three layers keep their inputs, and one of them the rest too."""
+    width, heads, layers, length = 32, 2, 3, 10 + 4
 
     def activations(keeps: bool) -> float:
-        changes = {"policy.config.n_layer": layers, "policy.checkpointing": keeps}
+        changes = {"policy.config.n_layer": layers, "policy.checkpointing": keeps, "stages.rl.micro_rows": 1}
+        changes |= {"stages.warmup.micro_rows": 1}
         training = LanguageTraining(recipes.load(recipe, changes), Run(tmp_path))
-        vocabulary = training.policy.model.config.vocab_size
-        found = memory(training.recipe, training.policy, 10)["activations"] - 12 * rows * limit * vocabulary
-        return found / (4 * rows * length)
+        return memory(training.recipe, training.policy, 10).learning["activations"]
 
-    layer = 17 * width + 2.5 * 2 * length
-    assert activations(False) == pytest.approx(layers * layer)
-    assert activations(True) == pytest.approx(layers * width + layer)
+    layer = 17 * width + heads + 4
+    assert activations(False) == 4 * length * layers * layer
+    assert activations(True) == 4 * length * (layers * width + layer)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "policies"), str(TESTS / "training")]
 
+from cluster_runs import HereCrew  # noqa: E402
 from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
 from tiny_runs import Stop, StopAt  # noqa: E402
 
@@ -27,6 +28,8 @@ from polopt.experience import Evaluation, Experience  # noqa: E402
 from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
 from polopt.training import language  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402
+from polopt.training.recipe import load  # noqa: E402
+from polopt.training.run import Witness  # noqa: E402
 from polopt.training.source import LanguageSource  # noqa: E402
 from polopt.training.team import Team, assemble  # noqa: E402
 
@@ -112,6 +115,14 @@ def train(folder: Path, stop: int | None) -> None:
             file.writelines(json.dumps(numbers) + "\n" for numbers in taken)
 
 
+def learners(folder: Path, team: Team) -> None:
+    """A run of several learners on rollouts that one of them has from workers."""
+    made = load(folder / "recipe.yaml")
+    run = language.create(made, folder / "run") if team.leads else Witness(folder / "run")
+    crew: Any = HereCrew(made) if team.leads else None
+    language.LanguageTraining(made, run, (), team, crew).run()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     place, work, *more = sys.argv[1:]
@@ -123,5 +134,7 @@ if __name__ == "__main__":
         results["float32"] = of_policies(team, False, "float32")
         if team.leads:
             torch.save(results, Path(place) / "gradients.pt")
+    elif work == "cluster":
+        learners(Path(place), assemble("cpu"))
     else:
         train(Path(place), int(more[0]) if more else None)

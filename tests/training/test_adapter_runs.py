@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_learner import batch_of
+from test_team import together
 from tiny_runs import Stop, StopAt, outcome, policy, recipe
 from torch import Tensor
 
@@ -169,15 +170,15 @@ def test_references_and_averages_share_the_base(base: Path) -> None:
 
 def test_the_estimate_counts_what_can_change(base: Path, tmp_path: Path) -> None:
     """Of two layers 16 wide with 32 inside: q, k, v and o are 16 x 16, the others 16 x 32."""
-    settings = adapted(base, {"rank": 2}, stages=stages("references"))
+    settings = adapted(base, {"rank": 2}, stages={"rl": stages("references")["rl"]})
     training = LanguageTraining(settings, Run(tmp_path))
-    found = memory(training.recipe, training.policy, 10)
+    found = memory(training.recipe, training.policy, 10).items
     maps = 2 * (4 * 16 * 16 + 3 * 16 * 32)
     factors = 2 * (4 * 2 * (16 + 16) + 3 * 2 * (16 + 32))
     given = sum(t.numel() for t in load_file(base / "model.safetensors").values())
     assert found["weights"] == 4 * (given + factors)
     assert found["gradients"] == found["Adam state"] / 2 == 4 * factors
-    assert found["reference"] == 2 * 4 * factors
+    assert found["frozen copies"] == 2 * 4 * factors
     assert found["merged weights"] == 4 * maps
 
 
@@ -239,6 +240,33 @@ def test_more_than_plain_lora_is_refused_with_the_way_round(
     adapter = saved_adapter(tmp_path / "adapter", base, **settings)
     with pytest.raises(ConfigError, match=rf"has {said}.*polopt convert .* --base .* --to FOLDER"):
         train(adapted(base, adapter), tmp_path / "run")
+
+
+def test_an_adapter_of_scale_0_is_refused(base: Path, tmp_path: Path) -> None:
+    """As verl's merger writes it when it does not know the scale: everything would load, and nothing be added."""
+    adapter = saved_adapter(tmp_path / "adapter", base)
+    config = tmp_path / "adapter" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_alpha": 0}))
+    with pytest.raises(ConfigError, match="has lora_alpha = 0, which multiplies it by 0"):
+        train(adapted(base, adapter), tmp_path / "run")
+
+
+def test_processes_that_learn_together_learn_one_adapter(base: Path, tmp_path: Path) -> None:
+    """Two of them with whole weights, and with the weights in pieces: the same adapter, and checkpoints of it alone."""
+    learned = []
+    for parallel in ("ddp", "fsdp"):
+        settings = adapted(base, {"rank": 2}, policy={"dtype": "float64"}, stages=stages("references"))
+        (tmp_path / parallel).mkdir()
+        written = settings.model_copy(update={"parallel": parallel}).to_yaml()
+        (tmp_path / parallel / "recipe.yaml").write_text(written)
+        together(2, tmp_path / parallel, "train", 7)
+        state = load_file(max((tmp_path / parallel / "run" / "checkpoints").iterdir()) / "state.safetensors")
+        learned.append({name: value for name, value in state.items() if name.startswith(("policy", "ref_logp"))})
+    assert learned[0].keys() == learned[1].keys()
+    assert all("lora" in name for name in learned[0])
+    for name, value in learned[0].items():  # a step of AdamW magnifies the rounding of tiny gradients
+        torch.testing.assert_close(learned[1][name], value, atol=1e-4, rtol=0)
+    assert max(float(value.abs().max()) for name, value in learned[0].items() if "lora_B" in name) > 1e-2
 
 
 def test_an_adapter_needs_a_base_and_peft(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

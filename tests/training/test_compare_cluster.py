@@ -19,7 +19,7 @@ from polopt.config import ConfigError
 from polopt.training import cluster_trials
 from polopt.training.compare import compare
 from polopt.training.language import create
-from polopt.training.run import Run, RunError
+from polopt.training.run import RunError
 from polopt.training.spread import spread_over
 from polopt.training.trials import Trial, TrialError
 
@@ -74,63 +74,48 @@ def same(folder: Path, here: Path) -> None:
         assert outcome(folder / f"{name}-seed-0") == outcome(here / f"{name}-seed-0")
 
 
-def test_a_process_that_dies_is_counted_and_its_run_goes_on(
+def test_a_process_that_dies_and_a_node_that_goes_change_nothing(
     cluster: Any, source: Path, here: Path, tmp_path: Path
 ) -> None:
-    deaths: dict[str, int] = {}
-    compare(
-        METHODS,
-        seeds=1,
-        folder=tmp_path,
-        recipe=source,
-        cluster="auto",
-        processes=1,
-        changes=deadly(tmp_path / "marks", dies=True),
-        watch=lambda trials: deaths.update({t.name: t.deaths for t in trials}),
-    )
-    assert deaths == {"grpo": 1, "rloo": 0}
-    same(tmp_path, here)
-
-
-def test_a_node_that_goes_changes_nothing(cluster: Any, source: Path, here: Path, tmp_path: Path) -> None:
-    """Two runs on two nodes, one of which goes as soon as its run has a checkpoint."""
-    node = cluster.add_node(num_cpus=1, resources={"doomed": 1})
+    """Two runs on two nodes. One process ends in the middle of a step; and when both have got further, a node goes."""
+    node = cluster.add_node(num_cpus=1)
     removed: list[threading.Thread] = []
     deaths: dict[str, int] = {}
 
     def watch(trials: Sequence[Trial]) -> None:
         deaths.update({t.name: t.deaths for t in trials})
-        if not removed and all(t.run.checkpoint or t.state == "finished" for t in trials):
+        far = [t.state == "finished" or (t.run.checkpoint or 0) >= 3 for t in trials]
+        if not removed and all(far):
             removed.append(threading.Thread(target=cluster.remove_node, args=(node, False)))
             removed[0].start()
 
-    changes = deadly(tmp_path / "marks", dies=False)
+    changes = deadly(tmp_path / "marks", dies=True)
     compare(METHODS, seeds=1, folder=tmp_path, recipe=source, cluster="auto", changes=changes, watch=watch)
     removed[0].join()
     same(tmp_path, here)
-    assert sum(deaths.values()) <= 1
+    assert 1 <= sum(deaths.values()) <= 2
     for name in METHODS:
         assert [record["step"] for record in lines(tmp_path / f"{name}-seed-0", "metrics")] == list(range(7))
 
 
-def test_stopped_it_can_go_on_here_or_there(cluster: Any, source: Path, here: Path, tmp_path: Path) -> None:
+def test_stopped_it_goes_on(cluster: Any, source: Path, here: Path, tmp_path: Path) -> None:
     class Enough(KeyboardInterrupt):
         pass
 
     def watch(trials: Sequence[Trial]) -> None:
-        if (Run(trials[0].run.folder).checkpoint or 0) >= 2:
+        if (trials[0].run.checkpoint or 0) >= 2:
             raise Enough
 
     whole = {"seeds": 1, "folder": tmp_path, "recipe": source, "changes": deadly(tmp_path / "marks", dies=False)}
     with pytest.raises(Enough):
-        compare(METHODS, cluster="auto", processes=1, watch=watch, **whole)
+        compare(METHODS[:1], cluster="auto", watch=watch, **whole)
     time.sleep(1.0)  # for whoever might still write
     left = lines(tmp_path / "grpo-seed-0", "metrics")
     time.sleep(0.5)
     assert lines(tmp_path / "grpo-seed-0", "metrics") == left
     assert len(left) < 7
-    compare(METHODS, processes=1, **whole)
-    same(tmp_path, here)
+    compare(METHODS[:1], cluster="auto", **whole)
+    assert outcome(tmp_path / "grpo-seed-0") == outcome(here / "grpo-seed-0")
 
 
 def test_a_run_that_fails_says_why(cluster: Any, source: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
+    made.other = made.add_node(num_cpus=1)
     ray.init(made.address, log_to_driver=False, logging_level="error")
     yield made
     ray.shutdown()
@@ -54,6 +54,8 @@ def test_whoever_dies_the_episodes_say_what_they_say(cluster: Any, marks: str, m
     grounds, world = grounds_of(marks)
     assert played(grounds, world, SCRIPT) == played(Here(), world, SCRIPT)
     assert grounds.counts == {"lost": 0, "again": 0}
+    with pytest.raises(EpisodeError, match="counter/1 was told to fail"):
+        played(grounds, world, [["1"], ["error"]])
 
     died = [["1", "die", "3"], *SCRIPT[1:]]
     (Path(marks) / "counter-0").touch()  # so that it does not die here
@@ -90,41 +92,35 @@ def test_who_hangs_is_ended_and_who_strays_is_given_up(cluster: Any, marks: str)
     assert grounds.lost == 2
 
 
-def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, marks: str) -> None:
-    node = cluster.add_node(num_cpus=1, resources={"doomed": 1})
-    world = Counter(6, wait=0.3)
-    grounds = ClusterGrounds(workers=3, cpus=0.1)  # a world that is sent as it is
-    homes = {ray.get(home.actor.__ray_call__.remote(_node)) for home in grounds.homes}
-    assert len(homes) == 3
-    removal = threading.Timer(0.4, cluster.remove_node, (node,), {"allow_graceful": False})
-    removal.start()
-    found = played(grounds, world, SCRIPT)
-    removal.join()
-    assert grounds.again > 0
-    found += played(grounds, world, SCRIPT)
-    assert found == played(Here(), Counter(6), SCRIPT) * 2
-    assert grounds.lost == 0
-
-
-def _node(_: Any) -> str:
-    return str(ray.get_runtime_context().get_node_id())
-
-
 def test_a_run_on_a_cluster_is_the_run(cluster: Any, tmp_path: Path) -> None:
     sft = {"method": "sft", "steps": 2, "rows": 8, "optimiser": {"lr": 0.01}}
     rl = {"method": "grpo", "steps": 2, "rows": 8, "group": 4}
     config = {"config": {**MODEL, "n_positions": 256}}
     settings = {"tasks": GUESS, "policy": config, "limit": 4, "stages": {"sft": sft, "rl": rl}}
-    far = {"where": "cluster", "workers": 2, "threads": 2}
+    far = {"where": "cluster", "workers": 1, "threads": 2}
     for name, changes in {"here": {}, "cluster": {"episodes": far}}.items():
         train(recipe(**settings, **changes), tmp_path / name)
     assert outcome(tmp_path / "cluster") == outcome(tmp_path / "here")
 
 
-def test_mistakes_are_said_at_the_door(cluster: Any, marks: str) -> None:
+def test_a_world_that_cannot_be_made_is_said_at_the_door(cluster: Any) -> None:
     maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
     with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
         ClusterGrounds([(Counter(6), maker)], workers=1)
-    grounds, world = grounds_of(marks, workers=1)
-    with pytest.raises(EpisodeError, match="counter/1 was told to fail"):
-        played(grounds, world, [["1"], ["error"]])
+
+
+def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, marks: str) -> None:
+    """The last test: afterwards the cluster is its head alone."""
+    grounds = ClusterGrounds(workers=2)  # a world that is sent as it is
+    assert len({ray.get(home.actor.__ray_call__.remote(_node)) for home in grounds.homes}) == 2
+    removal = threading.Timer(0.4, cluster.remove_node, (cluster.other, False))
+    removal.start()
+    found = played(grounds, Counter(6, wait=0.3), SCRIPT)
+    removal.join()
+    assert found == played(Here(), Counter(6), SCRIPT)
+    assert grounds.again > 0
+    assert grounds.lost == 0
+
+
+def _node(_: Any) -> str:
+    return str(ray.get_runtime_context().get_node_id())

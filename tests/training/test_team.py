@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import teamwork
 import torch
-from tiny_runs import lines, outcome, recipe
+from tiny_runs import MODEL, lines, outcome, recipe
 
 from polopt.training.run import Run
 from polopt.training.shares import shares
@@ -128,3 +128,16 @@ def test_a_run_goes_on_with_other_processes_and_the_same_tasks(tmp_path: Path, p
     teamwork.train(alone, None)
     assert taken(alone) == taken(whole)
     assert [m["stage_step"] for m in lines(one / "run", "metrics")] == [*range(4), *range(6)]
+
+
+def test_several_learners_and_the_workers_of_one(tmp_path: Path) -> None:
+    """Rollouts that one learner has from workers, a batch ahead, reach the other too: as one learner alone."""
+    config = {"policy": {"config": MODEL, "dtype": "float64"}, "cluster": {"workers": 2, "ahead": 1}}
+    both, alone = begin(tmp_path / "both", **config), begin(tmp_path / "alone", **config)
+    together(2, both, "cluster")
+    teamwork.learners(alone, Team())
+    for ours, theirs in zip(lines(both / "run", "metrics"), lines(alone / "run", "metrics"), strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours.keys() & {"rows", "tokens", "reward/mean", "loss", "grad_norm", "staleness/max"}:
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-6, abs=1e-9), name
+    assert lines(both / "run", "metrics")[-1]["staleness/max"] == 1

@@ -24,10 +24,11 @@ def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
 @contextlib.contextmanager
 def crew_of(recipe: Recipe, address: str | None, team: Team) -> Iterator[Crew | None]:
     """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
+    Of several learners, the one that leads has them.
 
     Raises:
-        ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there;
-            nothing answers at the address; or `torchrun` started several learners.
+        ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there; or
+            nothing answers at the address.
     """
     if recipe.cluster is None:
         if address is not None:
@@ -42,11 +43,9 @@ def crew_of(recipe: Recipe, address: str | None, team: Team) -> Iterator[Crew | 
             "the recipe deals its rollouts to the workers of a cluster; name it, as in --cluster auto, --cluster local "
             "or --cluster HOST:PORT, or set cluster to null"
         )
-    if team.size > 1:
-        raise ConfigError(
-            f"torchrun started {team.size} learners, and a cluster's workers serve one; start it without torchrun, "
-            "or set cluster to null"
-        )
+    if not team.leads:
+        yield None  # it hears from the one that leads
+        return
     with connected(address):
         crew = Crew(recipe)
         try:

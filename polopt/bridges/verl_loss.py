@@ -1,0 +1,121 @@
+"""A sentence's objective as a policy loss of verl: a micro-batch's exact share of the whole optimiser batch's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.algorithm import Algorithm
+from polopt.bridges.host import BridgeError
+from polopt.bridges.verl_batch import behaviour, padded
+from polopt.bridges.verl_heard import heard
+from polopt.experience import Evaluation, Experience
+from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, Weight
+from polopt.objectives.parts import Aggregate
+
+
+class Handed(Weight):
+    """w = `experience.weight`: verl's rollout correction."""
+
+    needs = frozenset({"weight"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return experience.weight
+
+
+def policy_loss(
+    algorithm: Algorithm,
+    apart: bool,
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    config: Any,
+    rollout_is_weights: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Any]]:
+    """This micro-batch's share of the whole optimiser batch's loss, times the data-parallel size, by which verl divides
+    gradients again; and metrics. The sentence's own reducer decides, not verl's.
+
+    apart: as of `verl_batch.experience_of`. The rest is what verl hands its losses.
+    """
+    mask, objective = response_mask.bool(), algorithm.objective
+    assert isinstance(objective, Surrogate)
+    held = {"old_log_probs": old_log_prob, **_micro(objective.all_needs, apart)}
+    found = behaviour(held.get, apart) | {"ref_logp": held.get("ref_log_prob")}
+    experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
+    if rollout_is_weights is not None:
+        objective = objective.but(weights=[*objective.weights, Handed()])
+        experience = experience.replace(weight=rollout_is_weights)
+    evaluation = Evaluation(logp=log_prob, **_entropy(objective))
+    result = objective(experience, evaluation)
+    share = _share(objective.aggregate, experience, _whole(config.global_batch_info, mask.device))
+    with torch.no_grad():
+        drift = ops.masked_mean(torch.where(mask, old_log_prob - log_prob, 0), mask)
+    metrics = {f"polopt/{key}": value.item() for key, value in result.metrics.items()}
+    metrics |= {"actor/pg_clipfrac": metrics.get("polopt/clip_fraction", 0.0), "actor/ppo_kl": drift.item()}
+    return result.loss * share, metrics
+
+
+def _micro(needs: frozenset[str], apart: bool) -> dict[str, Any]:
+    """Fields of the micro-batch that verl has and does not hand to its losses."""
+    data: Any = heard.get().get("ppo_loss", {}).get("data", {})
+    wanted = (["ref_log_prob"] if "ref_logp" in needs else []) + (["rollout_log_probs"] if apart else [])
+    wanted = [key for key in wanted if key in data]
+    return dict(data.select(*wanted).to_padded_tensor().items()) if wanted else {}
+
+
+def _entropy(objective: Surrogate) -> dict[str, Any]:
+    call = heard.get().get("ppo_loss", {})
+    if "entropy" not in objective.all_evaluates or (said := call.get("model_output", {}).get("entropy")) is None:
+        return {}
+    from verl.workers.utils.padding import no_padding_2_padding
+
+    return {"entropy": no_padding_2_padding(said, call["data"])}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """The optimiser batch over all processes: how many these are, and its tokens, rows, and rows with decisions."""
+
+    workers: int
+    tokens: int | None
+    rows: int | None
+    decided: int | None
+
+
+def _whole(told: Mapping[str, Any], device: torch.device) -> _Whole:
+    """Counted once for each optimiser batch; as verl tells it where its worker is not there to be asked.
+
+    verl's own numbers hold tokens that it rejected, and rows by which it filled the batch up.
+    """
+    workers, tokens, rows = (told.get(key) for key in ("dp_size", "batch_num_tokens", "global_batch_size"))
+    step = heard.get().get("train_batch")
+    if step is None:
+        return _Whole(workers or 1, tokens, rows, rows)
+    if "counts" not in step:
+        mask = padded(step["data"]["response_mask"]).bool()
+        counts = torch.stack([mask.sum(), mask.any(1).sum()]).to(device)
+        torch.distributed.all_reduce(counts, group=step["self"].engine.get_data_parallel_group())
+        step["counts"] = counts.tolist()
+    return _Whole(workers or 1, step["counts"][0], rows, step["counts"][1])
+
+
+def _share(aggregate: Aggregate, experience: Experience, whole: _Whole) -> float:
+    """What a loss over the micro-batch's own denominator is of the optimiser batch's, on all processes."""
+    own = float(aggregate.denominator(experience))
+    count: dict[type[Aggregate], Callable[[], float | None]] = {
+        TokenMean: lambda: whole.tokens,
+        SequenceMean: lambda: whole.decided,
+        SequenceSum: lambda: None if whole.rows is None else whole.rows * own / len(experience),
+    }
+    total = count[type(aggregate)]()
+    if total is None:
+        if whole.workers > 1:
+            raise BridgeError("verl did not say what the whole optimiser batch holds, and there are several processes")
+        return 1.0
+    return whole.workers * max(own, 1.0) / max(float(total), 1.0)

@@ -1,0 +1,76 @@
+"""What a method needs beside its policy, read from what its parts declare."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from polopt.algorithm import Algorithm
+from polopt.experience import OLD
+from polopt.layers import layer_of
+from polopt.teachers import TAUGHT
+
+
+@dataclasses.dataclass(frozen=True)
+class Demands:
+    """frozen: copies of the weights that are compared with. critic: a value head. own, other: forward passes over the
+    batch without gradient, by the policy and by the copies. survey: such passes before each optimiser step, where a
+    batch is split. prompts: forward passes over the prompts alone. heads: how often hidden states meet the vocabulary
+    beyond once. whole: logits of all decisions exist at once. drawn: tokens sampled for each of a batch's. once:
+    further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, None where
+    there are no groups.
+    """
+
+    frozen: int = 0
+    critic: bool = False
+    own: float = 0
+    other: float = 0
+    survey: float = 0
+    prompts: float = 0
+    heads: int = 0
+    whole: bool = False
+    drawn: float = 1.0
+    once: float = 0
+    steered: bool = False
+    group: int | None = None
+
+    def sentence(self) -> str:
+        """In words; empty if it needs nothing beside the policy."""
+        said = [
+            f"{self.frozen} frozen cop{'y' if self.frozen == 1 else 'ies'} of the weights" if self.frozen else "",
+            "a value head" if self.critic else "",
+            f"{self.own + self.other:g} forward passes over the batch before learning" if self.own + self.other else "",
+            "a survey of the batch before each optimiser step" if self.survey else "",
+            "all logits at once" if self.whole else "",
+            f"{self.drawn:.2g} tokens sampled for one of the batch" if self.drawn not in (0, 1) else "",
+            "nothing is sampled" if not self.drawn else "",
+            "one more rollout per prompt" if self.once else "",
+        ]
+        return ", ".join(filter(None, said))
+
+
+def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) -> Demands:
+    """kept: share of the groups that filters keep, where sampling goes on until a batch is full. decisions: tokens of
+    an answer, for parts that cut answers."""
+    needs, evaluates, sampling = algorithm.all_needs, algorithm.all_evaluates, algorithm.sampling
+    compared = len({"ref_logp", "prev_logp"} & needs)
+    teacher = algorithm.teacher
+    asks = teacher is not None and bool(needs & TAUGHT)
+    # The policy names candidates itself, which is a pass of its own.
+    candidates = {"extras.candidates", "extras.teacher_candidate_logp"} & needs
+    names = teacher is not None and bool(candidates) and teacher.chosen_by == "policy"
+    old = {"old_logp", "value"} & needs or any(name.startswith(OLD) for name in needs)
+    layers = [name for name in evaluates if layer_of(name.removeprefix("extras.")) is not None]
+    return Demands(
+        frozen=compared + (teacher is not None and teacher.rate < 1),
+        critic="value" in needs | evaluates,
+        own=bool(old) + names,
+        other=compared + asks,
+        survey=bool(algorithm.all_surveys),
+        prompts="extras.prompt_logp" in needs,
+        heads=len(layers),
+        whole="logits" in evaluates,
+        drawn=sampling.drawn(kept, decisions),
+        once="extras.greedy_reward" in needs,
+        steered=any("steps" in getattr(part, "asks", ()) for part in algorithm.parts()),
+        group=getattr(sampling, "group", None),
+    )

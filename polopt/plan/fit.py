@@ -1,0 +1,134 @@
+"""Efficiencies from measured steps, and how far they are off on configurations that they were not fitted to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from polopt.plan.demands import Demands
+from polopt.plan.efficiency import Efficiency
+from polopt.plan.hardware import Device
+from polopt.plan.holds import holds
+from polopt.plan.job import Job
+from polopt.plan.lengths import typical
+from polopt.plan.predict import SAMPLING, phases
+from polopt.plan.shape import shape_of
+
+# Relative error of a measure that is usual.
+EXPECTED = 0.2
+# What is fitted, with where the search begins and how many e-foldings away from there are as unlikely as a usual error:
+# data decides, the beginning only where they say nothing.
+BEGIN = {
+    "learn": (0.5, 3.0),
+    "decode": (0.4, 3.0),
+    "memory": (0.5, 2.0),
+    "call": (1e-4, 5.0),
+    "touch": (3.0, 3.0),
+    "token": (1e-5, 5.0),
+    "step": (2e-3, 5.0),
+}
+MEASURES = ("rollout", "learn", "step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A measured configuration. seconds: of "rollout", "learn" and the whole "step". peak: bytes that training took
+    beside the libraries. lengths: of the batch's answers."""
+
+    name: str
+    config: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    lengths: Sequence[int]
+    seconds: Mapping[str, float]
+    peak: float
+
+    def job(self, device: Device) -> Job:
+        """As a person would ask for it: mean, spread and limit of the answers, not each one's length."""
+        n, limit = self.lengths, float(self.settings["limit"])
+        mean = sum(n) / len(n)
+        spread = math.sqrt(sum((x - mean) ** 2 for x in n) / len(n)) / mean
+        rows, group = self.settings["rows"], self.settings["group"]
+        return Job(
+            shape=shape_of(self.config),
+            device=device,
+            demands=Demands(group=group),
+            rows=rows,
+            group=group,
+            prompt=self.settings["prompt"],
+            answer=mean,
+            limit=limit,
+            lengths=typical(rows, mean, limit, spread),
+            micro_rows=self.settings["micro_rows"],
+            checkpointing=self.settings.get("checkpointing", False),
+            dtype="float32",
+            engine="native",
+        )
+
+
+def foretold(job: Job, eff: Efficiency) -> dict[str, float]:
+    """Seconds of the measures."""
+    found, _ = phases(job, eff, holds(job))
+    sampled = sum(value for name, value in found.items() if name in SAMPLING)
+    return {"rollout": sampled, "learn": sum(found.values()) - sampled - eff.step, "step": sum(found.values())}
+
+
+def fit(jobs: Sequence[Job], points: Sequence[Point]) -> Efficiency:
+    """The efficiencies with the least squares of log(foretold / measured), a step's counted like its parts'."""
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    begin = np.log([value for value, _ in BEGIN.values()])
+    widths = np.array([width for _, width in BEGIN.values()])
+
+    def residuals(x: Any) -> Any:
+        eff = Efficiency(**dict(zip(BEGIN, np.exp(x).tolist(), strict=True)))
+        off = [
+            math.log(found[name] / point.seconds[name]) / EXPECTED
+            for found, point in zip((foretold(job, eff) for job in jobs), points, strict=True)
+            for name in MEASURES
+        ]
+        return np.concatenate([off, (x - begin) / widths])
+
+    # No share is above 1.
+    most = np.array([0.0 if name in ("learn", "decode", "memory") else np.inf for name in BEGIN])
+    found = least_squares(residuals, begin, bounds=(np.full(len(BEGIN), -np.inf), most), loss="soft_l1", max_nfev=40)
+    return Efficiency(**dict(zip(BEGIN, np.exp(found.x).tolist(), strict=True)))
+
+
+def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a calibration file holds: `efficiency` of all points; `error`, when each is foretold from all others, of
+    each measure and of memory, relative to the measured value; and the points with both."""
+    jobs = [point.job(device) for point in points]
+    rows: list[dict[str, Any]] = []
+    for i, point in enumerate(points):
+        eff = fit(jobs[:i] + jobs[i + 1 :], [*points[:i], *points[i + 1 :]])
+        found = foretold(jobs[i], eff)
+        record = {"name": point.name, "foretold": found, "measured": dict(point.seconds)}
+        rows.append(record | {"peak": point.peak, "tokens": jobs[i].batch.tokens})
+    extra = median(max(0.0, p.peak - _bytes(job)) for job, p in zip(jobs, points, strict=True))
+    for i, row in enumerate(rows):
+        others = [max(0.0, p.peak - _bytes(j)) for n, (j, p) in enumerate(zip(jobs, points, strict=True)) if n != i]
+        row["foretold"]["memory"] = _bytes(jobs[i]) + median(others)
+        row["measured"]["memory"] = points[i].peak
+    return {
+        "about": dict(about) | {"configurations": len(points)},
+        "device": {**device.model_dump(exclude={"note"}), "held": extra},
+        "efficiency": dataclasses.asdict(fit(jobs, points)),
+        "error": {name: _error(rows, name) for name in (*MEASURES, "memory")},
+        "points": rows,
+    }
+
+
+def _bytes(job: Job) -> float:
+    """Of training, as it is measured: what the model's weights took before it is not in it."""
+    held = holds(job)["device"]
+    return held.peak - held.always["weights"]
+
+
+def _error(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
+    """Median and worst of how many times one is the other, less one: 0.5 for half or one and a half times."""
+    off = [math.exp(abs(math.log(r["foretold"][name] / r["measured"][name]))) - 1 for r in rows]
+    return {"median": median(off), "worst": max(off)}

@@ -1,0 +1,143 @@
+"""Who holds how many bytes: a device that learns, one that samples, or one that does both in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from polopt.plan import memory
+from polopt.plan.job import Job, heaviest
+
+# Bytes for each logit of a sampler's pass: the logits, their log-softmax and its exponential in float32, and the
+# cumulative distribution in float64.
+CHOOSING = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Holds:
+    """Bytes on one device by what they are. always: all through the run. learning, sampling: in their turn. free: what
+    is left of the device beside `always` and what libraries take. concurrent: rows that one sampler decodes at once.
+    """
+
+    always: Mapping[str, float]
+    learning: Mapping[str, float]
+    sampling: Mapping[str, float]
+    capacity: float
+    aside: float
+    concurrent: int
+
+    @property
+    def items(self) -> dict[str, float]:
+        """All of them by name, though not all at once."""
+        return {**self.always, **self.learning, **self.sampling}
+
+    @property
+    def peak(self) -> float:
+        """Bytes at the worst moment."""
+        return sum(self.always.values()) + max(sum(self.learning.values()), sum(self.sampling.values()))
+
+    @property
+    def over(self) -> float:
+        """Bytes that do not fit; negative is what is left."""
+        return self.peak + self.aside - self.capacity
+
+
+def holds(job: Job) -> dict[str, Holds]:
+    """By kind of device: "device" where all do both, else "learner" and "sampler"."""
+    samples = bool(job.demands.drawn)
+    if not job.apart:
+        return {"device": _holds(job, {**_learned(job), **_served(job)}, learns=True, samples=samples)}
+    return {
+        "learner": _holds(job, _learned(job), learns=True, samples=False),
+        "sampler": _holds(job, {"sampler's weights": _copy(job)}, learns=False, samples=samples),
+    }
+
+
+def _holds(job: Job, always: Mapping[str, float], *, learns: bool, samples: bool) -> Holds:
+    always = {name: value for name, value in always.items() if value}
+    free = job.device.memory - job.device.aside - sum(always.values())
+    concurrent = concurrency(job, free) if samples else 0
+    return Holds(
+        always=always,
+        learning=_learning(job) if learns else {},
+        sampling=_sampling(job, concurrent) if samples else {},
+        capacity=job.device.memory,
+        aside=job.device.aside,
+        concurrent=concurrent,
+    )
+
+
+def _learned(job: Job) -> dict[str, float]:
+    """Weights, gradients and moments b P, b P, 2 b P over the shards; b P for each frozen copy. Adapters learn instead
+    of the weights, which are then kept in the arithmetic's type, and only they are copied; they are in float32 or
+    wider."""
+    total, size = job.shape.parameters + (job.shape.width + 1) * job.demands.critic, job.size
+    if not job.lora:
+        learned, still = total, 0.0
+    else:
+        learned, still = memory.adapter(job.shape, job.lora), memory.weights(total, job.work)
+        size = max(4, size)
+    found = {
+        "weights": still + memory.weights(learned, size),
+        "gradients": memory.weights(learned, size),
+        "Adam state": memory.adam(learned, size),
+        "frozen copies": job.demands.frozen * memory.weights(learned, size),
+    }
+    return {name: memory.sharded(value, job.shards) for name, value in found.items()}
+
+
+def _copy(job: Job) -> float:
+    """Of the weights, on one of the devices that share a sampler."""
+    return memory.weights(job.shape.parameters, job.work) / job.tensor
+
+
+def _served(job: Job) -> dict[str, float]:
+    """What an engine of its own holds beside the learner; polopt's own sampler reads the learner's weights, or, where
+    these lie in pieces, a whole copy of them."""
+    if not job.demands.drawn or (job.engine == "native" and job.shards == 1):
+        return {}
+    return {"sampler's weights": _copy(job) if job.engine == "paged" else job.size * job.shape.parameters}
+
+
+def _learning(job: Job) -> dict[str, float]:
+    """While the learner works: activations of the largest forward pass, logits, and weights in another precision or
+    gathered from their shards."""
+    read = heaviest(job.batch, job.micro)
+    kept = memory.activations(job.shape, read.tokens, read.keys, read.shared, job.work, checkpointing=job.checkpointing)
+    decided = read.decided * job.shape.vocabulary
+    most = decided if job.demands.whole else job.logits_at_once
+    found = {"activations": kept, "logits": memory.logits(read.decided, job.shape.vocabulary, most)}
+    if job.shards > 1:
+        found["gathered weights"] = memory.gathered(job.shape, job.work)
+    elif job.work != job.size and not job.lora:
+        found["weights, cast"] = memory.weights(
+            job.shape.layer if job.checkpointing else job.shape.parameters, job.work
+        )
+    return found
+
+
+def _sampling(job: Job, concurrent: int) -> dict[str, float]:
+    """While rows are decoded. polopt's own sampler lays the products' weights out anew, one copy."""
+    found = {
+        "KV cache": memory.kv_cache(job.shape, concurrent * _tokens_of_row(job), job.work) / job.tensor,
+        "sampler's logits": CHOOSING * concurrent * job.shape.vocabulary / job.tensor,
+    }
+    if job.engine == "native":
+        found["weights laid out"] = memory.weights(job.shape.matrix, job.work)
+    return found
+
+
+def _tokens_of_row(job: Job) -> float:
+    """Tokens whose keys and values a row keeps: up to the longest answer where room is shared out evenly, the mean one
+    where it is paged."""
+    return job.prompt + (job.batch.longest if job.engine == "native" else job.batch.mean)
+
+
+def concurrency(job: Job, free: float) -> int:
+    """Rows that one sampler decodes at once: all of its own, or as many as fit, one at least."""
+    own = math.ceil(job.rows / job.replicas)
+    if job.engine == "native":
+        return own
+    each = memory.kv_cache(job.shape, _tokens_of_row(job), job.work) + CHOOSING * job.shape.vocabulary
+    return max(1, min(own, int(free * job.tensor / each)))

@@ -1,0 +1,44 @@
+"""Public architectures by name, and any config.json in a folder."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from polopt.config import ConfigError
+from polopt.part import nearest
+from polopt.plan.shape import Shape, shape_of
+
+
+@functools.cache
+def table() -> dict[str, dict[str, Any]]:
+    """Name -> the config's fields, and `parameters` as published."""
+    return yaml.safe_load((resources.files("polopt.plan") / "models.yaml").read_text(encoding="utf-8"))
+
+
+def find(name: str) -> Shape:
+    """A model's shape: of a folder with a config.json, of such a file, or of the table, by name. What stands before a
+    slash, as in Qwen/Qwen2.5-7B, and an ending -Instruct or -Base say nothing about costs.
+
+    Raises:
+        ConfigError: none of these; the nearest name is given.
+    """
+    path = Path(name)
+    if path.is_dir() or path.suffix == ".json":
+        file = path / "config.json" if path.is_dir() else path
+        try:
+            return shape_of(json.loads(file.read_text(encoding="utf-8")), path.stem if path.is_dir() else str(path))
+        except (OSError, json.JSONDecodeError) as error:
+            raise ConfigError(f"model = {name}: {file} cannot be read: {error}") from None
+    short = path.name.removesuffix("-Instruct").removesuffix("-Base")
+    known = {key.casefold(): key for key in table()}
+    if short.casefold() not in known:
+        hint = nearest(short, table())
+        raise ConfigError(f"model = {name!r} is neither a folder with a config.json nor in the table{hint}")
+    key = known[short.casefold()]
+    return shape_of(table()[key], key)

@@ -1,0 +1,262 @@
+"""This machine measured on small configurations, so that `polopt plan` knows what it reaches. Each is a process."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polopt.config import ConfigError, parse
+from polopt.plan.clock import fastest
+from polopt.plan.fit import Point, fitted
+from polopt.plan.hardware import Device
+from polopt.training.beside import Beside
+from polopt.training.estimate import Coin
+from polopt.training.language import LanguageTraining, create
+from polopt.training.learner import Learner
+from polopt.training.recipe import Recipe
+from polopt.worlds.answers import TaskList
+from polopt.worlds.protocol import Task, TaskSplit
+
+_LLAMA = {"model_type": "llama", "num_key_value_heads": 2, "num_attention_heads": 4, "tie_word_embeddings": True}
+
+
+def _llama(width: int, layers: int, vocabulary: int, **more: Any) -> dict[str, Any]:
+    sizes = {"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers}
+    return {**_LLAMA, **sizes, "vocab_size": vocabulary, **more}
+
+
+def _gpt2(width: int, layers: int, vocabulary: int) -> dict[str, Any]:
+    sizes = {"n_embd": width, "n_layer": layers, "n_head": 4, "n_positions": 512, "vocab_size": vocabulary}
+    return {"model_type": "gpt2", **sizes, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+
+def grid() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """(name, the model's config, the batch): sizes, lengths, groups, vocabularies and pieces in turn, about a second a
+    step at most."""
+    models = {
+        "llama 64x2": _llama(64, 2, 256),
+        "llama 128x4": _llama(128, 4, 512),
+        "llama 256x4": _llama(256, 4, 1024),
+        "llama 384x6": _llama(384, 6, 1024),
+        "llama 128x2, vocabulary 16384": _llama(128, 2, 16384),
+        "gpt2 128x4": _gpt2(128, 4, 512),
+        "qwen3 192x8": _llama(192, 8, 512, model_type="qwen3", head_dim=48),
+    }
+    batches = {
+        "short": {"rows": 64, "group": 8, "prompt": 16, "limit": 32, "mean": 12, "micro_rows": 64},
+        "long tail": {"rows": 32, "group": 4, "prompt": 32, "limit": 192, "mean": 40, "micro_rows": 16},
+        "long prompt": {"rows": 32, "group": 16, "prompt": 192, "limit": 48, "mean": 24, "micro_rows": 16},
+        "wide": {"rows": 128, "group": 8, "prompt": 24, "limit": 64, "mean": 24, "micro_rows": 32},
+    }
+    chosen = {
+        "llama 64x2": ("short", "long tail", "long prompt", "wide"),
+        "llama 128x4": ("short", "long tail", "long prompt", "wide"),
+        "llama 256x4": ("short", "long tail", "long prompt", "wide"),
+        "llama 384x6": ("short", "long prompt"),
+        "llama 128x2, vocabulary 16384": ("short", "long tail"),
+        "gpt2 128x4": ("long tail", "wide"),
+        "qwen3 192x8": ("short", "long tail"),
+    }
+    for model, names in chosen.items():
+        for batch in names:
+            yield f"{model}, {batch}", models[model], batches[batch]
+    yield "llama 256x4, wide, checkpointing", models["llama 256x4"], {**batches["wide"], "checkpointing": True}
+
+
+def tasks(prompt: int, train: int, *, seed: int) -> TaskSplit:
+    """Prompts of so many letters, which are tokens, whose answers pay nothing."""
+    listed = [Task(f"task/{i}", "letters", "abcdefgh"[i % 8] * prompt, "a", {}) for i in range(train)]
+
+    def nothing(completion: str, task: Task) -> tuple[float, dict[str, Any]]:
+        return 0.0, {}
+
+    return TaskSplit(TaskList(listed, nothing), TaskList(listed[:1], nothing))
+
+
+def _clock() -> float:
+    """Seconds: the processor's with one thread, which other programs disturb little, and else the wall's."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+class _Timed(Learner):
+    """Notes how long the last batch took."""
+
+    def update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        start = _clock()
+        found = super().update(*args, **kwargs)
+        self.took = _clock() - start
+        return found
+
+
+class _Noted(Coin):
+    """Notes how long the answers of the last batch were, and how long they took."""
+
+    def play(self, *args: Any, **kwargs: Any) -> list[Any]:
+        start = _clock()
+        rows = super().play(*args, **kwargs)
+        self.took = _clock() - start
+        self.lengths = [sum(turn >= 0 for turn in row.turn) for row in rows]
+        self.prompt = sum(turn < 0 for turn in rows[0].turn)
+        return rows
+
+
+def _model(config: dict[str, Any], mean: float, folder: Path, texts: list[tuple[str, str, str]]) -> None:
+    """Random weights, and as many ids that end an answer as give answers of the mean length."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from polopt.policies.tokenizer import make_tokenizer
+
+    logging.disable_progress_bar()
+    tokenizer = make_tokenizer(texts)
+    settings = {**config, "bos_token_id": None, "eos_token_id": None}
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+    # Near-uniform choices: k of V ids end an answer after V / k tokens on average.
+    vocabulary = config["vocab_size"]
+    stop = max(1, round(vocabulary / mean))
+    model.generation_config.eos_token_id = list(range(vocabulary - stop, vocabulary))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, threads: int) -> dict[str, Any]:
+    """The fastest of so many equal steps after a first that warms up: with a learning rate of nearly nothing and the
+    same random numbers, each batch is the one before."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory(prefix="polopt-calibrate-") as place:
+        folder = Path(place)
+        prompts = settings["rows"] // settings["group"]
+        world = {"kind": "polopt.training.calibrate:tasks", "prompt": settings["prompt"], "train": prompts}
+        split = tasks(settings["prompt"], prompts, seed=0).train
+        _model(config, settings["mean"], folder / "model", [(split[0].kind, "abcdefgh", "a")])
+        stage = {"method": {"name": "grpo", "kl": 0.0}, "group": settings["group"], "steps": steps + 1}
+        stage |= {"rows": settings["rows"], "micro_rows": settings["micro_rows"], "optimiser": {"lr": 1e-12}}
+        recipe = parse(
+            Recipe,
+            {
+                "policy": {"model": str(folder / "model"), "checkpointing": settings.get("checkpointing", False)},
+                "tasks": world,
+                "limit": settings["limit"],
+                "threads": threads,
+                "stages": {"rl": stage},
+            },
+            "calibration",
+        )
+        training = LanguageTraining(recipe, create(recipe, folder / "run"))
+        algorithm, spec = training.algorithms["rl"], recipe.stages["rl"]
+        player = _Noted(training.policy, training.splits["rl"].train, settings["limit"], training.engine)
+        source = training.source("rl", spec.rows, player)
+        learner = _Timed(training.policy, algorithm, spec, training.shuffling)
+        beside = Beside(training.policy, algorithm, spec.micro_rows)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = _bytes("VmRSS")
+        found: list[dict[str, float]] = []
+        for step in range(steps + 1):
+            training.sampling.manual_seed(1)
+            start = _clock()
+            training.step(source, learner, step, beside)
+            found.append({"rollout": player.took, "learn": learner.took, "step": _clock() - start})
+        return {
+            "seconds": {name: min(one[name] for one in found[1:]) for name in found[0]},
+            "spread": max(one["step"] for one in found[1:]) / min(one["step"] for one in found[1:]),
+            "lengths": player.lengths,
+            "prompt": player.prompt,
+            "peak": _bytes("VmHWM") - before,
+        }
+
+
+def _bytes(name: str) -> int:
+    """Of this process: VmRSS, what it holds now, or VmHWM, the most it has held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def ceilings(threads: int) -> Device:
+    """What this processor reaches: square products, and reading buffers that fit its cache and that do not."""
+    torch.set_num_threads(threads)
+    flops = 0.0
+    for n in (256, 512, 1024):
+        a, b = torch.randn(n, n), torch.randn(n, n)
+        flops = max(flops, 2 * n**3 / fastest(lambda a=a, b=b: a @ b, clock=_clock))  # type: ignore[misc]
+    speeds = []
+    for size in (2**22, 2**28):
+        buffer = torch.ones(size // 4)
+        speeds.append(size / fastest(buffer.sum, clock=_clock))
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Device(
+        name="cpu",
+        kind="cpu",
+        flops={"float32": flops, "bfloat16": flops},
+        memory=total,
+        bandwidth=speeds[1],
+        cache=2**24,
+        cache_bandwidth=max(speeds),
+        held=0.0,
+    )
+
+
+def calibrate(
+    threads: int = 1,
+    steps: int = 5,
+    seconds: float = 420.0,
+    said: Callable[[str], None] = lambda line: None,
+    among: list[tuple[str, dict[str, Any], dict[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """Measure the grid, as much of it as the time allows, and fit. `raw` of the result holds what was measured.
+
+    Raises:
+        ConfigError: this is not Linux, where a process can be told how much memory it took.
+    """
+    if not Path("/proc/self/clear_refs").exists():
+        raise ConfigError("calibrating needs Linux, whose processes can be told how much memory they took")
+    load, begun = os.getloadavg()[0], time.perf_counter()
+    device, raw = _apart(ceilings, threads), []
+    for name, config, settings in list(grid()) if among is None else among:
+        if time.perf_counter() - begun > seconds:
+            said(f"{name}: left out, the time is over")
+            continue
+        found = _apart(measure, config, settings, steps, threads)
+        raw.append({"name": name, "config": config, "settings": settings | {"prompt": found.pop("prompt")}, **found})
+        said(f"{name}: {found['seconds']['step']:.3f} s a step, the slowest {found['spread']:.2f} times that")
+    about = {
+        "machine": f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "load": [load, os.getloadavg()[0]],
+        "seconds": time.perf_counter() - begun,
+    }
+    return fitted(points(raw), device, about) | {"raw": raw}
+
+
+def points(raw: list[dict[str, Any]]) -> list[Point]:
+    fields = [field.name for field in dataclasses.fields(Point)]
+    return [Point(**{name: one[name] for name in fields}) for one in raw]
+
+
+def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """work(...) in a process of its own, whose memory is its own. It is a fork of this one, which has run nothing on
+    several threads and may not."""
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{name}, {os.cpu_count()} cores"

@@ -1,0 +1,76 @@
+"""What methods need, as planned and as the loop then does it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from polopt import catalogue
+from polopt.experience import Experience
+from polopt.plan.demands import demands
+from polopt.sampling import Demonstrations, Rollouts, Select
+from polopt.training.references import References
+
+
+@pytest.mark.parametrize("slug", catalogue.slugs())
+def test_copies_and_passes_are_those_of_the_loop(slug):
+    algorithm = catalogue.method(slug)
+    found = demands(algorithm)
+    copies = References(SimpleNamespace(frozen=lambda: None), algorithm).policies
+    averaged = algorithm.teacher is not None and algorithm.teacher.rate < 1
+    assert found.frozen == len(copies) + averaged
+    assert found.other >= len(copies)
+    assert found.critic == ("value" in algorithm.all_needs)
+    assert bool(found.survey) == bool(algorithm.objective.all_surveys)
+    assert found.group == getattr(algorithm.sampling, "group", None)
+
+
+class Kept(Select):
+    """The first rows of a batch."""
+
+    share: float = 0.5
+
+    def forward(self, experience):
+        return experience[: int(self.share * len(experience))]
+
+
+class Counting:
+    """A source that counts the rollouts it is asked for."""
+
+    rows, size = 24, 100
+
+    def __init__(self):
+        self.generator, self.played = torch.Generator(), 0
+
+    def take(self, count):
+        return torch.arange(count)
+
+    def rollout(self, tasks, copies, support, **_):
+        copies = copies if isinstance(copies, torch.Tensor) else torch.full_like(tasks, copies)
+        group = torch.arange(len(tasks)).repeat_interleave(copies)
+        self.played += len(group)
+        some = torch.zeros(len(group))
+        mask = torch.ones(len(group), 3, dtype=torch.bool)
+        return Experience(mask=mask, logp=-torch.ones(len(group), 3), reward=some, outcome=some, group=group)
+
+
+@pytest.mark.parametrize(("share", "refills"), [(0.5, 9), (0.26, 9), (1.0, 9), (0.1, 2), (0.5, 0)])
+def test_rollouts_draw_what_they_say(share, refills):
+    part = Rollouts(group=2, select=[Kept(share=share)], refills=refills)
+    source = Counting()
+    part(source)
+    assert part.drawn(share, 10) * source.rows == source.played
+
+
+def test_what_is_shown_is_not_drawn():
+    assert Demonstrations().drawn(0.5, 10) == 0
+    assert demands(catalogue.method("sft")).sentence() == "nothing is sampled"
+    assert demands(catalogue.method("gspo")).sentence() == ""
+
+
+def test_parts_that_sample_more_say_so():
+    plain = demands(catalogue.method("gspo"))
+    cuts, probes, replay = (demands(catalogue.method(s), decisions=100) for s in ("spo", "rex-rag", "remix"))
+    assert cuts.drawn > 10 * plain.drawn
+    assert plain.drawn < probes.drawn < 1.2 * plain.drawn
+    assert replay.drawn < plain.drawn
