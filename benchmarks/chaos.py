@@ -1,12 +1,12 @@
 """Runs on a Ray cluster of this machine whose workers, nodes and learner are killed at random moments, against the same
 runs left in peace.
 
-    python -m benchmarks.chaos [--seeds 2] [--out benchmarks/results/chaos]
+    python -m benchmarks.chaos [--seeds 2] [--every 20] [--out benchmarks/results/chaos]
 
-One node for the learner and two with room for a worker each, all of them processes of this machine. Every 4 to 12
-seconds one of three things happens: a worker's process is killed, a node is (and another one begins), or the learner
-is, and `polopt train --resume` goes on. Compared are the weights, the metrics (clock times and `cluster/` aside), the
-order of tasks and the held-out accuracy.
+One node for the learner and two with room for a worker each, all of them processes of this machine. Every 20 seconds,
+from half to one and a half times that, one of three things happens: a worker's process is killed, a node is (and
+another one begins), or the learner is, and `polopt train --resume` goes on. Compared are the weights, the metrics
+(clock times and `cluster/` aside), the order of tasks and the held-out accuracy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "he
 CHANGES = {
     "threads": 1,
     "stages.rl.method": "grpo",
-    "stages.rl.steps": 40,
+    "stages.rl.steps": 30,
     "checkpoint": 4,
     "cluster": {"workers": 2, "shares": 4, "ahead": 1},
 }
@@ -43,14 +43,14 @@ OWN = ("seconds", "tokens_per_second", "cluster/")
 class Chaos:
     """The accidents of a run: the next one comes when its time has."""
 
-    def __init__(self, cluster: Any, seed: int | None) -> None:
-        self.cluster, self.lots = cluster, random.Random(seed)
+    def __init__(self, cluster: Any, seed: int | None, every: float) -> None:
+        self.cluster, self.lots, self.every = cluster, random.Random(seed), every
         self.happened = {"worker": 0, "node": 0, "learner": 0}
         self.nodes = [cluster.add_node(**NODE) for _ in range(2)]
         self.at = float("inf") if seed is None else self._later()
 
     def _later(self) -> float:
-        return time.monotonic() + self.lots.uniform(4, 12)
+        return time.monotonic() + self.lots.uniform(0.5, 1.5) * self.every
 
     def look(self, learner: subprocess.Popen[bytes]) -> None:
         """Let it happen."""
@@ -117,6 +117,7 @@ def accuracy(folder: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--every", type=float, default=20.0, help="seconds; a worker must have time to begin")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/chaos"))
     arguments = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets have short names
@@ -133,7 +134,7 @@ def main() -> None:
             quiet, wild = place / f"quiet-{seed}", place / f"wild-{seed}"
             seconds = {}
             for folder, lots in ((quiet, None), (wild, seed)):
-                chaos = Chaos(cluster, lots)
+                chaos = Chaos(cluster, lots, arguments.every)
                 seconds[folder.name] = run(cluster, recipe, folder, chaos)
                 chaos.end()
             logged = Run.open(wild).read("metrics")
