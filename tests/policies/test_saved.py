@@ -1,7 +1,8 @@
 """What a policy leaves on disk: read back by transformers and PEFT, and held to what vLLM's loaders look for.
 
-vLLM's rules are written out here from its sources (`model_executor/models/{llama,qwen3,gpt2}.py`,
-`lora/{peft_helper,lora_model,utils}.py`, `config/lora.py`), as vLLM itself does not run where tests do.
+vLLM's rules are written out here from its sources (`model_executor/models/{llama,gpt2}.py`,
+`lora/{peft_helper,lora_model,utils}.py`, `config/lora.py`), as vLLM itself does not run where tests do; Qwen3's names
+follow Llama's.
 """
 
 from __future__ import annotations
