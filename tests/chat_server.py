@@ -45,13 +45,11 @@ class ChatServer:
                     server.at_once += 1
                     server.most_at_once = max(server.most_at_once, server.at_once)
                     event = server.plan.pop(0) if server.plan else None
-                try:
-                    time.sleep(server.pause)
-                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                        self._happen(event, body)
-                finally:
-                    with server._lock:
-                        server.at_once -= 1
+                time.sleep(server.pause)
+                with server._lock:  # before the reply, upon which the client may ask again at once
+                    server.at_once -= 1
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self._happen(event, body)
 
             def _happen(self, event: Any, body: dict[str, Any]) -> None:
                 if event == "slow":

@@ -20,7 +20,7 @@ from polopt.support import ByEntropy
 
 CONTEXTS = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
 # Log-entropies of the tiny models lie between: both signs of h, and both ends cut.
-RULE = ByEntropy(strength=0.6, lowest=-0.6, pivot=0.4, highest=0.75)
+RULE = ByEntropy(strength=0.6, lowest=-0.6, pivot=0.5, highest=0.75)
 SUPPORTS = [
     Support(by_entropy=RULE),
     Support(temperature=0.7, by_entropy=RULE),

@@ -50,12 +50,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def deadly(marks: Path, dies: bool) -> dict[str, Any]:
+def deadly(marks: Path, dies: bool, wait: float = 0.0) -> dict[str, Any]:
     """A world in which, if it dies, one process ends in the middle of the third step."""
     marks.mkdir()
     if not dies:
         (marks / "died").touch()
-    world = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:mortal", "marks": str(marks)}
+    world = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:mortal", "marks": str(marks), "wait": wait}
     return {"tasks": {**world, "after": 2 * 8 + 4}, "threads": 1}
 
 
@@ -103,10 +103,10 @@ def test_stopped_it_goes_on(cluster: Any, source: Path, here: Path, tmp_path: Pa
         pass
 
     def watch(trials: Sequence[Trial]) -> None:
-        if (trials[0].run.checkpoint or 0) >= 2:
+        if (trials[0].run.checkpoint or 0) >= 1:
             raise Enough
 
-    whole = {"seeds": 1, "folder": tmp_path, "recipe": source, "changes": deadly(tmp_path / "marks", dies=False)}
+    whole = {"seeds": 1, "folder": tmp_path, "recipe": source, "changes": deadly(tmp_path / "marks", False, 0.1)}
     with pytest.raises(Enough):
         compare(METHODS[:1], cluster="auto", watch=watch, **whole)
     time.sleep(1.0)  # for whoever might still write

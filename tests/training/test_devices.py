@@ -72,7 +72,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         },
     ),
     "layers": (QWEN3, DIGITS, {"method": {"name": "bupo", "batches": 9}, "group": 4}),
-    "values": (GPT2, DIGITS, {"method": "rover", "group": 4, "epochs": 2}),
+    "values": (GPT2, GUESS, {"method": "rover", "group": 4, "epochs": 2}),
     "chosen tasks": (
         GPT2,
         DIGITS,

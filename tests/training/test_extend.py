@@ -68,7 +68,7 @@ def logp_close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("window", [1, 2, 5])
+@pytest.mark.parametrize("window", [1, 2, 3])
 def test_windows_add_up_to_whole_episodes(window: int) -> None:
     """With one possible answer, windows of any width end with the rows that were never interrupted."""
     whole = source_of(sure=True).rollout(source_of(sure=True).take(6), 1, GREEDY)

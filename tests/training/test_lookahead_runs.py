@@ -16,7 +16,7 @@ from polopt.worlds import GuessNumber
 
 
 def language() -> LanguageSource:
-    return source_of(GuessNumber(1, 9, turns=3, size=6), limit=6, rows=24)
+    return source_of(GuessNumber(1, 9, turns=3, size=6), limit=12, rows=24)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

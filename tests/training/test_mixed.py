@@ -118,7 +118,7 @@ def mixed(algorithm: po.Algorithm, rows: int = 8, seed: int = 0) -> tuple[Any, E
     ("slug", "settings"),
     [
         ("chord", {}),
-        ("unified-hpt", {"gate": 0.02}),
+        ("unified-hpt", {"gate": 0.015}),
         ("typhoon-s-ink-grpo", {"probability": 1.0, "texts": 3, "length": 4}),
     ],
 )

@@ -115,7 +115,7 @@ def test_an_average_as_reference_resumes_too(follow: float, tmp_path: Path) -> N
 def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     """Only tensors were kept; tasks and answers come back the same, and the policy says the same of them."""
     world = GuessNumber(1, 9, turns=3, size=6)
-    player = Player(policy("float64", world=world, config=LONG), world, 6)
+    player = Player(policy("float64", world=world, config=LONG), world, 12)
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0

@@ -75,14 +75,16 @@ def counters(seed: int, **settings: Any) -> TaskSplit:
     return TaskSplit(Counter(**settings), Counter(**settings))
 
 
-def mortal(seed: int, *, marks: str, after: int) -> TaskSplit:
-    """Questions whose answers pay for different characters. The first process that has judged `after` of them ends."""
+def mortal(seed: int, *, marks: str, after: int, wait: float = 0.0) -> TaskSplit:
+    """Questions whose answers pay for different characters. The first process that has judged `after` of them ends.
+    wait: seconds for each."""
     judged, mark = itertools.count(1), Path(marks) / "died"
 
     def score(text: str, task: Task) -> tuple[float, dict[str, Any]]:
         if next(judged) == after and not mark.exists():
             mark.touch()
             os._exit(1)
+        time.sleep(wait)
         return min(1.0, 0.2 * len(set(text))), {}
 
     tasks = [Task(f"mortal/{i}", "mortal", f"say {i}", "8", {}) for i in range(60)]
