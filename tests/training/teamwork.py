@@ -72,11 +72,16 @@ def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Ten
     return found
 
 
+# Plain, with a reference, with a statistic of the whole, with sums over the vocabulary, with a critic.
+POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic")
+
+
 def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
     """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is
     asked of the policy before."""
     found = {}
-    for name, algorithm in ALGORITHMS.items():
+    for name in POLICIES:
+        algorithm = ALGORITHMS[name]
         made = stopping(dtype, critic=name == "critic")
         batch = prepared(made, algorithm, batch_of(made))
         keep = torch.tensor([0, 1, 2, 3, 4, 8, 9, 10])  # groups of 4, 1 and 3
@@ -128,7 +133,7 @@ if __name__ == "__main__":
     place, work, *more = sys.argv[1:]
     if work == "gradients":
         team = assemble("cpu")
-        results: dict[str, Any] = {f"objectives {rows}": of_objectives(team, rows) for rows in (None, 2)}
+        results: dict[str, Any] = {"objectives": of_objectives(team, 2)}
         results["whole"] = of_policies(team, False, "float64")
         results["pieces"] = of_policies(team, True, "float64")
         results["float32"] = of_policies(team, False, "float32")
