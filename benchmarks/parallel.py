@@ -1,6 +1,6 @@
 """How much faster two processes are than one: seconds of a step of the main job, `torchrun` with one thread each.
 
-python -m benchmarks.parallel           about four minutes, into benchmarks/results/parallel.{json,md}
+python -m benchmarks.parallel           some minutes, into benchmarks/results/parallel.{json,md}; --sizes 1M for fewer
 python -m benchmarks.parallel --quick   does it run? measures nothing of use
 
 The ways are measured in turn, several times, so that whatever else the machine does meets all of them. The floor of two
@@ -35,10 +35,7 @@ from polopt.training.team import assemble
 RESULTS = HERE / "results"
 STAGE = "rl"
 WAYS = {"1 process": (1, "ddp"), "2 processes, ddp": (2, "ddp"), "2 processes, fsdp": (2, "fsdp")}
-SIZES: dict[str, dict[str, Any]] = {
-    "1M": {},
-    "11M": {"policy.config.n_layer": 6, "policy.config.n_embd": 384},
-}
+SIZES: dict[str, dict[str, Any]] = {"1M": {}, "4M": {"policy.config.n_layer": 4, "policy.config.n_embd": 288}}
 
 
 def step_seconds(size: str, parallel: str, steps: int) -> dict[str, float]:
@@ -98,6 +95,7 @@ def page(record: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--work", nargs=4, metavar=("SIZE", "PARALLEL", "STEPS", "FILE"))
     options = parser.parse_args()
     if options.work:
@@ -106,7 +104,7 @@ def main() -> None:
         if os.environ["RANK"] == "0":
             Path(file).write_text(json.dumps(found))
         return
-    steps, repeats, sizes = (1, 1, ["1M"]) if options.quick else (4, 3, list(SIZES))
+    steps, repeats, sizes = (1, 1, ["1M"]) if options.quick else (4, 3, options.sizes)
     about, rows = table.about(HERE.parent, 1, "parallel"), []
     for size in sizes:
         rounds = [{way: measure(size, way, steps) for way in WAYS} for _ in range(repeats)]
