@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks import table
 from benchmarks.spec import HERE
 from polopt.config import parse
-from polopt.training.cluster_grounds import ClusterGrounds
-from polopt.training.connect import connected
+from polopt.training.cluster.address import connected
+from polopt.training.cluster.grounds import ClusterGrounds
 from polopt.training.language import train
 from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit

@@ -42,7 +42,7 @@ def compare(
 
     processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread:
         with models this small two such runs together took less time than one run of two threads.
-    cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster_trials.Tasks`. By default
+    cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster.trials.Tasks`. By default
         as many runs at once as it has CPUs, each of one thread.
     watch: is called several times a second with all trials.
 
@@ -78,8 +78,8 @@ def _offices(folder: Path, workers: int, processes: int | None, cluster: str | N
     if cluster is None:
         yield Processes(folder, workers)
         return
-    from polopt.training.cluster_trials import Tasks
-    from polopt.training.connect import connected
+    from polopt.training.cluster.address import connected
+    from polopt.training.cluster.trials import Tasks
 
     with connected(cluster) as ray:
         yield Tasks(ray, folder, processes)

@@ -21,8 +21,8 @@ from polopt.part import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.training.cluster.grounds import ClusterGroundsSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.training.cluster_grounds import ClusterGroundsSpec
 from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from polopt.training.connect import connected
+from polopt.training.cluster.address import connected
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from polopt import catalogue
 from polopt.cli.app import app
 from polopt.config import ConfigError
-from polopt.training import cluster_trials
+from polopt.training.cluster import trials as cluster_trials
 from polopt.training.compare import compare
 from polopt.training.language import create
 from polopt.training.run import RunError

@@ -14,8 +14,8 @@ from tiny_runs import GUESS, MODEL, outcome, recipe
 from waiting import Counter
 
 from polopt.config import ConfigError
-from polopt.training import cluster_grounds
-from polopt.training.cluster_grounds import ClusterGrounds
+from polopt.training.cluster import grounds as cluster_grounds
+from polopt.training.cluster.grounds import ClusterGrounds
 from polopt.training.language import train
 from polopt.worlds import EpisodeError
 from polopt.worlds.grounds import LOST, Here

@@ -1,1 +1,1 @@
-"""Rollouts from many processes: workers on a Ray cluster sample, one learner learns."""
+"""What runs on a Ray cluster: the workers that sample for a learner, episodes, and the runs of a comparison."""

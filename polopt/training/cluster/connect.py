@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from polopt.config import ConfigError
+from polopt.training.cluster.address import connected
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.spec import ClusterSpec
-from polopt.training.connect import connected
 from polopt.training.recipe import Recipe
 from polopt.training.team import Team
 

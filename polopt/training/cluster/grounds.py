@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import ConfigError
-from polopt.training.connect import connected
+from polopt.training.cluster.address import connected
 from polopt.training.spread import at
 from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
 from polopt.worlds.protocol import Episode, Step, Task, Tasks
