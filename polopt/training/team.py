@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -52,7 +53,7 @@ class Team:
         """Add up the processes' gradients, in place."""
 
     def leave(self) -> None:
-        """Nothing more is asked of the others."""
+        """The run is over: nobody goes on before all have come so far."""
 
     def credited(self, algorithm: Algorithm, experience: Experience) -> Experience:
         """As `Algorithm.credited`, by the process that leads alone: rewards may ask a judge, who need not say the same
@@ -156,7 +157,6 @@ class Processes(Team):
 
     def leave(self) -> None:
         self._dist.barrier()
-        self._dist.destroy_process_group()
 
 
 def assemble(device: str) -> Team:
@@ -179,6 +179,7 @@ def assemble(device: str) -> Team:
         torch.cuda.set_device(local)
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo")
+        atexit.register(torch.distributed.destroy_process_group)  # a script may train more than once
     return Processes()
 
 
