@@ -24,6 +24,8 @@ from polopt.training.spread import spread_over
 from polopt.training.trials import Trial, TrialError
 
 ray = pytest.importorskip("ray")
+# Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
+pytestmark = pytest.mark.flaky(reruns=2)
 METHODS = ("grpo", "rloo")
 SFT = {"method": "sft", "steps": 4, "rows": 8, "optimiser": {"lr": 0.02}}
 RL = {"method": "grpo", "steps": 3, "rows": 8, "group": 4}
