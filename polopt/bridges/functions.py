@@ -7,7 +7,7 @@ runs: a loss must be the sum of its rows' losses, and a credit the same for a gr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.host import BridgeError, Host
 from polopt.experience import Evaluation, Experience
-from polopt.objectives import Aggregate, Objective, Surrogate
+from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.part import name_of
 from polopt.training.recipe import name_of_method
 
@@ -72,9 +72,28 @@ def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
             )
 
 
-def several(objective: Objective, host: Host) -> str:
-    """Why an objective that is no `Surrogate` cannot be handed over as one function."""
-    return f"{name_of(type(objective))} is several losses with counts of their own, where {host.name} counts once"
+class FunctionHost(Host):
+    """A trainer that adds up what one function says of each row, and divides it. counts: what is wrong with a reducer
+    that it has no count for."""
+
+    counts: ClassVar[str]
+
+    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
+        declared = list(super()._refusals(algorithm))
+        yield from declared
+        objective = algorithm.objective
+        if not isinstance(objective, Surrogate):
+            name = name_of(type(objective))
+            yield f"{name} is several losses with counts of their own, where {self.name} counts once"
+            return
+        if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
+            yield f"{objective.aggregate!r} {self.counts}"
+        if not declared:
+            yield from self._measured(algorithm, summed(objective))
+
+    def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:
+        """Of what no part declares, what random batches show. objective: the method's terms, added up."""
+        yield from not_by_rows(objective)
 
 
 def summed(objective: Surrogate) -> Surrogate:

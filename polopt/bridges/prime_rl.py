@@ -14,27 +14,18 @@ from typing import Any
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import Method, named, not_by_groups, not_by_rows, several, summed
-from polopt.bridges.host import BridgeError, Host
+from polopt.bridges.functions import FunctionHost, Method, named, not_by_groups, summed
+from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience, Loss
-from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean
+from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 
-class _PrimeRL(Host):
-    """prime-rl has reasons of its own to refuse."""
+class _PrimeRL(FunctionHost):
+    counts = "counts what prime-rl's sequences do not say"
 
-    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
-        declared = list(super()._refusals(algorithm))
-        yield from declared
-        objective = algorithm.objective
-        if not isinstance(objective, Surrogate):
-            yield several(objective, self)
-            return
-        if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
-            yield f"{objective.aggregate!r} counts what prime-rl's sequences do not say"
-        if not declared:
-            yield from not_by_rows(summed(objective))
-            yield from not_by_groups(algorithm)
+    def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:
+        yield from super()._measured(algorithm, objective)
+        yield from not_by_groups(algorithm)
 
     def condition(self, algorithm: Algorithm) -> str:
         objective = algorithm.objective

@@ -18,17 +18,16 @@ from torch import Tensor
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.functions import (
+    FunctionHost,
     Method,
     Sampler,
     agree,
     check_sampler,
     named,
-    not_by_rows,
     not_in_proportion,
-    several,
     summed,
 )
-from polopt.bridges.host import BridgeError, Host
+from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.sampling import Varied
@@ -51,26 +50,21 @@ WITHOUT: dict[str, Any] = {
 }
 
 
-class _SkyRL(Host):
-    """SkyRL has reasons of its own to refuse."""
+class _SkyRL(FunctionHost):
+    counts = f"is none of {', '.join(REDUCTIONS.values())}"
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
         inner, _ = _kl_apart(algorithm)
-        declared = list(super()._refusals(inner))
-        yield from declared
+        yield from super()._refusals(inner)
         if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([Varied()]):
             yield f"sampling.select = {select!r} is none of {self.name}, which filters groups of one reward"
         objective = inner.objective
-        if not isinstance(objective, Surrogate):
-            yield several(objective, self)
-            return
-        if type(objective.aggregate) not in REDUCTIONS:
-            yield f"{objective.aggregate!r} is none of {', '.join(REDUCTIONS.values())}"
-        for part in objective.regularise:
+        for part in objective.regularise if isinstance(objective, Surrogate) else ():
             yield f"{part!r} would be averaged over rows, which {objective.aggregate!r} does not"
-        if not declared:
-            yield from not_by_rows(summed(objective))
-            yield from not_in_proportion(summed(objective))
+
+    def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:
+        yield from super()._measured(algorithm, objective)
+        yield from not_in_proportion(objective)
 
 
 HOST = _SkyRL(

@@ -7,7 +7,7 @@ slime adds up a micro-batch's loss and divides by the samples of the step, or by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,26 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import Method, Sampler, agree, check_sampler, named, not_by_rows, several, summed
-from polopt.bridges.host import BridgeError, Host
+from polopt.bridges.functions import FunctionHost, Method, Sampler, agree, check_sampler, named
+from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
-from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean
+from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 
-class _Slime(Host):
-    """slime has reasons of its own to refuse."""
-
-    def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
-        declared = list(super()._refusals(algorithm))
-        yield from declared
-        objective = algorithm.objective
-        if not isinstance(objective, Surrogate):
-            yield several(objective, self)
-            return
-        if not isinstance(objective.aggregate, TokenMean | SequenceMean | SequenceSum):
-            yield f"{objective.aggregate!r} divides by neither the step's samples nor its tokens"
-        if not declared:
-            yield from not_by_rows(summed(objective))
+class _Slime(FunctionHost):
+    counts = "divides by neither the step's samples nor its tokens"
 
 
 HOST = _Slime(

@@ -104,7 +104,6 @@ class LanguageTraining:
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
-        self.team.even = sharded
         self.engine = recipe.rollout.build(self.policy)
         self.grounds = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))

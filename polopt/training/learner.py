@@ -114,7 +114,7 @@ class Learner:
         else:
             if surveys:
                 batch = batch.replace(survey=self.team.say(self.policy, batch, rows, surveys - {"logp"}))
-            mine, passes = self.team.plan(batch, rows, active)
+            mine, passes = self.team.plan(self.policy, batch, rows, active)
             pieces = batch.split(rows, only=mine)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []

@@ -22,15 +22,10 @@ BUCKET = 2**24
 
 
 class Team:
-    """One process alone: all of the work is its own.
-
-    rank: which of the `size` processes this is. even: whether all of them must make equally many passes through the
-    policy, as its weights are in pieces that every pass puts together.
-    """
+    """One process alone: all of the work is its own. rank: which of the `size` processes this is."""
 
     rank: int = 0
     size: int = 1
-    even: bool = False
 
     @property
     def leads(self) -> bool:
@@ -74,9 +69,10 @@ class Team:
                 room.load_state_dict(moved[name], strict=False)
         return experience.replace(**changes).to(experience.device)
 
-    def plan(self, batch: Experience, rows: int, only: Tensor | None = None) -> tuple[Tensor, int]:
+    def plan(self, policy: Any, batch: Experience, rows: int, only: Tensor | None = None) -> tuple[Tensor, int]:
         """[B] bool which of the rows, of those in `only`, are this process's to pass through the policy, and how many
-        passes of at most `rows` rows it takes part in. Groups stay together, and tokens decide who gets which."""
+        passes of at most `rows` rows it takes part in: all of them in equally many, where every pass puts the policy's
+        weights together from their pieces. Groups stay together, and tokens decide who gets which."""
         active = torch.ones(len(batch), dtype=torch.bool, device=batch.device) if only is None else only
         if self.size == 1:
             return active, -(-int(active.sum()) // rows)
@@ -87,23 +83,18 @@ class Team:
         weights = weight.new_zeros(int(index.max()) + 1).index_add(0, index, weight)
         found = [torch.isin(index, share.to(index.device)) & active for share in shares(weights.tolist(), self.size)]
         passes = [-(-int(mine.sum()) // rows) for mine in found]
-        return found[self.rank], max(passes) if self.even else passes[self.rank]
+        return found[self.rank], max(passes) if any(map(_in_pieces, policy.parameters())) else passes[self.rank]
 
     @torch.no_grad()
-    def say(
-        self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0, whole: bool = False
-    ) -> Evaluation:
+    def say(self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0) -> Evaluation:
         """What a policy says of a batch, without gradient, in passes of at most `rows` rows: every process of its
-        share, then all of them of all.
-
-        whole: this policy's weights are whole in every process, whatever those of the policy that learns are.
-        """
+        share, then all of them of all."""
         needs = frozenset(needs)
         if self.size == 1:
             return Evaluation.cat([policy.evaluate(micro, needs, top=top) for micro in batch.split(rows)])
-        mine, passes = self.plan(batch, rows)
+        mine, passes = self.plan(policy, batch, rows)
         said = [policy.evaluate(micro, needs, top=top) for micro in batch.split(rows, only=mine)]
-        for _ in range(0 if whole else passes - len(said)):
+        for _ in range(passes - len(said)):
             policy.evaluate(blank(batch), needs, top=top)
         own = (mine.nonzero().flatten().cpu(), Evaluation.cat(said).to("cpu") if said else None)
         found = [(places, part) for places, part in self.gather(own) if part is not None]
@@ -131,9 +122,12 @@ class Processes(Team):
         return box[0]
 
     def first(self, work: Callable[[], T]) -> T:
-        found = work() if self.leads else None
+        if not self.leads:
+            self._dist.barrier()
+            return work()
+        found = work()
         self._dist.barrier()
-        return work() if found is None and not self.leads else found  # type: ignore[return-value]
+        return found
 
     @torch.no_grad()
     def reduce(self, parameters: Iterable[nn.Parameter]) -> None:

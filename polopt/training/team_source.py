@@ -84,7 +84,7 @@ class TeamSource(LanguageSource):
         return joined([rows for rows, _ in parts], [places for _, places in parts]).to(self.player.policy.device)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        return self.team.say(self.player.policy, experience, self.rows, needs, whole=True)
+        return self.team.say(self.player.policy, experience, self.rows, needs)
 
     def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
         mine = shares([1] * len(experience), self.team.size)[self.team.rank]

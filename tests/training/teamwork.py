@@ -86,7 +86,6 @@ def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Ten
         batch = prepared(made, algorithm, batch_of(made))
         keep = torch.tensor([0, 1, 2, 3, 4, 8, 9, 10])  # groups of 4, 1 and 3
         policy = ShardedPolicy.of(made) if pieces else made
-        team.even = pieces
         learner = learner_of(policy, algorithm, micro_rows=2, minibatches=2)
         learner = Learner(policy, learner.algorithm, learner.stage, torch.Generator().manual_seed(0), team)
         batch = learner.assess(batch[keep], frozenset({"old_logp"}), {})
