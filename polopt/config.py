@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from polopt.errors import UserError
 from polopt.part import nearest
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """A setting is unknown, missing or wrong. The message names its path, what was found and the fix."""
 
 

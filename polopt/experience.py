@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from polopt.errors import UserError
 from polopt.support import PLAIN
 from polopt.support import Support as Support
 from polopt.support import SupportError as SupportError
 
 
-class ExperienceError(ValueError):
+class ExperienceError(UserError, ValueError):
     """A field is missing or has the wrong shape or type. The message names who wanted it and the fix."""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from polopt.errors import UserError
 
-class SupportError(ValueError):
+
+class SupportError(UserError, ValueError):
     """Two log-probabilities were taken over different supports, so their ratio would be a bias."""
 
 

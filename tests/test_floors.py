@@ -13,6 +13,7 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
+    {"errors"},
     {"support"},
     {"experience", "ops", "layers"},
     {"part"},

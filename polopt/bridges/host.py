@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from polopt.errors import UserError
 from polopt.algorithm import Algorithm
 from polopt.part import Part, default_of, name_of, settings_of, to_plain
 from polopt.sampling import Rollouts
 
 
-class BridgeError(ValueError):
+class BridgeError(UserError, ValueError):
     """A method cannot run in another trainer. The message names the parts, what they need, and the fix."""
 
 

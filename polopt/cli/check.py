@@ -23,7 +23,8 @@ from polopt.checks.lab import Measured
 from polopt.checks.peers import INSTALL
 from polopt.checks.plain import is_loss
 from polopt.cli import checked_page, text
-from polopt.cli.door import SENTENCES, Refused, checked
+from polopt.cli.door import Refused, checked
+from polopt.errors import UserError
 from polopt.part import ROOMS, Part, build, locate
 
 COLOURS = {"holds": "green", "choice": "yellow", "breaks": "bold red"}
@@ -144,7 +145,7 @@ def _loaded(name: str) -> Any:
     """What is found under a name; a file that does not load is the person's."""
     try:
         return locate(name)
-    except SENTENCES:
+    except UserError:
         raise
     except (ValueError, OSError) as error:
         raise Refused(str(error)) from None

@@ -13,16 +13,11 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from polopt.config import ConfigError
-from polopt.experience import ExperienceError, SupportError
-from polopt.training.run import RunError
+from polopt.errors import PoloptWarning, UserError
 
 
-class Refused(ValueError):
+class Refused(UserError, ValueError):
     """What was asked cannot be done; the message is the sentence to show."""
-
-
-SENTENCES = (Refused, ConfigError, RunError, ExperienceError, SupportError)
 
 
 def leading() -> bool:
@@ -35,7 +30,7 @@ def checked() -> Iterator[None]:
     """For looking up what a person named: every error in here is about that name."""
     try:
         yield
-    except SENTENCES:
+    except UserError:
         raise
     except (ValueError, TypeError, OSError) as error:
         raise Refused(str(error)) from error
@@ -49,9 +44,10 @@ class Door(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         quiet()
+        show_warnings()
         try:
             return super().invoke(ctx)
-        except SENTENCES as error:
+        except UserError as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
             if leading():
@@ -70,3 +66,16 @@ def quiet() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     # Scorers that read a policy's answer as Python meet odd ones.
     warnings.filterwarnings("ignore", category=SyntaxWarning)
+
+
+def show_warnings() -> None:
+    """Print `PoloptWarning`s as one yellow sentence each, without the line of code that gave them."""
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if not issubclass(category, PoloptWarning):
+            usual(message, category, *rest, **named)
+        elif leading():
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(message), style="yellow"))
+
+    warnings.showwarning = show

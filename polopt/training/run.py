@@ -12,10 +12,12 @@ from typing import Any, Self
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from polopt.errors import UserError
+
 LOGS = ("metrics", "evaluations", "samples")
 
 
-class RunError(ValueError):
+class RunError(UserError, ValueError):
     """A folder is no run, or is one already. The message says what to do."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pydantic
 
+from polopt.errors import UserError
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
 from polopt.worlds.numbers import last_number, read_number
@@ -21,7 +22,7 @@ from polopt.worlds.numbers import last_number, read_number
 Row = Mapping[str, Any]
 
 
-class VerifierError(RuntimeError):
+class VerifierError(UserError, RuntimeError):
     """A reward function raised, or returned something that is no finite number."""
 
 

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from polopt.errors import UserError
 from polopt.part import Part
 from polopt.rewards.judges.replies import Replies, Reply, content_key
 from polopt.rewards.judges.wire import Answered, post
@@ -18,7 +19,7 @@ from polopt.rewards.judges.wire import Answered, post
 Messages = Sequence[Mapping[str, str]]
 
 
-class ChatError(RuntimeError):
+class ChatError(UserError, RuntimeError):
     """The server did not answer as it should. The message names the address, what came and the fix."""
 
 

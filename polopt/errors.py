@@ -1,0 +1,15 @@
+"""Errors and warnings that are sentences for a person. This module imports nothing, so that every room can use it."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Base of the errors whose message is a whole sentence: the field, what was found, and the fix.
+
+    The command line shows the sentence alone and ends with code 2; every other error is a defect and keeps its
+    traceback.
+    """
+
+
+class PoloptWarning(UserWarning):
+    """Something that a run goes on in spite of: given before training begins, shown once, and logged."""
