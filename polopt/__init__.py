@@ -4,36 +4,59 @@ import polopt as po
 algorithm = po.method("grpo")
 experience = algorithm.judge(experience)
 result = algorithm.objective(experience, evaluation)      # result.loss, result.metrics
+
+run = po.train("smoke", "runs/first")                     # a language policy, in seconds; po.load_run reads it again
 """
 
-import importlib
-from importlib import metadata
-from typing import Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from polopt import credit, objectives, ops, rewards, sampling, schedules, teachers
-from polopt.algorithm import Algorithm
-from polopt.catalogue import cite, find, method, slugs
-from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
-from polopt.part import Part, build, diff, from_yaml
-from polopt.support import ByEntropy
+if TYPE_CHECKING:
+    from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt.algorithm import Algorithm
+    from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
+    from polopt.catalogue import cite, find, method, slugs
+    from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
+    from polopt.part import Part, build, diff, from_yaml
+    from polopt.support import ByEntropy
 
-__version__ = metadata.version("polopt")
+    __version__: str
 
-# Training needs `transformers` and friends, so it is imported when it is asked for.
-_LAZY = {
-    "train": "polopt.training.language",
-    "resume": "polopt.training.language",
-    "lab": "polopt.lab",
-    "checks": "polopt.checks",
+# Where each name comes from. Nothing is imported before it is asked for: torch alone takes a second.
+_HOMES = {
+    "Algorithm": "algorithm",
+    "ByEntropy": "support",
+    "Evaluation": "experience",
+    "Experience": "experience",
+    "ExperienceError": "experience",
+    "Loss": "experience",
+    "Part": "part",
+    "RunHandle": "api",
+    "Support": "experience",
+    "SupportError": "experience",
+    "build": "part",
+    "checks": "",
+    "cite": "catalogue",
+    "compare": "api",
+    "credit": "",
+    "diff": "part",
+    "evaluate": "api",
+    "find": "catalogue",
+    "from_yaml": "part",
+    "lab": "",
+    "load_run": "api",
+    "method": "catalogue",
+    "objectives": "",
+    "ops": "",
+    "resume": "api",
+    "rewards": "",
+    "sampling": "",
+    "schedules": "",
+    "slugs": "catalogue",
+    "teachers": "",
+    "train": "api",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'polopt' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    return module if module.__name__ == f"polopt.{name}" else getattr(module, name)
-
 
 __all__ = [
     "Algorithm",
@@ -43,16 +66,20 @@ __all__ = [
     "ExperienceError",
     "Loss",
     "Part",
+    "RunHandle",
     "Support",
     "SupportError",
     "build",
     "checks",
     "cite",
+    "compare",
     "credit",
     "diff",
+    "evaluate",
     "find",
     "from_yaml",
     "lab",
+    "load_run",
     "method",
     "objectives",
     "ops",
@@ -64,3 +91,30 @@ __all__ = [
     "teachers",
     "train",
 ]
+
+if not TYPE_CHECKING:  # a type checker takes the imports above
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("polopt")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'polopt' has no attribute {name!r}")
+        if home := _HOMES[name]:
+            return getattr(importlib.import_module(f"polopt.{home}"), name)
+        return importlib.import_module(f"polopt.{name}")
+
+    def __dir__() -> list[str]:
+        return [*__all__, *(name for name in globals() if name.startswith("__")), "__version__"]
+
+
+class _Package(ModuleType):
+    """`polopt.method` is the function, though there is a module of that name, which importing it would put there."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and _HOMES[name] and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

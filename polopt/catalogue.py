@@ -7,12 +7,20 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import polopt.methods
-from polopt.algorithm import Algorithm
+from polopt.absent import unknown_method
+from polopt.errors import UserError
 from polopt.method import Method
-from polopt.part import build, locate, nearest
+
+if TYPE_CHECKING:  # torch comes with the first method that is built
+    from polopt.algorithm import Algorithm
+
+
+class UnknownMethod(UserError, ValueError):
+    """There is no method of that name. The message says why, or which name was likely meant."""
 
 
 @functools.cache
@@ -36,15 +44,36 @@ def slugs() -> list[str]:
     return sorted(_modules())
 
 
+def slug_of(name: str) -> str:
+    """The method's name as the catalogue writes it ('-', '_' and '.' are the same).
+
+    Raises:
+        UnknownMethod: there is no such method; why, or the name that was likely meant.
+    """
+    key = _slug(name)
+    if key not in _modules():
+        raise UnknownMethod(f"there is no method {name!r}{unknown_method(key, _modules())}")
+    return key
+
+
+def family_of(slug: str) -> str:
+    """Which of the five rooms the method changes above all: the folder of its file."""
+    return _modules()[slug].split(".")[2]
+
+
+def file_of(slug: str) -> Path:
+    """The method's file."""
+    family = importlib.import_module(_modules()[slug].rpartition(".")[0])
+    return Path(family.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
+
+
 def find(slug: str) -> Method[Any]:
     """The method of that name ('-', '_' and '.' are the same).
 
     Raises:
-        ValueError: there is no such method; the nearest name is given.
+        UnknownMethod: there is no such method; why, or the name that was likely meant.
     """
-    key = _slug(slug)
-    if key not in _modules():
-        raise ValueError(f"there is no method {slug!r}{nearest(key, _modules())}")
+    key = slug_of(slug)
     module = importlib.import_module(_modules()[key])
     methods = [m for m in vars(module).values() if isinstance(m, Method) and m.slug == key]
     if len(methods) != 1:
@@ -56,7 +85,7 @@ def method(slug: str, **settings: Any) -> Algorithm:
     """The algorithm of a published method, with its paper's defaults where nothing else is said.
 
     Raises:
-        ValueError, TypeError: an unknown method or setting; the nearest name is given.
+        UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
     """
     return find(slug)(**settings)
 
@@ -68,6 +97,9 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     Raises:
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
+    from polopt.algorithm import Algorithm
+    from polopt.part import build, locate
+
     if isinstance(spec, Algorithm):
         return spec
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)

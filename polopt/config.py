@@ -9,7 +9,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from polopt.errors import UserError
-from polopt.part import nearest
+from polopt.names import nearest
 
 
 class ConfigError(UserError, ValueError):

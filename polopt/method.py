@@ -6,10 +6,12 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable
-from typing import Any, Generic, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
 
-from polopt.algorithm import Algorithm
-from polopt.part import nearest
+from polopt.names import nearest
+
+if TYPE_CHECKING:  # what a method is can be said without torch
+    from polopt.algorithm import Algorithm
 
 P = ParamSpec("P")
 

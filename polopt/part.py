@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
 import hashlib
 import importlib
@@ -21,6 +20,8 @@ import pydantic_core
 import torch
 import yaml
 from torch import nn
+
+from polopt.names import nearest
 
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
 
@@ -236,13 +237,6 @@ def name_of(cls: type[Part]) -> str:
         return cls.__qualname__
     module = sys.modules[cls.__module__]
     return f"{getattr(module, '_polopt_path', cls.__module__)}:{cls.__qualname__}"
-
-
-def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """The end of an error sentence: the likeliest meant name, else the whole list."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known) or 'none'}"
 
 
 def locate(name: str) -> Callable[..., Any]:
