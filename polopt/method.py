@@ -15,10 +15,12 @@ if TYPE_CHECKING:  # what a method is can be said without torch
 
 P = ParamSpec("P")
 
-# proven: the claims hold, the identities are exact, it trains on the main job.
-# faithful: the formula was confirmed at the source and the claims run.
-# reading: the paper leaves the formula open; ours is a stated best reading.
 Tier = Literal["proven", "faithful", "reading"]
+TIERS: dict[Tier, str] = {
+    "proven": "its claims hold, its identities are exact, it trains on the main job",
+    "faithful": "the formula was confirmed at the source, and the claims run",
+    "reading": "the paper leaves the formula open; ours is a stated reading",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polopt.cli import text
 from polopt.cli.door import Refused
-from polopt.cli.text import percent
-from polopt.training import handover
+from polopt.display.format import percent
+
+if TYPE_CHECKING:
+    from polopt.training import handover
 
 Folder = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write; new, or empty.")]
 
@@ -29,6 +31,8 @@ def convert(
 ) -> None:
     """Hand a policy over: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
     difference of a model and --base as an adapter."""
+    from polopt.training import handover
+
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise Refused(f"{to} is not empty: name another folder")
     place, screen = Path(source), text.screen()

@@ -9,8 +9,7 @@ import typer
 
 from polopt.cli import text
 from polopt.cli.door import Refused, checked
-from polopt.cli.train import SetOption, loaded, method_of
-from polopt.training.run import Run
+from polopt.cli.train import MethodOption, SetOption, loaded, method_of
 
 
 def export(
@@ -21,15 +20,14 @@ def export(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="A new folder; exports/TRAINER-METHOD if none.")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Of the last stage: gspo, or '{name: rloo, kl: 0}'.")
-    ] = None,
+    method: MethodOption = None,
     seed: Annotated[int | None, typer.Option("--seed")] = None,
     changes: SetOption = None,
 ) -> None:
     """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""
     from polopt.bridges.export import TRAINERS
     from polopt.bridges.export import export as write
+    from polopt.training.run import Run
 
     if to not in TRAINERS:
         raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")

@@ -39,7 +39,7 @@ def evaluate(
     screen = text.screen(stderr=as_json)
     with screen.status(f"Judging {folder} …") if screen.is_terminal else checked():
         accuracy = evaluate_folder(
-            folder, tasks, problems=problems, samples=samples or max(counts), k=counts, support=support, seed=seed
+            folder, tasks, problems=problems, samples=samples, k=counts, support=support, seed=seed
         )
     record = accuracy.record()
     if as_json:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli.text import duration, one_line, rate
-from polopt.training.run import Run
+from polopt.display.format import duration, one_line, rate
+
+if TYPE_CHECKING:
+    from polopt.training.run import Run
 
 # Problems shown, solved and unsolved each.
 SHOWN = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,11 +12,11 @@ import pydantic
 import yaml
 from pydantic_core import PydanticCustomError
 
-from polopt import catalogue
+from polopt import catalogue, recipes
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse
 from polopt.experience import Support
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
@@ -314,22 +313,14 @@ def load(
     return recipe
 
 
-def names() -> list[str]:
-    """The recipes that come with polopt."""
-    return sorted(p.name.removesuffix(".yaml") for p in _shipped().iterdir() if p.name.endswith(".yaml"))
-
-
-def _shipped() -> Path:
-    return Path(str(resources.files("polopt") / "recipes"))
-
-
 def _find(source: Path | str) -> Path:
     path = Path(source)
     if path.is_file():
         return path
-    if str(source) in names():
-        return _shipped() / f"{source}.yaml"
-    raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{nearest(str(source), names())}")
+    if str(source) in recipes.names():
+        return recipes.path(str(source))
+    hint = nearest(str(source), recipes.names())
+    raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{hint}")
 
 
 def name_of_method(method: str | Mapping[str, Any]) -> str:

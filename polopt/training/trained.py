@@ -35,7 +35,7 @@ def evaluate_folder(
     tasks: Path | str | None = None,
     *,
     problems: int | None = None,
-    samples: int = 1,
+    samples: int | None = None,
     k: Sequence[int] = (),
     support: Support | None = None,
     seed: int = 0,
@@ -43,7 +43,8 @@ def evaluate_folder(
     """Held-out accuracy of the policy in a folder.
 
     tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
-    problems: how many of its held-out problems, all by default.
+    problems: how many of its held-out problems, all by default. samples: answers per problem, by default as many as the
+    largest k needs.
 
     Raises:
         ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
@@ -52,6 +53,7 @@ def evaluate_folder(
     policy = load_policy(folder)
     if tasks is None and not (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")
+    samples = max((1, *k)) if samples is None else samples
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)

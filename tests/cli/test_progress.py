@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from polopt.cli.progress import SAMPLED, Progress
-from polopt.cli.text import duration, one_line, percent, sparkline
-from polopt.cli.watch import Lines, Page
+from polopt.display.format import duration, one_line, percent, sparkline
+from polopt.display.live import Lines, Page
+from polopt.display.progress import SAMPLED, Progress
 from polopt.training import recipe as recipes
 
 

@@ -1,5 +1,6 @@
-"""polopt train, report, recipes: what they print, write and refuse; Ctrl-C and resume."""
+"""polopt train, report: what they print, write and refuse; Ctrl-C and resume."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from command import flat, lines, polopt, without_clocks
 from safetensors.torch import load_file
 
 from polopt.training import recipe as recipes
-from polopt.training.estimate import estimate, likely_limit, memory
+from polopt.training.estimate import answer_lengths, estimate, memory
 from polopt.training.language import LanguageTraining
 from polopt.training.run import Run
 
@@ -67,12 +68,15 @@ def test_dry_run_tells_everything_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_answers_are_expected_as_long_as_the_longest_demonstration(recipe: Path, tmp_path: Path) -> None:
-    warm = recipes.load(recipe, {"limit": 20})
-    training = LanguageTraining(warm, Run(tmp_path))
-    assert likely_limit(training, "rl") == 2  # one letter and the stop token
+def test_answers_are_expected_as_long_as_demonstrations(recipe: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": f"{i}: ", "answer": "a" * (1 + i % 5)} for i in range(50)]  # 1 to 5 letters, 3 in the middle
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl")}
+    warm = recipes.load(recipe, {"limit": 20, "tasks": tasks})
+    typical, long = answer_lengths(LanguageTraining(warm, Run(tmp_path)), "rl")
+    assert (typical, long) == (3 + 1, 5 + 1)  # and the stop token
     alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
-    assert likely_limit(LanguageTraining(alone, Run(tmp_path)), "rl") == 20
+    assert answer_lengths(LanguageTraining(alone, Run(tmp_path)), "rl") == (10, 20)
 
 
 def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path, str]) -> None:
@@ -86,9 +90,12 @@ def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path,
     length = held["KV cache"] / (2 * 4 * 1 * 16 * 32)
     assert length == int(length)
     assert 4 < length <= 1 + 12 + 4
-    steps = 3 * found.steps["warmup"] + 4 * found.steps["rl"]
     judged = 6 + 12 + 6 + 12  # after step 2 of each stage, before and after the last
-    assert found.total == pytest.approx(found.preparing + steps + judged * found.problem)
+    for end in ("low", "likely", "high"):
+        warmup, rl, problem = (getattr(s, end) for s in (found.steps["warmup"], found.steps["rl"], found.problem))
+        total = found.preparing + 3 * warmup + 4 * rl + judged * problem
+        assert getattr(found.total, end) == pytest.approx(total)
+    assert all(s.low < s.likely < s.high for s in (*found.steps.values(), found.total))
 
 
 def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> None:
@@ -197,10 +204,3 @@ def test_report_is_written_again(trained: tuple[Path, str], tmp_path: Path) -> N
     refused = polopt("report", tmp_path / "nowhere")
     assert refused.exit_code == 2
     assert "is not a folder" in flat(refused.stderr)
-
-
-def test_recipes_lists_what_train_takes() -> None:
-    result = polopt("recipes")
-    assert result.exit_code == 0
-    for name in recipes.names():
-        assert name in result.output

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli.progress import Progress
-from polopt.cli.text import count, duration, percent, rate, sparkline
+from polopt.display.format import count, duration, percent, rate, sparkline
+from polopt.display.progress import Progress
 from polopt.training.language import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 

@@ -1,0 +1,1 @@
+"""A run while it trains: on a terminal, in a log, in a notebook."""
