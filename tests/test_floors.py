@@ -13,11 +13,11 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors"},
+    {"errors", "names", "absent", "recipes"},
     {"support"},
     {"experience", "ops", "layers"},
     {"part"},
-    {"config", "schedules"},
+    {"config", "schedules", "outline"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
     {"algorithm", "config"},
     {"policies", "worlds"},
@@ -26,15 +26,18 @@ FLOORS = [
     {"method"},
     {"methods"},
     {"catalogue"},
+    {"index"},
     {"training"},
     {"bridges"},
-    {"report"},
+    {"report", "display"},
+    {"api"},
     {"cli"},
     {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FLOOR[""] = FLOOR["catalogue"]  # `import polopt` brings all that polopt/__init__.py imports
-HEAVY = ("transformers", "reasoning_gym", "plotly", "rich", "typer", "pandas", "scipy")
+LIBRARIES = {"torch", "numpy", "pydantic", "yaml", "scipy"}
+HEAVY = sorted(LIBRARIES | {"transformers", "reasoning_gym", "plotly", "rich", "typer", "pandas"})
 
 
 def room_of(path: Path) -> str:

@@ -37,8 +37,7 @@ def compare(
     from polopt.training import compare as runner
 
     chosen = [text.method(m) for m in methods]
-    name = "-".join(runner.file_name(runner.label(m)) for m in chosen)
-    folder = run or Path("runs") / f"compare-{name}"
+    folder = run or runner.default_folder(chosen)
     screen = text.screen(stderr=as_json)
     watch = Board(screen)
     try:

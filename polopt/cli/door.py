@@ -13,16 +13,12 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from polopt.display import leading
 from polopt.errors import PoloptWarning, UserError
 
 
 class Refused(UserError, ValueError):
     """What was asked cannot be done; the message is the sentence to show."""
-
-
-def leading() -> bool:
-    """Whether this process speaks, of those that `torchrun` has started, if it has."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

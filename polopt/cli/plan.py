@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from polopt.cli import text
-from polopt.cli.door import Refused
 from polopt.cli.train import MethodOption, RecipeArgument
 from polopt.display import format
 

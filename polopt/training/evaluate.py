@@ -31,7 +31,7 @@ class Accuracy:
     samples: int
     overall: dict[int, Interval]
     kinds: dict[str, tuple[Interval, int]]
-    rows: list[Transcript]
+    rows: list[Transcript] = dataclasses.field(repr=False)
     lost: int = 0
 
     def record(self) -> dict[str, Any]:
