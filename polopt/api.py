@@ -267,5 +267,5 @@ def _optional(without: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        sentence = f"{without}, as {error.name} is not installed: pip install 'polopt[tools]' or -e '.[language]'"
+        sentence = f"{without}, as {error.name} is not installed: pip install 'polopt[tools]'"
         warnings.warn(sentence, PoloptWarning, stacklevel=4)

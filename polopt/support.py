@@ -13,10 +13,15 @@ class SupportError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ByEntropy:
-    """A temperature T (1 + strength h) that follows the entropy of the choices before it, 0 <= strength < 1.
+    """A temperature T (1 + strength h) that follows the entropy of the choices before it.
 
-    h in [-1, 1] is where the logarithm of that entropy stands: -1 at `lowest`, 0 at `pivot`, 1 at `highest`, linear in
-    between (`ops.entropy_level`). released: |h| instead, as HAPO's own program has it.
+    h in [-1, 1] is where the logarithm of that entropy stands between three levels (`ops.entropy_level`).
+
+    strength: how far the temperature follows, in [0, 1).
+    lowest: the level at which h is -1.
+    pivot: the level at which h is 0; h is linear between the levels.
+    highest: the level at which h is 1.
+    released: |h| instead of h, as HAPO's own program has it.
     """
 
     strength: float

@@ -42,13 +42,18 @@ def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
 
 
 class PolicySpec(Config):
-    """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
-    `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
-    dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
-    on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
+    """The policy that is trained.
+
+    model: a local folder or hub name. Without it, a new model is made from `config`.
+    config: of a new model: fields of the `transformers` config of `config.model_type`; its tokenizer is made from the
+        tasks' texts.
+    dtype: of weights, gradients and the optimiser's memory.
+    compute: of the arithmetic, None for the same; bfloat16 on float32 weights is for GPUs and large models: on a CPU
+        small ones were slower with it.
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
     adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
-    in PEFT's format to go on from. None trains the whole model."""
+        in PEFT's format to go on from. None trains the whole model.
+    """
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
@@ -68,7 +73,16 @@ class PolicySpec(Config):
 
 
 class OptimiserSpec(Config):
-    """AdamW. The rate rises over `warmup` steps, then decays to `final` times `lr` at the stage's end."""
+    """AdamW, and the course of its learning rate over a stage.
+
+    lr: the learning rate.
+    betas: decay of the averages of gradients and of their squares.
+    weight_decay: share of a weight, times the rate, that a step takes off.
+    warmup: steps over which the rate rises to `lr`.
+    decay: its course from there to `final` times `lr` at the stage's end.
+    final: the rate at the stage's end, as a fraction of `lr`; of no effect where decay is constant.
+    clip: the largest norm of a step's gradient; a longer one is scaled down to it.
+    """
 
     lr: float = pydantic.Field(default=1e-3, gt=0)
     betas: tuple[float, float] = (0.9, 0.95)
@@ -80,8 +94,13 @@ class OptimiserSpec(Config):
 
 
 class Until(Config):
-    """When a stage is done before its last step: the mean of a logged metric over the last `over` steps is at least
-    `above`, or at most `below`."""
+    """When a stage is done before its last step.
+
+    metric: a name in metrics.jsonl, whose mean over the last `over` steps is looked at.
+    above: the stage is done when the mean is at least this.
+    below: the stage is done when the mean is at most this; one of the two bounds is given.
+    over: how many steps the mean is taken over.
+    """
 
     metric: str
     above: float | None = None
@@ -114,12 +133,19 @@ class StageSpec(Config):
     """One stretch of training with one method.
 
     method: a method's name, or its name and settings as {name: grpo, clip: 0.1}, or a Python function that
-    returns an `Algorithm`, as my_method.py:build. but: changes to the algorithm, by dotted path.
-    rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt, for methods
-    that sample; None leaves it to the method.
-    epochs x minibatches: optimiser steps per batch. micro_rows: rows per forward pass, None for all.
-    until: what ends the stage before its last step. tasks, limit: of this stage, the recipe's if None; its evaluations
-    are on its own held-out tasks. train: a regular expression; only parameters whose names it is found in learn.
+        returns an `Algorithm`, as my_method.py:build.
+    but: changes to the algorithm, by dotted path.
+    steps: batches that are learned from.
+    rows: rollouts (or demonstrations) in one batch.
+    group: rollouts per prompt, for methods that sample; None leaves it to the method.
+    epochs: times that each batch is learned from.
+    minibatches: parts of the batch with an optimiser step each, in every epoch.
+    micro_rows: rows per forward pass, None for all; the gradient is the same.
+    until: what ends the stage before its last step.
+    tasks: of this stage, the recipe's if None; its evaluations are on its own held-out tasks.
+    limit: most new tokens per answer in this stage, the recipe's if None.
+    train: a regular expression; only parameters whose names it is found in learn.
+    optimiser: of this stage; each stage begins with a new one.
     """
 
     method: str | dict[str, Any] = "dr-grpo"
@@ -168,9 +194,14 @@ class StageSpec(Config):
 
 
 class EvaluationSpec(Config):
-    """problems: held-out problems at the beginning and end of the last stage; quick: how many of them every
-    `every` steps of each stage (0 for never). samples: answers per problem. k: which pass@k to report (pass@1
-    always is).
+    """How held-out accuracy is measured.
+
+    problems: held-out problems at the beginning and end of the last stage.
+    samples: answers per problem.
+    k: which pass@k to report; pass@1 always is.
+    every: steps of each stage between quick evaluations, 0 for none.
+    quick: held-out problems of a quick evaluation.
+    support: temperature, top-k and top-p of the answers.
     """
 
     problems: Positive = 400
@@ -188,15 +219,24 @@ class EvaluationSpec(Config):
 
 
 class Recipe(Config):
-    """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
+    """A complete run.
 
-    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
-    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
-    threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
-    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
+    seed: of everything that is drawn at random.
+    device: where the policy is, as cpu, cuda or cuda:1.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
-    each with a piece of them. One process alone has all.
+        each with a piece of them. One process alone has all.
+    policy: the model that is trained.
+    tasks: what it is trained and evaluated on, a world's `kind` and settings.
+    limit: most new tokens per answer.
+    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
+        settings of `VLLMSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
+    episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where: threads} with the settings of
+        `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
+    evaluation: how held-out accuracy is measured.
+    checkpoint: steps between checkpoints.
     """
 
     seed: int = 0

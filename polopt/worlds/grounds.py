@@ -231,7 +231,11 @@ class HereSpec(GroundsSpec):
 
 
 class ThreadsSpec(GroundsSpec):
-    """In threads of the learner's process, see `Threads`."""
+    """In threads of the learner's process, see `Threads`.
+
+    workers: threads, and so episodes at once.
+    timeout: seconds after which an episode's call is given up, None for never.
+    """
 
     where: Literal["threads"] = "threads"
     workers: pydantic.PositiveInt = 8

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -69,12 +70,17 @@ def test_dry_run_tells_everything_and_leaves_nothing(
 
 
 def test_answers_are_expected_as_long_as_demonstrations(recipe: Path, tmp_path: Path) -> None:
-    rows = [{"prompt": f"{i}: ", "answer": "a" * (1 + i % 5)} for i in range(50)]  # 1 to 5 letters, 3 in the middle
+    letters = random.Random(0)
+    answers = ["".join(letters.choices("abcdefgh", k=1 + i % 5)) for i in range(50)]  # 1 to 5 letters
+    rows = [{"prompt": f"{i}: ", "answer": answer} for i, answer in enumerate(answers)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl")}
-    warm = recipes.load(recipe, {"limit": 20, "tasks": tasks})
-    typical, long = answer_lengths(LanguageTraining(warm, Run(tmp_path)), "rl")
-    assert (typical, long) == (3 + 1, 5 + 1)  # and the stop token
+    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl"), "heldout": 0.02}
+    training = LanguageTraining(recipes.load(recipe, {"limit": 20, "tasks": tasks}), Run(tmp_path))
+    solutions = [training.splits["rl"].train[i].solution for i in range(len(training.splits["rl"].train))]
+    tokens = sorted(len(training.policy.tokenizer.encode(s)) + 1 for s in solutions)  # and the stop token
+    typical, long = answer_lengths(training, "rl")
+    assert tokens[len(tokens) // 2 - 1] <= typical <= tokens[len(tokens) // 2]
+    assert long == tokens[-1] > typical > tokens[0]
     alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
     assert answer_lengths(LanguageTraining(alone, Run(tmp_path)), "rl") == (10, 20)
 

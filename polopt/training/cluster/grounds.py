@@ -266,7 +266,14 @@ class ClusterGrounds(Patient):
 
 
 class ClusterGroundsSpec(GroundsSpec):
-    """In Ray actors, see `ClusterGrounds`. address: of the cluster, where the run is not on one already."""
+    """In Ray actors, see `ClusterGrounds`.
+
+    workers: actors.
+    threads: of each actor, and so episodes at once in it.
+    timeout: seconds after which an episode's call is given up, None for never.
+    cpus: what each actor takes of its node.
+    address: of the cluster, where the run is not on one already.
+    """
 
     where: Literal["cluster"] = "cluster"
     workers: pydantic.PositiveInt = 8
