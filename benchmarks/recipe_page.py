@@ -32,9 +32,10 @@ PAGE = HERE.parent / "docs" / "recipe.md"
 INTRO = """\
 # The recipe
 
-A recipe is a YAML file that determines a run. `polopt recipes laptop > mine.yaml` gives one to begin from, `polopt train
-mine.yaml --dry-run` shows it with every default and what it will take, `--set stages.rl.steps=50` changes a field by its
-path. A field that does not exist is refused. This page is made by `python -m benchmarks.recipe_page`."""
+A recipe is a YAML file that determines a run. `polopt recipes laptop > mine.yaml` gives one to begin from,
+`polopt train mine.yaml --dry-run` shows it with every default and what it will take, and `--set stages.rl.steps=50`
+changes a field by its path. A field that does not exist is refused. This page is made by
+`python -m benchmarks.recipe_page`."""
 WORLDS = """\
 ## tasks
 

@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs alone, those of a page of the docs in order; pages that are made are current."""
+"""Every snippet of the README runs alone, those of a page of the docs in order; pages that are made are current."""
 
 from __future__ import annotations
 
