@@ -10,6 +10,10 @@ import importlib
 from importlib import metadata
 from typing import Any
 
+from polopt.threads import limit_spinning
+
+limit_spinning()
+
 from polopt import credit, objectives, ops, rewards, sampling, schedules, teachers
 from polopt.algorithm import Algorithm
 from polopt.catalogue import cite, find, method, slugs

@@ -13,7 +13,7 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors"},
+    {"errors", "threads"},
     {"support"},
     {"experience", "ops", "layers"},
     {"part"},

@@ -316,8 +316,8 @@ class _Record:
         self.pending: list[tuple[Tensor, Tensor]] = []
         # From which step on the columns hold which rows.
         self.columns: list[tuple[int, Tensor]] = []
-        self.workspace = [torch.empty_like(logits), torch.empty_like(logits), logits.new_empty(0)]
-        self.workspace[2] = torch.empty_like(logits, dtype=torch.float64)
+        kinds = (logits.dtype, logits.dtype, torch.float64)  # log-probabilities, probabilities, and their running sum
+        self.workspace = [torch.empty_like(logits, dtype=kind) for kind in kinds]
 
     def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
         """Draw the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
@@ -382,7 +382,7 @@ class _Record:
         ]
 
     def _by_row(self, values: Tensor) -> Tensor:
-        """[rows, steps] of what stands in columns, [limit, rows]; -1 for tokens and 0 for numbers where a row had gone."""
+        """[rows, steps] of a buffer [limit, columns]; where a row had gone, -1 for tokens and 0 for numbers."""
         found = values.new_full((values.shape[1], self.steps), 0 if values.is_floating_point() else -1)
         ends = [start for start, _ in self.columns[1:]] + [self.steps]
         for (start, rows), end in zip(self.columns, ends, strict=True):
