@@ -13,7 +13,7 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors", "names", "absent", "recipes"},
+    {"errors", "names", "absent", "recipes", "threads"},
     {"support"},
     {"experience", "ops", "layers"},
     {"part"},

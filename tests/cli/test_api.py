@@ -29,7 +29,7 @@ def test_names_are_complete_and_typed() -> None:
     }
     assert seen == po._HOMES
     assert sorted(po.__all__) == sorted(seen)
-    assert [name for name in dir(po) if not name.startswith("__")] == sorted(po.__all__)
+    assert [name for name in dir(po) if not name.startswith("__")] == sorted(po.__all__)  # and nothing else
     for name in po.__all__:
         assert getattr(po, name) is not None
     assert callable(po.method)  # though polopt.method is a module, and imported by now
