@@ -243,7 +243,9 @@ def _shown(
         run = work((*watchers, *extra))
     if leading():
         with _optional("no report is written"):
-            report.write_report(run.folder)
+            page = report.write_report(run.folder)
+            if extra:
+                print(f"Report  {page}")
     return RunHandle(run.folder)
 
 

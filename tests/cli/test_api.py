@@ -55,6 +55,7 @@ def test_train_shows_progress_and_writes_a_report(
     shown = capsys.readouterr().out
     assert "rl 2/2  reward" in shown
     assert "rl, after  held-out accuracy" in shown
+    assert shown.splitlines()[-1] == f"Report  {run.folder / 'report.html'}"
     assert (run.folder / "report.html").is_file()
     assert counts.steps == 5
     assert isinstance(run, po.RunHandle)
