@@ -35,6 +35,7 @@ from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
+from polopt.training.preflight import check_tasks
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
@@ -380,6 +381,7 @@ def train(
     with crew_of(recipe, address, team) as crew:
         # What cannot be prepared leaves no folder behind.
         training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: check_tasks({name: training.player(name) for name in recipe.stages}))
         team.once(lambda: create(recipe, folder).folder)
         return training.run()
 
