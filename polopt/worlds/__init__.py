@@ -3,6 +3,7 @@
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains
 from polopt.worlds.critic import Critic
+from polopt.worlds.functions import VerifierError
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
@@ -13,7 +14,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
-from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
+from polopt.worlds.verifiers import Weighted, make_verifier
 
 __all__ = [
     "Chains",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task
+from polopt.worlds.protocol import Episode, EpisodeError, ScoreMany, Step, Task
 
 # completion, task -> reward, info
 Score = Callable[[str, Task], tuple[float, dict[str, Any]]]
 
 
 class OneAnswer:
-    """The episode that terminates after one answer."""
+    """The episode that terminates after one answer. score_many: as in `BatchEpisode`."""
 
-    def __init__(self, task: Task, score: Score) -> None:
-        self.task = task
+    def __init__(self, task: Task, score: Score, score_many: ScoreMany | None = None) -> None:
+        self.task, self.score_many = task, score_many
         self._score = score
         self._open = False
 
@@ -24,10 +24,17 @@ class OneAnswer:
         return self.task.prompt
 
     def step(self, action: str) -> Step:
+        self._check()
+        return self.finish(action, self._score(action, self.task))
+
+    def _check(self) -> None:
         if not self._open:
             raise EpisodeError(f"task {self.task.id} takes one answer after reset(); call reset() first")
-        reward, info = self._score(action, self.task)
+
+    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
+        self._check()
         self._open = False
+        reward, info = scored
         return Step("", reward, terminated=True, truncated=False, info=info)
 
     def demonstrate(self) -> str | None:
@@ -35,11 +42,14 @@ class OneAnswer:
 
 
 class TaskList:
-    """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`."""
+    """Tasks kept in memory, each taking one answer that `score` judges, or `score_many` many of them in one call.
+    signals: as for `signals_of`."""
 
-    def __init__(self, tasks: Sequence[Task], score: Score, signals: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], score: Score, signals: Sequence[str] = (), score_many: ScoreMany | None = None
+    ) -> None:
         self._tasks = list(tasks)
-        self._score = score
+        self._score, self._score_many = score, score_many
         self.signals = tuple(signals)
 
     @property
@@ -57,4 +67,4 @@ class TaskList:
         return self._tasks[index]
 
     def episode(self, task: Task) -> Episode:
-        return OneAnswer(task, self._score)
+        return OneAnswer(task, self._score, self._score_many)

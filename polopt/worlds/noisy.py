@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from polopt.worlds.protocol import Episode, Step, Task, Tasks, signals_of
+from polopt.worlds.protocol import BatchEpisode, Episode, ScoreMany, Step, Task, Tasks, signals_of
 
 
 class NoisyTasks:
@@ -78,8 +78,18 @@ class NoisyEpisode:
     def reset(self) -> str:
         return self.inner.reset()
 
+    @property
+    def score_many(self) -> ScoreMany | None:
+        return getattr(self.inner, "score_many", None)
+
     def step(self, action: str) -> Step:
-        step = self.inner.step(action)
+        return self._judged(action, self.inner.step(action))
+
+    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
+        assert isinstance(self.inner, BatchEpisode)
+        return self._judged(action, self.inner.finish(action, scored))
+
+    def _judged(self, action: str, step: Step) -> Step:
         info: dict[str, Any] = {
             **step.info,
             "solved": step.info.get("solved", step.reward >= 1),

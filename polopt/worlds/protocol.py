@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
@@ -31,6 +31,11 @@ class Step(NamedTuple):
         return self.terminated or self.truncated
 
 
+# completions, their tasks, and seconds that each may take (None for any time) -> each one's reward and info, None where
+# it took longer.
+ScoreMany = Callable[[Sequence[str], Sequence["Task"], float | None], list[tuple[float, dict[str, Any]] | None]]
+
+
 class Episode(Protocol):
     """One play of one task. A single answer is an episode that terminates after its first step."""
 
@@ -48,6 +53,27 @@ class Episode(Protocol):
         """The action a good player takes now, for supervised warm-up; None where the world knows none."""
 
 
+@runtime_checkable
+class BatchEpisode(Protocol):
+    """An episode whose step is one score, so that answers to many episodes can be scored together.
+
+    `step(action)` equals `finish(action, score_many([action], [task], None)[0])`. Episodes with equal `score_many` are
+    scored in one call; None where this episode is stepped by itself.
+    """
+
+    task: Task
+
+    @property
+    def score_many(self) -> ScoreMany | None: ...
+
+    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
+        """The step of an action that was scored elsewhere.
+
+        Raises:
+            EpisodeError: as `Episode.step`.
+        """
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One problem.
@@ -55,8 +81,11 @@ class Task:
     id: stable between runs, unique among the tasks it comes with.
     kind: what sort of task it is; results are reported per kind.
     prompt: the first observation.
-    solution: an answer that the world accepts, where one is known and a single answer is what it wants.
+    solution: an answer that the world accepts, where one is known and a single answer is what it wants; it may show
+        its working.
     row: whatever else the world knows of it.
+    history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
+    answer: the solution without its working, where the world knows it apart.
     """
 
     id: str
@@ -64,6 +93,13 @@ class Task:
     prompt: str
     solution: str | None
     row: dict[str, Any]
+    history: tuple[dict[str, str], ...] = ()
+    answer: str | None = None
+
+    @property
+    def reference(self) -> str | None:
+        """What an answer is compared with: `answer`, or the solution where it is not known apart."""
+        return self.solution if self.answer is None else self.answer
 
 
 @runtime_checkable

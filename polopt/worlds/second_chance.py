@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, signals_of
+from typing import Any
+
+from polopt.worlds.protocol import BatchEpisode, Episode, EpisodeError, ScoreMany, Step, Task, Tasks, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
@@ -50,11 +52,25 @@ class SecondChanceEpisode:
         self.inner = self.world.tasks.episode(self.task)
         return self.inner.reset()
 
+    @property
+    def score_many(self) -> ScoreMany | None:
+        return getattr(self.inner, "score_many", None) if self.left else None
+
     def step(self, action: str) -> Step:
+        self._check()
+        return self._next(self.inner.step(action))
+
+    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
+        self._check()
+        assert isinstance(self.inner, BatchEpisode)
+        return self._next(self.inner.finish(action, scored))
+
+    def _check(self) -> None:
         if not self.left:
             raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
+
+    def _next(self, step: Step) -> Step:
         self.left -= 1
-        step = self.inner.step(action)
         if not self.left:
             return step
         self.inner = self.world.tasks.episode(self.task)
