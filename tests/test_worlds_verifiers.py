@@ -165,7 +165,7 @@ def broken(completion: str, row: dict) -> float:
     return 1 / 0
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, "1", None, True, np.bool_(False), 1j, [1.0]])
+@pytest.mark.parametrize("value", [math.nan, math.inf, "1", None, 1j, [1.0]])
 def test_a_function_must_return_a_finite_number(value: object) -> None:
     def odd(completion: str, row: dict) -> object:
         return value

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pydantic
 
@@ -17,14 +17,32 @@ from polopt.worlds.numbers import last_number, read_number
 
 
 class Verifier(Protocol):
+    reads_answer: ClassVar[bool]
+    """Whether it compares with `row["answer"]`, so that every row must have one."""
+
     def verify(self, completion: str, row: Row) -> float:
         """What `completion` is worth as an answer to `row`, which holds `prompt`, `answer` and more."""
 
     def check(self, row: Row) -> str | None:
         """What keeps this row from ever being judged; None if nothing does."""
 
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        """What is odd about these rows together, for a warning; None if nothing is."""
 
-class Exact(Config):
+
+class Named(Config):
+    """Base of the verifiers that have a name."""
+
+    reads_answer: ClassVar[bool] = True
+
+    def check(self, row: Row) -> str | None:
+        return None
+
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        return None
+
+
+class Exact(Named):
     """1 if the completion, stripped, is the row's answer, else 0. ignore_case: compare case-folded."""
 
     ignore_case: bool = False
@@ -32,14 +50,21 @@ class Exact(Config):
     def verify(self, completion: str, row: Row) -> float:
         return float(self._plain(completion) == self._plain(row["answer"]))
 
-    def check(self, row: Row) -> str | None:
-        return None
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        worked = [row["answer"] for row in rows if "####" in row["answer"] or len(row["answer"].split()) > WORDS]
+        if 2 * len(worked) <= len(rows):
+            return None
+        return (
+            f"{len(worked)} of {len(rows)} answers look like whole solutions, as in {worked[0]!r:.60}, and the verifier "
+            "'exact' rewards only their repetition, word for word; set answer_after to the text before the final "
+            "answer (such as '####'), or put the working into a field 'solution'"
+        )
 
     def _plain(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
 
 
-class Numeric(Config):
+class Numeric(Named):
     """1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
 
     Compared exactly, as fractions; see `read_number` for what a number may look like.
@@ -65,12 +90,13 @@ class Numeric(Config):
         return None
 
 
-class Regex(Config):
+class Regex(Named):
     """1 if the pattern is found in the completion, else 0.
 
     pattern: a Python regular expression; by default each row brings its own in its field `pattern`.
     """
 
+    reads_answer: ClassVar[bool] = False
     pattern: str | None = None
 
     @pydantic.field_validator("pattern")
@@ -101,7 +127,7 @@ def _pattern_problem(pattern: str) -> str | None:
     return None
 
 
-class MathVerify(Config):
+class MathVerify(Named):
     """1 if the completion and the row's answer are the same mathematics, by the library math-verify, else 0.
 
     timeout: seconds for reading and for comparing, in the main thread; other threads have no time limit.
@@ -147,6 +173,8 @@ class Function:
         ConfigError: the function cannot be called in any of the known ways.
     """
 
+    reads_answer: ClassVar[bool] = False
+
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self._function = function
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
@@ -170,8 +198,14 @@ class Function:
             return f"{self.name} needs the column {min(absent)!r}{nearest(min(absent), row)}"
         return None
 
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        return None
 
-NAMED: dict[str, type[Config]] = {
+
+# Words of an answer beyond which it looks like a solution with its working.
+WORDS = 20
+
+NAMED: dict[str, type[Named]] = {
     "exact": Exact,
     "numeric": Numeric,
     "regex": Regex,
@@ -195,6 +229,15 @@ class Weighted:
     def together(self) -> bool:
         """Whether many completions are better judged in one call of `judge_many`."""
         return any(getattr(verifier, "together", False) for _, verifier, _ in self.parts)
+
+    @property
+    def reads_answer(self) -> bool:
+        """Whether a part compares with `row["answer"]`."""
+        return any(verifier.reads_answer for _, verifier, _ in self.parts)
+
+    def doubts(self, rows: Sequence[Row]) -> list[str]:
+        """What its parts find odd about these rows together."""
+        return [doubt for _, verifier, _ in self.parts if (doubt := verifier.doubt(rows))]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polopt.config import ConfigError
-from polopt.worlds import Jsonl, Tasks
+from polopt.worlds import DatasetReader, Tasks
 
 
 def write(path: Path, rows: list) -> Path:
@@ -29,7 +29,7 @@ def test_rows_become_single_answer_tasks(tmp_path: Path) -> None:
         "",
         {"q": "3!", "a": "6", "topic": "products"},
     ]
-    tasks = Jsonl("numeric", prompt="q", answer="a", kind="topic").read(write(tmp_path / "x.jsonl", rows))
+    tasks = DatasetReader("numeric", prompt="q", answer="a", kind="topic").read(write(tmp_path / "x.jsonl", rows))
     assert isinstance(tasks, Tasks)
     assert tasks.kinds == ["products", "sums"]
     assert [tasks[i].id for i in range(2)] == ["x:1", "x:3"]
@@ -59,7 +59,7 @@ def test_all_malformed_rows_are_reported_together(tmp_path: Path) -> None:
         {"prompt": "ok", "answer": "2"},
     ]
     with pytest.raises(ConfigError) as caught:
-        Jsonl("numeric").read(write(tmp_path / "x.jsonl", rows))
+        DatasetReader("numeric").read(write(tmp_path / "x.jsonl", rows))
     message = str(caught.value)
     assert "6 of 8 rows are malformed" in message
     found = [int(part.split(":")[0]) for part in message.split("line ")[1:]]
@@ -72,7 +72,7 @@ def test_all_malformed_rows_are_reported_together(tmp_path: Path) -> None:
 
 def test_the_first_ten_and_how_many_more(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"25 of 25 rows .*line 10: .*; and 15 more$") as caught:
-        Jsonl("exact").read(write(tmp_path / "x.jsonl", ["nonsense"] * 25))
+        DatasetReader("exact").read(write(tmp_path / "x.jsonl", ["nonsense"] * 25))
     assert "line 11" not in str(caught.value)
 
 
@@ -81,7 +81,7 @@ def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     first = json.dumps({"prompt": "a\u2028b", "answer": "1"}, ensure_ascii=False)
     path.write_bytes(b"\xef\xbb\xbf" + first.encode() + b"\r\n\xff\xfe\r\n")
     with pytest.raises(ConfigError, match=r"1 of 2 rows are malformed: line 2: not UTF-8 text"):
-        Jsonl("exact").read(path)
+        DatasetReader("exact").read(path)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
@@ -89,48 +89,48 @@ def test_a_file_without_rows(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(content)
     with pytest.raises(ConfigError, match="has no rows"):
-        Jsonl("exact").read(path)
+        DatasetReader("exact").read(path)
     with pytest.raises(ConfigError, match="does not exist"):
-        Jsonl("exact").read(tmp_path / "y.jsonl")
+        DatasetReader("exact").read(tmp_path / "y.jsonl")
 
 
 def test_a_fraction_is_held_out_by_prompt(tmp_path: Path) -> None:
     rows = sums(50) * 2
-    split = Jsonl("exact").split(write(tmp_path / "x.jsonl", rows), heldout=0.2, seed=1)
+    split = DatasetReader("exact").split(write(tmp_path / "x.jsonl", rows), heldout=0.2, seed=1)
     assert len(split.heldout) == 20
     assert len(split.train) == 80
     assert not set(prompts(split.train)) & set(prompts(split.heldout))
-    backwards = Jsonl("exact").split(write(tmp_path / "y.jsonl", rows[::-1]), heldout=0.2, seed=1)
+    backwards = DatasetReader("exact").split(write(tmp_path / "y.jsonl", rows[::-1]), heldout=0.2, seed=1)
     assert set(prompts(backwards.heldout)) == set(prompts(split.heldout))
-    other = Jsonl("exact").split(tmp_path / "x.jsonl", heldout=0.2, seed=2)
+    other = DatasetReader("exact").split(tmp_path / "x.jsonl", heldout=0.2, seed=2)
     assert set(prompts(other.heldout)) != set(prompts(split.heldout))
 
 
 @pytest.mark.parametrize(("fraction", "kept"), [(0.001, 1), (0.999, 3)])
 def test_neither_side_is_ever_empty(tmp_path: Path, fraction: float, kept: int) -> None:
-    split = Jsonl("exact").split(write(tmp_path / "x.jsonl", sums(4)), heldout=fraction)
+    split = DatasetReader("exact").split(write(tmp_path / "x.jsonl", sums(4)), heldout=fraction)
     assert (len(split.train), len(split.heldout)) == (4 - kept, kept)
 
 
 def test_a_second_file_wins_over_the_first(tmp_path: Path) -> None:
     train, test = write(tmp_path / "train.jsonl", sums(10)), write(tmp_path / "test.jsonl", sums(3))
     with pytest.warns(UserWarning, match="left 3 of 10 rows out of training"):
-        split = Jsonl("exact").split(train, heldout=test)
+        split = DatasetReader("exact").split(train, heldout=test)
     assert prompts(split.train) == [row["prompt"] for row in sums(10)[3:]]
     assert prompts(split.heldout) == [row["prompt"] for row in sums(3)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Jsonl("exact").split(write(tmp_path / "rest.jsonl", sums(10)[3:]), heldout=test)
+        DatasetReader("exact").split(write(tmp_path / "rest.jsonl", sums(10)[3:]), heldout=test)
     with pytest.raises(ConfigError, match="nothing is left to learn from"):
-        Jsonl("exact").split(test, heldout=train)
+        DatasetReader("exact").split(test, heldout=train)
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 7, float("nan")])
 def test_a_fraction_is_between_0_and_1(tmp_path: Path, fraction: float) -> None:
     with pytest.raises(ConfigError, match=r"heldout = .*: expected a fraction between 0 and 1"):
-        Jsonl("exact").split(write(tmp_path / "x.jsonl", sums(4)), heldout=fraction)
+        DatasetReader("exact").split(write(tmp_path / "x.jsonl", sums(4)), heldout=fraction)
 
 
 def test_one_prompt_cannot_be_split(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one prompt only"):
-        Jsonl("exact").split(write(tmp_path / "x.jsonl", sums(1) * 3), heldout=0.5)
+        DatasetReader("exact").split(write(tmp_path / "x.jsonl", sums(1) * 3), heldout=0.5)
