@@ -98,16 +98,14 @@ class DatasetReader:
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
         return self.verifier.judge(completion, task.row)
 
-    def score_many(
-        self, completions: Sequence[str], tasks: Sequence[Task], timeout: float | None
-    ) -> list[tuple[float, dict[str, Any]] | None]:
-        """As `score`, of each; None where it took longer than `timeout` seconds."""
-        return self.verifier.judge_many(completions, [task.row for task in tasks], timeout)
+    def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]] | None]:
+        """As `score`, of each completion and its task; None where it took longer than its time limit."""
+        return self.verifier.judge_many([(completion, task.row) for completion, task in answered])
 
     def _list(self, tasks: Sequence[Task]) -> TaskList:
         names = self.verifier.names
-        together = self.score_many if self.verifier.together else None
-        return TaskList(tasks, self.score, names if len(names) > 1 else (), together)
+        together = id(self) if self.verifier.together else None
+        return TaskList(tasks, self.score, names if len(names) > 1 else (), self.score_many, together)
 
     def _tasks(self, path: Path) -> list[Task]:
         rows = read_rows(path, self._parse)

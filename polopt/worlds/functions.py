@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextvars
 import functools
 import inspect
 import math
@@ -11,19 +12,37 @@ import numbers
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.part import described
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 # Beyond this, float32 overflows where rewards are squared.
 LARGEST = 1e18
 KINDS = "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
 # What TRL's trainer hands to reward functions, and a verifier does not have.
 ONLY_IN_TRL = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
+
+
+# Seconds that a coroutine may take, None for any time.
+_time_limit: contextvars.ContextVar[float | None] = contextvars.ContextVar("time limit of a coroutine", default=None)
+
+
+def limited(timeout: float | None, function: Callable[..., T]) -> Callable[..., T]:
+    """The function, in which coroutines of reward functions may take `timeout` seconds each."""
+
+    def call_limited(*arguments: Any) -> T:
+        token = _time_limit.set(timeout)
+        try:
+            return function(*arguments)
+        finally:
+            _time_limit.reset(token)
+
+    return call_limited
 
 
 class VerifierError(UserError, RuntimeError):
@@ -150,10 +169,9 @@ def call(
     how: Convention,
     completions: Sequence[str],
     rows: Sequence[Row],
-    timeout: float | None = None,
 ) -> list[float | None]:
-    """The reward of each completion, None where it took longer than `timeout` seconds. Coroutines are awaited beside
-    each other.
+    """The reward of each completion, None where a coroutine took longer than the time limit (`limited`). Coroutines are
+    awaited beside each other.
 
     Raises:
         VerifierError: the function raised, or returned anything but a finite number for each.
@@ -168,7 +186,8 @@ def call(
             raise _raised(function, name, error, [rows[i] for i in group]) from error
     waiting = [i for i, value in enumerate(returned) if inspect.isawaitable(value)]
     late = set()
-    for i, (done, value, error) in zip(waiting, awaited([returned[i] for i in waiting], timeout), strict=True):
+    outcomes = awaited([returned[i] for i in waiting], _time_limit.get())
+    for i, (done, value, error) in zip(waiting, outcomes, strict=True):
         if error is not None:
             raise _raised(function, name, error, [rows[j] for j in groups[i]]) from error
         returned[i] = value

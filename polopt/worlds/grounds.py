@@ -15,7 +15,9 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import Config
-from polopt.worlds.protocol import Episode, ScoreMany, Step, Task, Tasks
+from polopt.worlds.answers import step_together
+from polopt.worlds.functions import limited
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
@@ -24,9 +26,6 @@ Maker = Callable[[], Tasks]
 
 # Seconds by which a call for many answers may take longer than one for one: those that it gives up are sorted out then.
 GRACE = 1.0
-
-# The answer of an episode that was given up.
-LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
 
 class Grounds(abc.ABC):
@@ -61,30 +60,6 @@ class Grounds(abc.ABC):
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
         """As `Episode.demonstrate`, of each; None also where the episode is lost."""
-
-
-def batches(plays: Sequence[Episode]) -> list[list[int]]:
-    """Positions of the plays that are stepped by one call: those with equal `score_many`, every other by itself."""
-    found: dict[Any, list[int]] = {}
-    for i, play in enumerate(plays):
-        scorer = getattr(play, "score_many", None)
-        found.setdefault(i if scorer is None else scorer, []).append(i)
-    return list(found.values())
-
-
-def step_together(plays: Sequence[Any], actions: Sequence[str], timeout: float | None = None) -> list[Step]:
-    """As `Episode.step`, of each, with one call of each scorer that plays have in common. timeout: seconds that a
-    scorer may take for an answer; what took longer is `LOST`."""
-    steps = [LOST] * len(plays)
-    for batch in batches(plays):
-        scorer: ScoreMany | None = getattr(plays[batch[0]], "score_many", None)
-        if scorer is None:
-            steps[batch[0]] = plays[batch[0]].step(actions[batch[0]])
-            continue
-        scored = scorer([actions[i] for i in batch], [plays[i].task for i in batch], timeout)
-        for i, found in zip(batch, scored, strict=True):
-            steps[i] = LOST if found is None else plays[i].finish(actions[i], found)
-    return steps
 
 
 class Here(Grounds):
@@ -154,8 +129,8 @@ class Threads(Patient):
 
     They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
     may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
-    cannot be ended: it is left alone, and another takes its place. Answers whose episodes have a `score_many` in common
-    are one call: all are lost where it takes longer, and of coroutines in it those alone that do.
+    cannot be ended: it is left alone, and another takes its place. Answers to episodes that are judged together
+    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it those alone that do.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
@@ -176,16 +151,21 @@ class Threads(Patient):
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
 
     def _step(self, episodes: Sequence[Any], actions: Sequence[str]) -> list[Step]:
-        parts, calls = batches(episodes), []
-        for part in parts:
-            shared = getattr(episodes[part[0]], "score_many", None) is not None
-            limit = None if self.timeout is None else self.timeout + GRACE * shared
-            given = [episodes[i] for i in part], [actions[i] for i in part], self.timeout
-            calls.append(Call(0, in_thread(step_together, *given), limit))
+        shared = [getattr(episode, "together", None) for episode in episodes]
+        parts: dict[Hashable, list[int]] = {}
+        for i, key in enumerate(shared):
+            parts.setdefault(i if key is None else (key,), []).append(i)
+        calls = []
+        for places in parts.values():
+            grace = 0.0 if shared[places[0]] is None else GRACE
+            given = [episodes[i] for i in places], [actions[i] for i in places]
+            begin = in_thread(limited(self.timeout, step_together), *given)
+            calls.append(Call(0, begin, None if self.timeout is None else self.timeout + grace))
         steps = [LOST] * len(episodes)
-        for part, done in zip(parts, overlapped(calls, {0: self.workers}), strict=True):
-            for i, step in zip(part, [] if done is None else done.result(), strict=done is not None):
-                steps[i] = step
+        for places, done in zip(parts.values(), overlapped(calls, {0: self.workers}), strict=True):
+            if done is not None:
+                for i, step in zip(places, done.result(), strict=True):
+                    steps[i] = step
         return steps
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
@@ -31,9 +31,8 @@ class Step(NamedTuple):
         return self.terminated or self.truncated
 
 
-# completions, their tasks, and seconds that each may take (None for any time) -> each one's reward and info, None where
-# it took longer.
-ScoreMany = Callable[[Sequence[str], Sequence["Task"], float | None], list[tuple[float, dict[str, Any]] | None]]
+# The answer of an episode that was given up.
+LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
 
 class Episode(Protocol):
@@ -51,27 +50,6 @@ class Episode(Protocol):
 
     def demonstrate(self) -> str | None:
         """The action a good player takes now, for supervised warm-up; None where the world knows none."""
-
-
-@runtime_checkable
-class BatchEpisode(Protocol):
-    """An episode whose step is one score, so that answers to many episodes can be scored together.
-
-    `step(action)` equals `finish(action, score_many([action], [task], None)[0])`. Episodes with equal `score_many` are
-    scored in one call; None where this episode is stepped by itself.
-    """
-
-    task: Task
-
-    @property
-    def score_many(self) -> ScoreMany | None: ...
-
-    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
-        """The step of an action that was scored elsewhere.
-
-        Raises:
-            EpisodeError: as `Episode.step`.
-        """
 
 
 @dataclasses.dataclass(frozen=True)

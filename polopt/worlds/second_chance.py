@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Sequence
 
-from polopt.worlds.protocol import BatchEpisode, Episode, EpisodeError, ScoreMany, Step, Task, Tasks, signals_of
+from polopt.worlds.answers import step_together
+from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
@@ -53,25 +54,28 @@ class SecondChanceEpisode:
         return self.inner.reset()
 
     @property
-    def score_many(self) -> ScoreMany | None:
-        return getattr(self.inner, "score_many", None) if self.left else None
+    def together(self) -> Hashable | None:
+        return getattr(self.inner, "together", None) if self.left else None
 
     def step(self, action: str) -> Step:
-        self._check()
-        return self._next(self.inner.step(action))
+        self._check_open()
+        return self._after(self.inner.step(action))
 
-    def finish(self, action: str, scored: tuple[float, dict[str, Any]]) -> Step:
-        self._check()
-        assert isinstance(self.inner, BatchEpisode)
-        return self._next(self.inner.finish(action, scored))
+    @classmethod
+    def step_many(cls, episodes: Sequence[SecondChanceEpisode], actions: Sequence[str]) -> list[Step]:
+        """`step` of each, see `step_together`."""
+        for episode in episodes:
+            episode._check_open()
+        steps = step_together([episode.inner for episode in episodes], actions)
+        return [episode._after(step) for episode, step in zip(episodes, steps, strict=True)]
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self.left:
             raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
 
-    def _next(self, step: Step) -> Step:
+    def _after(self, step: Step) -> Step:
         self.left -= 1
-        if not self.left:
+        if not self.left or step is LOST:
             return step
         self.inner = self.world.tasks.episode(self.task)
         self.inner.reset()

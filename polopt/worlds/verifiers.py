@@ -12,7 +12,7 @@ import pydantic
 
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
-from polopt.worlds.functions import Row, call, convention, is_async
+from polopt.worlds.functions import Row, VerifierError, call, convention, is_async
 from polopt.worlds.numbers import last_number, read_number
 
 
@@ -182,15 +182,14 @@ class Function:
         self.together = self._how.batched or is_async(function)
 
     def verify(self, completion: str, row: Row) -> float:
-        (reward,) = self.verify_many([completion], [row])
-        assert reward is not None  # without a time limit, none is late
+        (reward,) = self.verify_many([(completion, row)])
+        if reward is None:
+            raise VerifierError(f"verifier {self.name} took longer than its time limit; raise episodes.timeout")
         return reward
 
-    def verify_many(
-        self, completions: Sequence[str], rows: Sequence[Row], timeout: float | None = None
-    ) -> list[float | None]:
-        """As `verify`, of each; None where it took longer than `timeout` seconds."""
-        return call(self._function, self.name, self._how, completions, rows, timeout)
+    def verify_many(self, answered: Sequence[tuple[str, Row]]) -> list[float | None]:
+        """As `verify`, of each completion and its row; None where it took longer than its time limit."""
+        return call(self._function, self.name, self._how, [text for text, _ in answered], [row for _, row in answered])
 
     def check(self, row: Row) -> str | None:
         absent = self._how.absent(row)
@@ -256,12 +255,10 @@ class Weighted:
         as `signals`."""
         return self._total(self.components(completion, row))
 
-    def judge_many(
-        self, completions: Sequence[str], rows: Sequence[Row], timeout: float | None = None
-    ) -> list[tuple[float, dict[str, Any]] | None]:
-        """As `judge`, of each; None where a part took longer than `timeout` seconds. Functions of many completions are
-        called once, coroutines are awaited beside each other."""
-        columns = [_values(verifier, completions, rows, timeout) for _, verifier, _ in self.parts]
+    def judge_many(self, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, dict[str, Any]] | None]:
+        """As `judge`, of each completion and its row; None where a part took longer than its time limit. Functions of
+        many completions are called once, coroutines are awaited beside each other."""
+        columns = [_values(verifier, answered) for _, verifier, _ in self.parts]
         found = [dict(zip(self.names, values, strict=True)) for values in zip(*columns, strict=True)]
         return [None if None in values.values() else self._total(values) for values in found]  # type: ignore[arg-type]
 
@@ -274,12 +271,10 @@ class Weighted:
         return next((problem for _, verifier, _ in self.parts if (problem := verifier.check(row))), None)
 
 
-def _values(
-    verifier: Verifier, completions: Sequence[str], rows: Sequence[Row], timeout: float | None
-) -> Sequence[float | None]:
+def _values(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[float | None]:
     if isinstance(verifier, Function):
-        return verifier.verify_many(completions, rows, timeout)
-    return [verifier.verify(completion, row) for completion, row in zip(completions, rows, strict=True)]
+        return verifier.verify_many(answered)
+    return [verifier.verify(completion, row) for completion, row in answered]
 
 
 def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Verifier, float]]:
