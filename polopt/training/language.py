@@ -124,6 +124,7 @@ class LanguageTraining:
         spec = self.recipe.policy
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
+        ways["chat_template_kwargs"] = spec.chat_template_kwargs
         if spec.model is not None:
             if (Path(spec.model) / "adapter_config.json").is_file():
                 raise ConfigError(
@@ -142,6 +143,8 @@ class LanguageTraining:
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
+            said = {(message["role"], message["content"]): None for task in examples for message in task.history}
+            texts += [(role, content, "") for role, content in said]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
         return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
 

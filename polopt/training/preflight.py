@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 
+from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training.player import Player
 from polopt.worlds.protocol import Task, Tasks
@@ -19,6 +22,7 @@ def check_tasks(players: Mapping[str, Player]) -> None:
     """Runs all checks on each stage's training tasks. players: by the name of their stage.
 
     Raises:
+        ConfigError: the prompts are messages, or the chat template gets arguments, that it cannot use.
         UserError: a verifier fails on a reference answer.
 
     Warns:
@@ -29,13 +33,45 @@ def check_tasks(players: Mapping[str, Player]) -> None:
         key = (id(player.tasks), player.limit)
         if key not in seen:
             seen.add(key)
+            check_chat_template(stage, player)
             check_reference_rewards(stage, player)
             check_reference_lengths(stage, player)
 
 
+def check_chat_template(stage: str, player: Player) -> None:
+    """Refuses messages without a chat template, and arguments that the template does not read.
+
+    Raises:
+        ConfigError: one of the two.
+    """
+    template, arguments = player.dialogue.tokenizer.chat_template, player.dialogue.chat_template_kwargs
+    if template is None:
+        chats = [task for task in spread(player.tasks, MEASURED) if is_chat(task)]
+        if chats:
+            raise ConfigError(
+                f"stages.{stage}: the prompt of task {chats[0].id} is a list of messages or has a system prompt, and "
+                "the policy's tokenizer has no chat template to write it; take a chat model as policy.model, set "
+                "tokenizer.chat_template and save the tokenizer into that folder, or write the prompts as plain text"
+            )
+        if arguments:
+            raise ConfigError("policy.chat_template_kwargs: the policy's tokenizer has no chat template; leave them out")
+        return
+    read = set(re.findall(r"[^\W\d]\w*", str(template)))
+    for name in arguments:
+        if name not in read:
+            close = difflib.get_close_matches(name, read, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "leave it out, or take a model whose template does"
+            raise ConfigError(f"policy.chat_template_kwargs.{name} is not read by the tokenizer's chat template; {hint}")
+
+
+def is_chat(task: Task) -> bool:
+    """Whether a task's prompt was written as messages, or has some before it."""
+    return bool(task.history) or isinstance(task.row.get("prompt"), list)
+
+
 def check_reference_rewards(stage: str, player: Player) -> None:
     """Scores the reference answers of a few tasks, spread evenly; warns if none gets a positive reward."""
-    tasks = with_solutions(player.tasks, SCORED)
+    tasks = [task for task in spread(player.tasks, SCORED) if task.solution is not None]
     plays = player.grounds.open(player.tasks, tasks)
     player.grounds.reset(plays)
     steps = player.grounds.step(plays, [task.solution or "" for task in tasks])
@@ -54,7 +90,7 @@ def check_reference_rewards(stage: str, player: Player) -> None:
 
 def check_reference_lengths(stage: str, player: Player) -> None:
     """Measures reference answers in tokens, the stop token included; warns if some are longer than the limit."""
-    tasks = with_solutions(player.tasks, MEASURED)
+    tasks = [task for task in spread(player.tasks, MEASURED) if task.solution is not None]
     lengths = [len(player.dialogue.answer(task.solution or "")) for task in tasks]
     beyond = sum(length > player.limit for length in lengths)
     if beyond:
@@ -67,8 +103,7 @@ def check_reference_lengths(stage: str, player: Player) -> None:
         )
 
 
-def with_solutions(tasks: Tasks, count: int) -> Sequence[Task]:
-    """Up to `count` tasks, spread evenly over all; those without a solution are left out."""
+def spread(tasks: Tasks, count: int) -> Sequence[Task]:
+    """Up to `count` tasks, spread evenly over all."""
     size = len(tasks)
-    chosen = [tasks[i * size // min(count, size)] for i in range(min(count, size))]
-    return [task for task in chosen if task.solution is not None]
+    return [tasks[i * size // min(count, size)] for i in range(min(count, size))]

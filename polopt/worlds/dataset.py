@@ -113,10 +113,10 @@ class DatasetReader:
         without = [n for n, task in rows if task.answer is None]
         if without and len(without) < len(rows):
             raise ConfigError(
-                f"{path}: {places(without, 'row')} of {len(rows)} have no field {self.answer!r}; give every row one, or "
-                "none"
+                f"{path}: {len(without)} of {len(rows)} rows have no field {self.answer!r}, {places(without, path)}; "
+                "give every row one, or none"
             )
-        for sentence in (*contradictions(rows), *huge(rows), *self.verifier.doubts([task.row for task in tasks])):
+        for sentence in (*contradictions(rows, path), *huge(rows, path), *self.verifier.doubts([task.row for task in tasks])):
             _warn(f"{path}: {sentence}")
         return tasks
 
@@ -157,7 +157,7 @@ class DatasetReader:
         return answer, solution
 
 
-def contradictions(rows: Sequence[tuple[int, Task]]) -> Iterator[str]:
+def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
     """A sentence if some prompts have more than one answer, with the first of them and their lines."""
     answers: dict[str, dict[str, int]] = {}
     for number, task in rows:
@@ -166,7 +166,7 @@ def contradictions(rows: Sequence[tuple[int, Task]]) -> Iterator[str]:
     several = {prompt: found for prompt, found in answers.items() if len(found) > 1}
     if several:
         some = [
-            f"{prompt!r:.60} has " + " and ".join(f"{answer!r:.30} ({places([n])})" for answer, n in found.items())
+            f"{prompt!r:.60} has " + " and ".join(f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items())
             for prompt, found in list(several.items())[:NAMED]
         ]
         more = f"; and {len(several) - NAMED} more" if len(several) > NAMED else ""
@@ -176,13 +176,13 @@ def contradictions(rows: Sequence[tuple[int, Task]]) -> Iterator[str]:
         )
 
 
-def huge(rows: Sequence[tuple[int, Task]]) -> Iterator[str]:
+def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
     """A sentence if some rows have more than `HUGE` characters in their prompt or solution."""
     size = {n: len(_key(t)) + len(t.solution or "") for n, t in rows}
     found = [n for n, count in size.items() if count > HUGE]
     if found:
         yield (
-            f"{places(found)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt and "
+            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt and "
             f"solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ def read_rows(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[tuple[in
     """
     if not path.exists():
         raise ConfigError(f"{path} does not exist; give a file with one JSON object per line, or one of {_endings()}")
-    read = _folder if path.is_dir() else FORMATS.get(path.suffix.lower(), _json_lines)
+    read = _reader(path)
     rows: list[tuple[int, T]] = []
     problems: dict[str, list[int]] = {}
     for number, row in read(path):
@@ -44,12 +45,15 @@ def read_rows(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[tuple[in
             rows.append((number, parse(row)))
         except MalformedRow as error:
             problems.setdefault(str(error), []).append(number)
-    word = "line" if read in (_json_lines, _csv) else "row"
     if problems:
-        _refuse(problems, len(rows), path, word)
+        _refuse(problems, len(rows), path)
     if not rows:
         raise ConfigError(f"{path} has no rows; give one JSON object per line, or one of {_endings()}")
     return rows
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[Found]]:
+    return _folder if path.is_dir() else FORMATS.get(path.suffix.lower(), _json_lines)
 
 
 def value_of(row: Mapping[str, Any], field: str) -> Any:
@@ -79,7 +83,7 @@ def text_of(row: Mapping[str, Any], field: str) -> str:
         MalformedRow: there is none, or it is empty or of another kind.
     """
     value = value_of(row, field)
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str) or not value.strip():
         raise MalformedRow(f"field {field!r} must be non-empty text or a number, found {shown(value)}")
@@ -91,24 +95,21 @@ def shown(value: Any) -> str:
     return json.dumps(value, default=str)[:60]
 
 
-def places(numbers: Iterable[int], word: str = "line") -> str:
-    """`line 3`, `lines 1 to 4 and 7`, with at most `SHOWN` runs."""
-    runs: list[list[int]] = []
-    for n in sorted(numbers):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    total = sum(b - a + 1 for a, b in runs)
-    texts = [str(a) if a == b else f"{a} to {b}" if b > a + 1 else f"{a}, {b}" for a, b in runs[:SHOWN]]
-    more = sum(b - a + 1 for a, b in runs[SHOWN:])
-    last = f"{more} more" if more else texts.pop()
-    return f"{word}{'s' * (total > 1)} " + (f"{', '.join(texts)} and {last}" if texts else last)
+def places(numbers: Iterable[int], path: Path) -> str:
+    """`line 3`, `lines 1 to 4 and 7`, with at most `SHOWN` runs; rows of a file that is not read by lines."""
+    word = "line" if _reader(path) in (_json_lines, _csv) else "row"
+    ordered = sorted(numbers)
+    runs = [[n for _, n in run] for _, run in itertools.groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])]
+    texts = [text for run in runs for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    if len(texts) > SHOWN:
+        texts = [*texts[:SHOWN], "others"]
+    last = texts.pop()
+    return f"{word}{'s' * (len(ordered) > 1)} " + (f"{', '.join(texts)} and {last}" if texts else last)
 
 
-def _refuse(problems: Mapping[str, Sequence[int]], good: int, path: Path, word: str) -> None:
+def _refuse(problems: Mapping[str, Sequence[int]], good: int, path: Path) -> None:
     count = sum(map(len, problems.values()))
-    some = [f"{places(numbers, word)}: {text}" for text, numbers in list(problems.items())[:SHOWN]]
+    some = [f"{places(numbers, path)}: {text}" for text, numbers in list(problems.items())[:SHOWN]]
     rest = sum(map(len, list(problems.values())[SHOWN:]))
     more = f"; and {rest} more" if rest else ""
     raise ConfigError(f"{path}: {count} of {count + good} rows are malformed: {'; '.join(some)}{more}")
@@ -147,11 +148,11 @@ def _parsed(raw: bytes) -> dict[str, Any] | tuple[Any] | str:
     """An object; any other value, in a tuple; or what is wrong with the text."""
     try:
         row = json.loads(raw.decode())
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 text (byte 0x{raw[error.start]:02x} at position {error.start + 1}); save the file as UTF-8"
+    except UnicodeDecodeError:
+        return "not UTF-8 text; save the file as UTF-8"
     except json.JSONDecodeError as error:
         fix = "; write it as \\n, \\t or \\u00XX" if "control character" in error.msg else ""
-        return f"not JSON: {error.msg} at column {error.colno}{fix}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}{fix}"
     except RecursionError:
         return "nested too deeply"
     except ValueError:  # Python reads no longer ones
