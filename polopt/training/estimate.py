@@ -86,7 +86,8 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     """Tokens of the longest opening among the first tasks."""
     dialogue = Player(policy, tasks, limit).dialogue
-    return max(len(dialogue.opening(tasks[i].prompt)) for i in range(min(SEEN, len(tasks))))
+    first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
+    return max(len(dialogue.opening(task.prompt, task.history)) for task in first)
 
 
 def likely_limit(training: LanguageTraining, stage: str) -> int:

@@ -35,6 +35,7 @@ from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
+from polopt.training.preflight import check_tasks
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
@@ -123,6 +124,7 @@ class LanguageTraining:
         spec = self.recipe.policy
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
+        ways["chat_template_kwargs"] = spec.chat_template_kwargs
         if spec.model is not None:
             if (Path(spec.model) / "adapter_config.json").is_file():
                 raise ConfigError(
@@ -141,6 +143,8 @@ class LanguageTraining:
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
+            said = {(message["role"], message["content"]): None for task in examples for message in task.history}
+            texts += [(role, content, "") for role, content in said]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
         return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
 
@@ -380,6 +384,7 @@ def train(
     with crew_of(recipe, address, team) as crew:
         # What cannot be prepared leaves no folder behind.
         training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: check_tasks({name: training.player(name) for name in recipe.stages}))
         team.once(lambda: create(recipe, folder).folder)
         return training.run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Sequence
@@ -75,8 +76,9 @@ class Player(Told):
         for i in groups:
             mine, start = slice(places[i], places[i + 1]), starts[i]
             observation = _one(seen[mine])
-            plain = self.dialogue.opening(observation + ("" if start.hidden else start.hint))
-            read = self.dialogue.opening(observation + start.hint) if start.hidden and start.hint else None
+            opening = functools.partial(self.dialogue.opening, history=tasks[i].history)
+            plain = opening(observation + ("" if start.hidden else start.hint))
+            read = opening(observation + start.hint) if start.hidden and start.hint else None
             for play in plays[mine]:
                 rows.append(Transcript.begin(tasks[i], i, play, plain, read))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])

@@ -49,7 +49,9 @@ class PolicySpec(Config):
     on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
     adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
-    in PEFT's format to go on from. None trains the whole model."""
+    in PEFT's format to go on from. None trains the whole model.
+    chat_template_kwargs: what the tokenizer's chat template is given beside the messages, as {enable_thinking: false};
+    names that the template does not read are refused."""
 
     model: str | None = None
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
@@ -57,6 +59,15 @@ class PolicySpec(Config):
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
     adapter: AdapterSpec | str | None = None
+    chat_template_kwargs: dict[str, Any] = pydantic.Field(default_factory=dict)
+
+    @pydantic.field_validator("chat_template_kwargs")
+    @classmethod
+    def _left_to_the_person(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = value.keys() & {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
+        if taken:
+            raise ValueError(f"{min(taken)} is set by the loop; leave it out")
+        return value
 
     @pydantic.model_validator(mode="after")
     def _adapter_has_a_base(self) -> PolicySpec:

@@ -27,7 +27,7 @@ class Teacher:
         self.policy, self.spec, self.rows = policy, spec, rows
         self.team = Team() if team is None else team
         self.average = Average(policy, spec.rate, LanguagePolicy.frozen)
-        self.dialogue = Dialogue(policy.tokenizer)
+        self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
         self.record: dict[str, float] = {}
 
     @torch.no_grad()
@@ -62,7 +62,8 @@ class Teacher:
         for row, (hint, marks) in enumerate(zip(hints, mask.tolist(), strict=True)):
             if hint is None or True not in marks:
                 continue
-            opening = self.dialogue.opening(self.spec.wording.format(prompt=tasks[row].prompt, hint=hint))
+            text = self.spec.wording.format(prompt=tasks[row].prompt, hint=hint)
+            opening = self.dialogue.opening(text, tasks[row].history)
             first = marks.index(True)
             rest = [token for token in tokens[row][first:] if token >= 0]
             if self.policy.places is None or len(opening) + len(rest) <= self.policy.places:

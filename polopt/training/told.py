@@ -22,7 +22,7 @@ class Told:
     def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, grounds: Grounds | None = None) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
         self.grounds = Here() if grounds is None else grounds
-        self.dialogue = Dialogue(policy.tokenizer)
+        self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
 
     @property
     def horizon(self) -> int:
@@ -187,7 +187,8 @@ class Told:
         """An episode of each task, at its opening."""
         plays = self.grounds.open(self.tasks, tasks)
         begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
-        return [Transcript.begin(task, i, play, self.dialogue.opening(seen)) for task, i, play, seen in begun]
+        opening = self.dialogue.opening
+        return [Transcript.begin(task, i, play, opening(seen, task.history)) for task, i, play, seen in begun]
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
         """Raw texts, as token ids, each as one long answer to nothing."""

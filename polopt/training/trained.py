@@ -55,6 +55,7 @@ def evaluate_folder(
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
+    policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
     grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])

@@ -15,15 +15,17 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import Config
-from polopt.worlds.protocol import Episode, Step, Task, Tasks
+from polopt.worlds.answers import step_together
+from polopt.worlds.functions import limited
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
 # Makes a world's tasks again, in another process.
 Maker = Callable[[], Tasks]
 
-# The answer of an episode that was given up.
-LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
+# Seconds by which a call for many answers may take longer than one for one: those that it gives up are sorted out then.
+GRACE = 1.0
 
 
 class Grounds(abc.ABC):
@@ -70,7 +72,7 @@ class Here(Grounds):
         return [play.reset() for play in plays]
 
     def step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-        return [play.step(action) for play, action in zip(plays, actions, strict=True)]
+        return step_together(plays, actions)
 
     def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
         return [play.demonstrate() for play in plays]
@@ -127,7 +129,8 @@ class Threads(Patient):
 
     They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
     may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
-    cannot be ended: it is left alone, and another takes its place.
+    cannot be ended: it is left alone, and another takes its place. Answers to episodes that are judged together
+    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it those alone that do.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
@@ -138,11 +141,32 @@ class Threads(Patient):
         return [InThread(task, episode=world.episode(task)) for task in tasks]
 
     def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        episodes: list[Any] = [play.episode for play in plays]
+        if name == "step":
+            return self._step(episodes, [action for (action,) in arguments])
         calls = [
-            Call(0, in_thread(getattr(play.episode, name), *given), self.timeout)
-            for play, given in zip(plays, arguments, strict=True)
+            Call(0, in_thread(getattr(episode, name), *given), self.timeout)
+            for episode, given in zip(episodes, arguments, strict=True)
         ]
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
+
+    def _step(self, episodes: Sequence[Any], actions: Sequence[str]) -> list[Step]:
+        shared = [getattr(episode, "together", None) for episode in episodes]
+        parts: dict[Hashable, list[int]] = {}
+        for i, key in enumerate(shared):
+            parts.setdefault(i if key is None else (key,), []).append(i)
+        calls = []
+        for places in parts.values():
+            grace = 0.0 if shared[places[0]] is None else GRACE
+            given = [episodes[i] for i in places], [actions[i] for i in places]
+            begin = in_thread(limited(self.timeout, step_together), *given)
+            calls.append(Call(0, begin, None if self.timeout is None else self.timeout + grace))
+        steps = [LOST] * len(episodes)
+        for places, done in zip(parts.values(), overlapped(calls, {0: self.workers}), strict=True):
+            if done is not None:
+                for i, step in zip(places, done.result(), strict=True):
+                    steps[i] = step
+        return steps
 
 
 @dataclasses.dataclass

@@ -31,6 +31,10 @@ class Step(NamedTuple):
         return self.terminated or self.truncated
 
 
+# The answer of an episode that was given up.
+LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
+
+
 class Episode(Protocol):
     """One play of one task. A single answer is an episode that terminates after its first step."""
 
@@ -55,8 +59,11 @@ class Task:
     id: stable between runs, unique among the tasks it comes with.
     kind: what sort of task it is; results are reported per kind.
     prompt: the first observation.
-    solution: an answer that the world accepts, where one is known and a single answer is what it wants.
+    solution: an answer that the world accepts, where one is known and a single answer is what it wants; it may show
+        its working.
     row: whatever else the world knows of it.
+    history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
+    answer: the solution without its working, where the world knows it apart.
     """
 
     id: str
@@ -64,6 +71,13 @@ class Task:
     prompt: str
     solution: str | None
     row: dict[str, Any]
+    history: tuple[dict[str, str], ...] = ()
+    answer: str | None = None
+
+    @property
+    def reference(self) -> str | None:
+        """What an answer is compared with: `answer`, or the solution where it is not known apart."""
+        return self.solution if self.answer is None else self.answer
 
 
 @runtime_checkable
