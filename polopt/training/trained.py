@@ -12,6 +12,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.player import Player
+from polopt.training.preflight_models import fitted
 from polopt.worlds.recipe import made_again
 
 
@@ -57,9 +58,11 @@ def evaluate_folder(
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
+    limit = recipe.limit_of(recipe.main_stage)
+    heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
     grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = Player(policy.to(recipe.device), heldout, recipe.limit_of(recipe.main_stage), grounds=grounds)
+    player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)

@@ -37,6 +37,8 @@ class OneAnswer:
 class TaskList:
     """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`."""
 
+    in_memory = True
+
     def __init__(self, tasks: Sequence[Task], score: Score, signals: Sequence[str] = ()) -> None:
         self._tasks = list(tasks)
         self._score = score

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from polopt.worlds.protocol import Episode, Step, Task, Tasks, signals_of
+from polopt.worlds.protocol import Episode, Step, Task, Tasks, held_in_memory, signals_of
 
 
 class NoisyTasks:
@@ -42,6 +42,10 @@ class NoisyTasks:
             if not 0 <= rate <= 1:
                 raise ValueError(f"noisy: {name} must be in [0, 1], found {rate} for {kind}")
         return rates
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
 
     @property
     def kinds(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, signals_of
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, held_in_memory, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
@@ -20,6 +20,10 @@ class SecondChanceTasks:
         if tasks.turns != 1:
             raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
         self.tasks, self.ask, self.signals = tasks, ask, signals_of(tasks)
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
 
     @property
     def kinds(self) -> list[str]:
