@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from polopt.policies.language import LanguagePolicy
 HUB_TIMEOUT_S = 5.0
 # Tokens of the two texts on which a model's causality is tried, and of what they have in common.
 TRIED, SHARED = 8, 4
+# Two messages that a chat template must keep apart.
+TEXTS = ("What is 1?", "What is 2?")
 # A model counts as causal if logits before a change move by less than this share of those behind it.
 MOVED = 1e-4
 
@@ -107,8 +110,8 @@ def _check_vocabulary(policy: LanguagePolicy, where: str) -> None:
 
 def _check_reading(policy: LanguagePolicy, where: str) -> None:
     dialogue = Dialogue(policy.tokenizer)
-    one, other = (_templated(lambda text=text: dialogue.opening(text), where) for text in ("What is 1?", "What is 2?"))
-    if not one or not policy.tokenizer("What is 1?", add_special_tokens=False)["input_ids"]:
+    one, other = (_templated(functools.partial(dialogue.opening, text), where) for text in TEXTS)
+    if not one or not policy.tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]:
         raise ConfigError(
             f"{where}: its tokenizer reads no text; is the tokenizer missing from the folder? Save it there with "
             "tokenizer.save_pretrained"
@@ -127,9 +130,7 @@ def check_turns(policy: LanguagePolicy, where: str) -> None:
         ConfigError: it raises, or leaves the next observation out.
     """
     dialogue, stop = Dialogue(policy.tokenizer), min(policy.stop)
-    one, other = (
-        _templated(lambda text=text: dialogue.reply(text, stop), where) for text in ("What is 1?", "What is 2?")
-    )
+    one, other = (_templated(functools.partial(dialogue.reply, text, stop), where) for text in TEXTS)
     if one == other and policy.tokenizer.chat_template is not None:
         raise ConfigError(
             f"{where}: its chat template leaves out an answer, or what follows it, and the tasks have several turns; "

@@ -167,7 +167,7 @@ class Player(Told):
             if answer.stopped:
                 whole.append(row)
             elif row.left != 0 or row.room == self.limit or self._space(row) < 1:
-                if row.room < self.limit:
+                if row.room < self.limit and self._space(row) < 1:
                     self._count_full(row)
                 row.complete()
                 row.truncated = True

@@ -9,6 +9,7 @@ from pathlib import Path
 from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.preflight import check_policy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.player import Player
@@ -20,12 +21,14 @@ def load_policy(folder: Path | str) -> LanguagePolicy:
     """The policy of a finished run, or of a folder in the Hugging Face format.
 
     Raises:
-        ConfigError: neither is there.
+        ConfigError: neither is there, or as `check_policy`.
     """
     folder = Path(folder)
     for place in (folder / "policy", folder):
         if (place / "config.json").is_file():
-            return LanguagePolicy.load(place)
+            policy = LanguagePolicy.load(place)
+            check_policy(policy, str(folder))
+            return policy
     if (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a run that has not finished: continue it with polopt train --resume {folder}")
     raise ConfigError(f"{folder} holds no policy: give a run's folder, or one with a model's config.json")
