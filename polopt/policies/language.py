@@ -160,9 +160,15 @@ class LanguagePolicy(nn.Module):
         return torch.float64 if self.model.dtype == torch.float64 else torch.float32
 
     @property
-    def places(self) -> int | None:
-        """The longest text that the model was made for, in tokens; None if it does not say."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+    def context_length(self) -> int | None:
+        """Tokens of the longest text that the model was made for, rotary scaling included; None without a bound."""
+        config = self.model.config.get_text_config()
+        length: int | None = getattr(config, "max_position_embeddings", None)
+        if length is None or length < 1:
+            return None
+        rope = getattr(config, "rope_parameters", None) or {}
+        factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+        return max(length, int(factor * original)) if factor and original else length
 
     @property
     def stop(self) -> frozenset[int]:

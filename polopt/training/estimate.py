@@ -59,6 +59,7 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
+        training.try_worlds()
         preparing = time.perf_counter() - start
         budget = seconds / len(recipe.stages)
         steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}

@@ -202,6 +202,9 @@ class EvaluationSpec(Config):
 class Recipe(Config):
     """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
 
+    max_prompt_length: tasks with longer prompts, in tokens, are left out of training and evaluation, with a warning
+    that counts them. None keeps all of them, and refuses a run in which one does not fit in the model's context.
+
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
     settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
     threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
@@ -218,6 +221,7 @@ class Recipe(Config):
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64
+    max_prompt_length: Positive | None = None
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()

@@ -13,6 +13,7 @@ import pydantic
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
 from polopt.worlds.chains import Chains
+from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
 from polopt.worlds.dataset import DatasetReader
 from polopt.worlds.guess import GuessNumber
@@ -235,9 +236,15 @@ class OwnWorld(World):
     settings: dict[str, Any]
 
     def build(self, seed: int) -> TaskSplit:
-        split = locate(self.kind)(**self.settings, seed=seed)
+        make = locate(self.kind)
+        with own_code(f"world.kind = {self.kind!r}", ConfigError):
+            split = make(**self.settings, seed=seed)
         if not isinstance(split, TaskSplit):
-            raise ConfigError(f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}")
+            raise ConfigError(
+                f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}; name a function "
+                "that calls polopt.worlds.environment with the class and its tasks"
+            )
+        check_split(split, f"world.kind = {self.kind!r}")
         return split
 
 
