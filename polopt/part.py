@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,9 +22,14 @@ import torch
 import yaml
 from torch import nn
 
+from polopt.errors import UserError
 from polopt.names import nearest
 
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
+
+
+class NameNotFound(UserError, ValueError):
+    """The name of a part, class or function leads nowhere: no such file, module or attribute, or it cannot be loaded."""
 
 
 class Parts(nn.ModuleList):
@@ -244,21 +250,25 @@ def locate(name: str) -> Callable[..., Any]:
 
     `credit.Relative` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
     from that file.
+
+    Raises:
+        NameNotFound: there is none, or the file or module raises when it is loaded.
     """
     if ":" in name:
         module_name, _, attribute = name.rpartition(":")
         module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
         if not hasattr(module, attribute):
-            raise ValueError(f"{name!r}: {module_name} has no {attribute!r}{nearest(attribute, vars(module))}")
+            known = [n for n, v in vars(module).items() if not n.startswith("_") and not inspect.ismodule(v)]
+            raise NameNotFound(f"{name!r}: {module_name} has no {attribute!r}{nearest(attribute, known)}")
         return getattr(module, attribute)
     if name == "Algorithm":
         return importlib.import_module("polopt.algorithm").Algorithm
     room, _, attribute = name.partition(".")
     if room not in ROOMS:
-        raise ValueError(f"{name!r} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+        raise NameNotFound(f"{name!r} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
     module = importlib.import_module(f"polopt.{room}")
     if attribute not in module.__all__:
-        raise ValueError(f"polopt.{room} has no part {attribute!r}{nearest(attribute, module.__all__)}")
+        raise NameNotFound(f"polopt.{room} has no part {attribute!r}{nearest(attribute, module.__all__)}")
     return getattr(module, attribute)
 
 
@@ -266,12 +276,34 @@ def _import(module_name: str, name: str) -> Any:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name!r}: {error}; give an importable module or a path ending in .py") from None
+        file = f"{module_name.replace('.', '/')}.py"
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            reason = f"{module_name} needs {error.name}, which is not installed"
+        elif Path(file).is_file():
+            reason = f"there is no module {module_name}; did you mean {file + name[len(module_name) :]!r}?"
+        else:
+            reason = f"there is no module {error.name}; give an importable module or a path ending in .py"
+        raise NameNotFound(f"{name!r}: {reason}") from None
+    except (Exception, SystemExit) as error:
+        raise NameNotFound(f"{name!r}: {module_name} cannot be loaded: {described(error)}") from error
+
+
+def described(error: BaseException, file: str | Path | None = None) -> str:
+    """An exception in a few words, with the line that raised it: the last one in `file`, where it passed through it.
+
+    `ZeroDivisionError: division by zero (rewards.py, line 3)`
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return text  # which ends with the file and line
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if file is not None and Path(f.filename) == Path(file)] or frames
+    return f"{text} ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else text
 
 
 def _load_file(path: Path) -> Any:
     if not path.is_file():
-        raise ValueError(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
+        raise NameNotFound(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
     # The same in every process, so that what is pickled in one can be read in another.
     key = f"polopt_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     if key not in sys.modules:
@@ -283,9 +315,11 @@ def _load_file(path: Path) -> Any:
         sys.modules[key] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             del sys.modules[key]  # half a module must not pass for the whole at the next try
-            raise
+            if not isinstance(error, (Exception, SystemExit)):
+                raise
+            raise NameNotFound(f"{path} cannot be loaded: {described(error, path)}") from error
     return sys.modules[key]
 
 

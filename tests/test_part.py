@@ -28,7 +28,7 @@ from polopt.objectives import (
     TokenMean,
     ValueRegression,
 )
-from polopt.part import Part, build, default_of, diff, locate, name_of, settings_of
+from polopt.part import NameNotFound, Part, build, default_of, diff, locate, name_of, settings_of
 from polopt.rewards import Outcome, Overlong, Sum
 from polopt.sampling import Best, Rollouts, Varied
 from polopt.teachers import Feedback, First, SelfTeacher, Sibling
@@ -275,8 +275,9 @@ class TestUsersFile:
     def test_a_file_that_fails_fails_every_time(self, tmp_path):
         file = tmp_path / "broken.py"
         file.write_text(USERS_PART + "\nraise RuntimeError('my own mistake')\n")
+        n = USERS_PART.count("\n") + 2
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="my own mistake"):
+            with pytest.raises(NameNotFound, match=rf"cannot be loaded: RuntimeError: my own mistake \(broken.py, line {n}\)"):
                 build({"part": f"{file}:Mine"})
 
 

@@ -32,10 +32,10 @@ def test_tasks_may_have_a_seed_of_their_own() -> None:
     assert ids(around, 1) == ids(own, 1)
 
 
-def test_jsonl(tmp_path: Path) -> None:
+def test_dataset(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"q": f"{i}?", "answer": str(i), "k": "odd"}) + "\n" for i in range(10)))
-    spec = {"kind": "jsonl", "path": str(path), "prompt": "q", "kind_field": "k", "heldout": 0.3}
+    spec = {"kind": "dataset", "path": str(path), "prompt": "q", "kind_field": "k", "heldout": 0.3}
     split = build_tasks({**spec, "verifier": {"verifier": "numeric", "tolerance": 1}}, seed=0)
     assert (len(split.train), len(split.heldout)) == (7, 3)
     assert split.heldout.kinds == ["odd"]
@@ -85,7 +85,7 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             {"datasets": {}},
-            "world.kind is missing; give one of reasoning-gym, jsonl, guess-number, ",
+            "world.kind is missing; give one of reasoning-gym, dataset, guess-number, ",
         ),
         ({"kind": "reasoning-gym"}, "world.datasets is missing; add it"),
         (
@@ -98,7 +98,7 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
         ),
         ({"kind": "reasoning-gym", "datasets": {}, "train": 0}, "world.train = 0: expected greater than 0"),
         (
-            {"kind": "jsonl", "path": "x", "heldout": [1]},
+            {"kind": "dataset", "path": "x", "heldout": [1]},
             r"world.heldout = \[1\]: expected .* number or .* string",
         ),
         ({"kind": "guess-number", "turns": "few"}, "world.turns = 'few': expected a valid integer"),

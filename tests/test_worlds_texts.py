@@ -66,7 +66,7 @@ def test_every_world_takes_texts(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(OWN)
     texts = {"texts": str(tmp_path / "a.txt")}
-    jsonl = {"kind": "jsonl", "path": str(tmp_path / "tasks.jsonl"), "heldout": 0.5}
+    jsonl = {"kind": "dataset", "path": str(tmp_path / "tasks.jsonl"), "heldout": 0.5}
     guess = {"kind": "guess-number", "train": 4, "heldout": 2}
     for spec in (jsonl, guess, {"kind": f"{own}:bare"}):
         assert build_tasks(spec, seed=0).texts == ()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+
+from polopt.config import ConfigError
 
 # Stands for an answer when a chat template is asked what it puts around one.
 _ANSWER = "\u241eanswer\u241e"
@@ -11,12 +15,14 @@ _ANSWER = "\u241eanswer\u241e"
 class Dialogue:
     """Token ids of what the policy reads. Ids are only ever appended, so a turn's ids are a prefix of the next.
 
-    With a chat template, observations are user messages and the template says what surrounds them; without
+    With a chat template, observations are user messages and the template determines what surrounds them; without
     one they are plain text after the tokenizer's beginning-of-sequence token.
+    chat_template_kwargs: what the template is given beside the messages, such as `enable_thinking`.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, chat_template_kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.tokenizer = tokenizer
+        self.chat_template_kwargs = dict(chat_template_kwargs)
 
     @property
     def beginning(self) -> int:
@@ -31,11 +37,22 @@ class Dialogue:
             raise ValueError("the tokenizer has no bos_token and no eos_token, and a raw text needs one in front")
         return found
 
-    def opening(self, observation: str) -> list[int]:
-        """Ids of the first observation, up to where the policy's first answer begins."""
-        if self.tokenizer.chat_template is None:
-            return self.tokenizer(observation)["input_ids"]
-        return self._ids(self._render([_user(observation)], answer_next=True))
+    def opening(self, observation: str, history: Sequence[dict[str, str]] = ()) -> list[int]:
+        """Ids of the first observation, up to where the policy's first answer begins. history: messages before it, each
+        with `role` and `content`.
+
+        Raises:
+            ConfigError: there are messages before it, and no chat template to write them; or the template refuses them.
+        """
+        if self.tokenizer.chat_template is not None:
+            return self._ids(self._render([*history, _user(observation)], answer_next=True))
+        if history:
+            raise ConfigError(
+                f"a prompt has messages before it (role {history[0]['role']!r}), and the tokenizer has no chat template "
+                "to write them; take a chat model as policy.model, set tokenizer.chat_template and save the tokenizer "
+                "into that folder, or write the prompts as plain text"
+            )
+        return self.tokenizer(observation)["input_ids"]
 
     def reply(self, observation: str, stop: int) -> list[int]:
         """Ids between an answer, which ended with the token `stop`, and the beginning of the next."""
@@ -54,7 +71,18 @@ class Dialogue:
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _render(self, messages: list[dict[str, str]], *, answer_next: bool) -> str:
-        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer_next)
+        from jinja2 import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=answer_next, **self.chat_template_kwargs
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ConfigError(
+                f"the tokenizer's chat template refuses messages of the roles {roles}: {error}; write a system prompt "
+                "into the user's message, or change tokenizer.chat_template"
+            ) from error
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]

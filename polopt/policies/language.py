@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -50,6 +51,7 @@ class LanguagePolicy(nn.Module):
     checkpointing: layers keep only their inputs for the backward pass, which computes the rest again.
     compute: the precision of the arithmetic, None for the weights' own. Weights, gradients and what an optimiser
     remembers keep theirs: in bfloat16, steps below 1/256 of a weight would be lost.
+    chat_template_kwargs: what the tokenizer's chat template is given beside messages, see `Dialogue`.
     fixed: names of parameters that never change, the base of an adapter. Copies of the policy share them.
     """
 
@@ -61,10 +63,12 @@ class LanguagePolicy(nn.Module):
         critic: bool = False,
         checkpointing: bool = False,
         compute: torch.dtype | None = None,
+        chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.model = model.eval()
         self.tokenizer = tokenizer
+        self.chat_template_kwargs = dict(chat_template_kwargs)
         self.critic: nn.Linear | None = None
         if critic:
             width = model.config.get_text_config().hidden_size
@@ -88,6 +92,7 @@ class LanguagePolicy(nn.Module):
         critic: bool = False,
         checkpointing: bool = False,
         compute: torch.dtype | None = None,
+        chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> Self:
         """From a local folder or a hub name; `kwargs` go to `AutoModelForCausalLM.from_pretrained`."""
@@ -95,7 +100,8 @@ class LanguagePolicy(nn.Module):
 
         model = AutoModelForCausalLM.from_pretrained(name, **kwargs)
         tokenizer = AutoTokenizer.from_pretrained(name)
-        return cls(model, tokenizer, critic=critic, checkpointing=checkpointing, compute=compute)
+        ways: dict[str, Any] = {"critic": critic, "checkpointing": checkpointing, "compute": compute}
+        return cls(model, tokenizer, chat_template_kwargs=chat_template_kwargs, **ways)
 
     def adapt(self, adapter: AdapterSpec | str, *, seed: int, base: str) -> None:
         """Freeze the model and put an adapter in it: a new one, or one in PEFT's format from a folder.
@@ -154,9 +160,15 @@ class LanguagePolicy(nn.Module):
         return torch.float64 if self.model.dtype == torch.float64 else torch.float32
 
     @property
-    def places(self) -> int | None:
-        """The longest text that the model was made for, in tokens; None if it does not say."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+    def context_length(self) -> int | None:
+        """Tokens of the longest text that the model was made for, rotary scaling included; None without a bound."""
+        config = self.model.config.get_text_config()
+        length: int | None = getattr(config, "max_position_embeddings", None)
+        if length is None or length < 1:
+            return None
+        rope = getattr(config, "rope_parameters", None) or {}
+        factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+        return max(length, int(factor * original)) if factor and original else length
 
     @property
     def stop(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polopt import ops
+from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
@@ -60,7 +61,7 @@ def sample(
     has one; without it transformers' own forward pass is used, to the same end.
 
     Raises:
-        ValueError: a context without tokens, or a model with recurrent layers.
+        ValueError: a context without tokens. ConfigError: a model with recurrent layers.
         FloatingPointError: the model's logits are not finite.
     """
     if not contexts:
@@ -390,17 +391,30 @@ class _Record:
         return found
 
 
+def check_attention(model: Any) -> None:
+    """Refuse a model that the sampler cannot draw from.
+
+    Raises:
+        ConfigError: it has recurrent layers.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import LinearAttentionCacheLayerMixin
+
+    layers = DynamicCache(config=model.config).layers
+    if model._is_stateful or any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers):
+        raise ConfigError(
+            f"{type(model).__name__} has recurrent layers, which cannot read prompts of different lengths together; "
+            "take a model whose layers are all attention"
+        )
+
+
 def _cache(model: Any, length: int) -> Any:
     """A cache that is written in place where the model's layers are plain attention, and grows otherwise."""
     from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
+    from transformers.cache_utils import DynamicLayer
 
+    check_attention(model)
     cache = DynamicCache(config=model.config)
-    if model._is_stateful or any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in cache.layers):
-        raise ValueError(
-            f"sample: {type(model).__name__} has recurrent layers, which cannot read prompts of different lengths "
-            "together; take a model whose layers are all attention"
-        )
     if all(type(layer) is DynamicLayer for layer in cache.layers):
         cache.layers = [_reserved_layer(length) for _ in cache.layers]
     return cache

@@ -18,6 +18,7 @@ TEMPLATES = 100
 CHAT = (
     "{% for message in messages %}"
     "{% if message.role == 'assistant' %}{{ message.content }}<end>"
+    "{% elif message.role == 'system' %}<ask>{{ message.content }}"
     "{% else %}<ask>{{ message.content }}<answer>{% endif %}"
     "{% endfor %}"
 )

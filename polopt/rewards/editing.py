@@ -108,12 +108,12 @@ class Correct(Read):
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         task = experience.extras["task"][row]
-        if task.solution is None:
+        if task.reference is None:
             raise ExperienceError(
                 f"rewards.Correct needs the solution of each task, found none for {task.id}; give the tasks solutions, "
                 "or let the world judge, with rewards.Outcome"
             )
-        return correct(boxed(text), task.solution)
+        return correct(boxed(text), task.reference)
 
 
 class Consistent(Read):

@@ -63,6 +63,7 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
+        training.try_worlds()
         preparing = time.perf_counter() - start
         budget = seconds / len(recipe.stages)
         steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
@@ -91,7 +92,8 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     """Tokens of the longest opening among the first tasks."""
     dialogue = Player(policy, tasks, limit).dialogue
-    return max(len(dialogue.opening(tasks[i].prompt)) for i in range(min(SEEN, len(tasks))))
+    first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
+    return max(len(dialogue.opening(task.prompt, task.history)) for task in first)
 
 
 def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:

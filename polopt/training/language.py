@@ -22,6 +22,7 @@ from polopt.experience import OLD, Experience
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.training import recipe as recipes
@@ -35,6 +36,8 @@ from polopt.training.learner import Learner, learning
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
+from polopt.training.preflight import check_tasks
+from polopt.training.preflight_models import fitted_splits
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, RunError, Witness
@@ -43,6 +46,7 @@ from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, met
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
 from polopt.worlds import build_tasks
+from polopt.worlds.contract import try_episode
 from polopt.worlds.grounds import Maker
 from polopt.worlds.protocol import Tasks
 from polopt.worlds.recipe import made_again
@@ -101,6 +105,7 @@ class LanguageTraining:
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
             learning(self.policy, recipe.stages[name].train)
+        self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
@@ -119,21 +124,29 @@ class LanguageTraining:
             for part in ("train", "heldout")
         ]
 
+    def try_worlds(self) -> None:
+        """Play the first task of every set of tasks once, as `try_episode`.
+
+        Raises:
+            WorldError: a world breaks its protocol, or its own code raises.
+        """
+        for tasks in {id(tasks): tasks for tasks, _ in self._worlds()}.values():
+            try_episode(tasks, self.grounds)
+
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
         compute = None if spec.compute is None else getattr(torch, spec.compute)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": spec.checkpointing, "compute": compute}
+        ways["chat_template_kwargs"] = spec.chat_template_kwargs
         if spec.model is not None:
             if (Path(spec.model) / "adapter_config.json").is_file():
                 raise ConfigError(
                     f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
                     "to the base that it was made for"
                 )
-            try:
-                policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
-            except (OSError, ValueError) as error:
-                reason = str(error).partition("\n")[0]
-                raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
+            policy = load_policy(spec.model, dtype=spec.dtype, **ways)
+            if "dtype" not in spec.model_fields_set:
+                warn_of_precision(spec.model, spec.dtype)
             if spec.adapter is not None:
                 policy.adapt(spec.adapter, seed=self.recipe.seed_of("adapter"), base=spec.model)
             return policy
@@ -141,8 +154,12 @@ class LanguageTraining:
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
+            said = {(message["role"], message["content"]): None for task in examples for message in task.history}
+            texts += [(role, content, "") for role, content in said]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
-        return new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
+        policy = new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
+        check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
+        return policy
 
     def run(self) -> Run:
         """Train from the last checkpoint, or from the start, to the end."""
@@ -380,6 +397,8 @@ def train(
     with crew_of(recipe, address, team) as crew:
         # What cannot be prepared leaves no folder behind.
         training = LanguageTraining(recipe, run, watchers, team, crew)
+        team.once(lambda: check_tasks({name: training.player(name) for name in recipe.stages}))
+        training.try_worlds()
         team.once(lambda: create(recipe, folder).folder)
         return training.run()
 
@@ -403,7 +422,9 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: s
     recipe = recipes.load(run.recipe)
     team = assemble(recipe.device)
     with crew_of(recipe, address, team) as crew:
-        return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew).run()
+        training = LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew)
+        training.try_worlds()
+        return training.run()
 
 
 def _check_device(name: str) -> None:

@@ -118,7 +118,7 @@ def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
         "kind": row.task.kind,
         "prompt": row.task.prompt,
         "completion": " ▸ ".join(said),
-        "answer": row.task.solution,
+        "answer": row.task.reference,
         "reward": row.reward,
         "solved": row.solved,
         "truncated": row.truncated,

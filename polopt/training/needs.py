@@ -10,6 +10,7 @@ from polopt.part import name_of, nearest
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.teachers import TAUGHT
+from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, signals_of
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
@@ -87,7 +88,7 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
 
 def _shows(tasks: Tasks) -> bool:
     """Whether the world demonstrates its first task."""
-    episode = tasks.episode(tasks[0])
+    episode = new_episode(tasks, tasks[0])
     episode.reset()
     return episode.demonstrate() is not None
 

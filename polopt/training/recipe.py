@@ -53,6 +53,8 @@ class PolicySpec(Config):
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
     adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
         in PEFT's format to go on from. None trains the whole model.
+    chat_template_kwargs: what the tokenizer's chat template is given beside the messages, as {enable_thinking: false};
+        names that the template does not read are refused.
     """
 
     model: str | None = None
@@ -61,6 +63,15 @@ class PolicySpec(Config):
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
     adapter: AdapterSpec | str | None = None
+    chat_template_kwargs: dict[str, Any] = pydantic.Field(default_factory=dict)
+
+    @pydantic.field_validator("chat_template_kwargs")
+    @classmethod
+    def _left_to_the_person(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = value.keys() & {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
+        if taken:
+            raise ValueError(f"{min(taken)} is set by the loop; leave it out")
+        return value
 
     @pydantic.model_validator(mode="after")
     def _adapter_has_a_base(self) -> PolicySpec:
@@ -229,6 +240,8 @@ class Recipe(Config):
     policy: the model that is trained.
     tasks: what it is trained and evaluated on, a world's `kind` and settings.
     limit: most new tokens per answer.
+    max_prompt_length: tasks with longer prompts, in tokens, are left out of training and evaluation, with a warning
+        that counts them. None keeps all of them, and refuses a run in which one does not fit in the model's context.
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
         settings of `VLLMSpec`.
     cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
@@ -246,6 +259,7 @@ class Recipe(Config):
     policy: PolicySpec = PolicySpec()
     tasks: dict[str, Any]
     limit: Positive = 64
+    max_prompt_length: Positive | None = None
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()

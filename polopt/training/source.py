@@ -182,8 +182,8 @@ class LanguageSource:
         """
         if not self._texts:
             raise ValueError("the sampling part asks for raw texts, and there are none; set tasks.texts to a file")
-        places = self.player.policy.places
-        length = length if places is None else min(length, places - 1)  # one is the beginning's
+        context = self.player.policy.context_length
+        length = length if context is None else min(length, context - 1)  # one is the beginning's
         return self._shown(self.player.write([self._piece(*page, length) for page in self._pages.take(rows)]))
 
     def _piece(self, shuffle: int, text: int, length: int) -> list[int]:

@@ -20,14 +20,14 @@ class Teacher:
     """What `spec` says, for a language policy.
 
     rows: rows per forward pass, None for all. policy: that learns. record: of the latest batch, the share of rows that
-    were taught, and of those that were not since the model has too few positions for what the teacher would read.
+    were taught, and of those that were not since the model's context is too short for what the teacher would read.
     """
 
     def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None, team: Team | None = None) -> None:
         self.policy, self.spec, self.rows = policy, spec, rows
         self.team = Team() if team is None else team
         self.average = Average(policy, spec.rate, LanguagePolicy.frozen)
-        self.dialogue = Dialogue(policy.tokenizer)
+        self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
         self.record: dict[str, float] = {}
 
     @torch.no_grad()
@@ -62,10 +62,11 @@ class Teacher:
         for row, (hint, marks) in enumerate(zip(hints, mask.tolist(), strict=True)):
             if hint is None or True not in marks:
                 continue
-            opening = self.dialogue.opening(self.spec.wording.format(prompt=tasks[row].prompt, hint=hint))
+            text = self.spec.wording.format(prompt=tasks[row].prompt, hint=hint)
+            opening = self.dialogue.opening(text, tasks[row].history)
             first = marks.index(True)
             rest = [token for token in tokens[row][first:] if token >= 0]
-            if self.policy.places is None or len(opening) + len(rest) <= self.policy.places:
+            if self.policy.context_length is None or len(opening) + len(rest) <= self.policy.context_length:
                 rows.append(row)
                 lines.append(opening + rest)
                 decided.append([False] * len(opening) + marks[first : first + len(rest)])

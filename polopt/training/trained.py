@@ -9,9 +9,11 @@ from pathlib import Path
 from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.preflight import check_policy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.player import Player
+from polopt.training.preflight_models import fitted
 from polopt.worlds.recipe import made_again
 
 
@@ -19,12 +21,14 @@ def load_policy(folder: Path | str) -> LanguagePolicy:
     """The policy of a finished run, or of a folder in the Hugging Face format.
 
     Raises:
-        ConfigError: neither is there.
+        ConfigError: neither is there, or as `check_policy`.
     """
     folder = Path(folder)
     for place in (folder / "policy", folder):
         if (place / "config.json").is_file():
-            return LanguagePolicy.load(place)
+            policy = LanguagePolicy.load(place)
+            check_policy(policy, str(folder))
+            return policy
     if (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a run that has not finished: continue it with polopt train --resume {folder}")
     raise ConfigError(f"{folder} holds no policy: give a run's folder, or one with a model's config.json")
@@ -57,11 +61,14 @@ def evaluate_folder(
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
+    policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
+    limit = recipe.limit_of(recipe.main_stage)
+    heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
     grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = Player(policy.to(recipe.device), heldout, recipe.limit_of(recipe.main_stage), grounds=grounds)
+    player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)

@@ -3,25 +3,27 @@
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains
 from polopt.worlds.critic import Critic
+from polopt.worlds.dataset import DatasetReader
+from polopt.worlds.episodes import environment
+from polopt.worlds.functions import VerifierError
 from polopt.worlds.guess import GuessNumber
-from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, signals_of
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, WorldError, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
-from polopt.worlds.verifiers import VerifierError, Weighted, make_verifier
+from polopt.worlds.verifiers import Weighted, make_verifier
 
 __all__ = [
     "Chains",
     "Critic",
+    "DatasetReader",
     "Episode",
     "EpisodeError",
     "GuessNumber",
-    "Jsonl",
     "NoisyTasks",
     "OneAnswer",
     "ReasoningGym",
@@ -36,7 +38,9 @@ __all__ = [
     "VerifierError",
     "Weighted",
     "World",
+    "WorldError",
     "build_tasks",
+    "environment",
     "make_verifier",
     "parse_world",
     "read_texts",

@@ -8,6 +8,7 @@ import concurrent.futures
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
@@ -15,15 +16,19 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import Config
-from polopt.worlds.protocol import Episode, Step, Task, Tasks
+from polopt.errors import PoloptWarning
+from polopt.worlds.answers import step_together
+from polopt.worlds.contract import new_episode
+from polopt.worlds.functions import limited
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
 # Makes a world's tasks again, in another process.
 Maker = Callable[[], Tasks]
 
-# The answer of an episode that was given up.
-LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
+# Seconds by which a call for many answers may take longer than one for one: those that it gives up are sorted out then.
+GRACE = 1.0
 
 
 class Grounds(abc.ABC):
@@ -32,16 +37,41 @@ class Grounds(abc.ABC):
     lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
     that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
     lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
-    played again, because who played them had gone.
+    played again, because who played them had gone. cut: episodes so far that were not over after the last turn that
+    their world declares, and were truncated there. full: episodes so far that were truncated because the model's
+    context has no place for more.
     """
 
     def __init__(self) -> None:
-        self.lost, self.again = 0, 0
+        self.lost, self.again, self.cut, self.full = 0, 0, 0, 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """`lost` and `again` by name."""
-        return {"lost": self.lost, "again": self.again}
+        """`lost`, `again`, `cut` and `full` by name."""
+        return {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
+
+    def count_cut(self, task: Task, turns: int) -> None:
+        """Count an episode that was not over after its world's `turns`; the first gets a warning."""
+        if not self.cut:
+            warnings.warn(
+                f"task {task.id}: its episode was not over after the {turns} turns that the world declares, and was "
+                "truncated there; let step() end it, or raise turns (all of them are counted in episodes/cut)",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        self.cut += 1
+
+    def count_full(self, task: Task, context: int) -> None:
+        """Count an episode that filled the model's context; the first gets a warning."""
+        if not self.full:
+            warnings.warn(
+                f"task {task.id}: its episode filled the model's context of {context} tokens and was truncated there; "
+                "lower limit, max_prompt_length or the world's turns, or take a model with a longer context (all of "
+                "them are counted in episodes/full)",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        self.full += 1
 
     @abc.abstractmethod
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
@@ -53,7 +83,11 @@ class Grounds(abc.ABC):
 
     @abc.abstractmethod
     def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
-        """As `Episode.step`, of each. Whatever an episode raises is raised."""
+        """As `Episode.step`, of each.
+
+        Raises:
+            WorldError: as `CheckedEpisode`.
+        """
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
@@ -64,13 +98,13 @@ class Here(Grounds):
     """In this process, one after another."""
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
-        return [world.episode(task) for task in tasks]
+        return [new_episode(world, task) for task in tasks]
 
     def reset(self, plays: Sequence[Episode]) -> list[str]:
         return [play.reset() for play in plays]
 
     def step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-        return [play.step(action) for play, action in zip(plays, actions, strict=True)]
+        return step_together(plays, actions)
 
     def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
         return [play.demonstrate() for play in plays]
@@ -127,7 +161,8 @@ class Threads(Patient):
 
     They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
     may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
-    cannot be ended: it is left alone, and another takes its place.
+    cannot be ended: it is left alone, and another takes its place. Answers to episodes that are judged together
+    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it those alone that do.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
@@ -135,14 +170,35 @@ class Threads(Patient):
         self.workers, self.timeout = workers, timeout
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[InThread]:
-        return [InThread(task, episode=world.episode(task)) for task in tasks]
+        return [InThread(task, episode=new_episode(world, task)) for task in tasks]
 
     def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        episodes: list[Any] = [play.episode for play in plays]
+        if name == "step":
+            return self._step(episodes, [action for (action,) in arguments])
         calls = [
-            Call(0, in_thread(getattr(play.episode, name), *given), self.timeout)
-            for play, given in zip(plays, arguments, strict=True)
+            Call(0, in_thread(getattr(episode, name), *given), self.timeout)
+            for episode, given in zip(episodes, arguments, strict=True)
         ]
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
+
+    def _step(self, episodes: Sequence[Any], actions: Sequence[str]) -> list[Step]:
+        shared = [getattr(episode, "together", None) for episode in episodes]
+        parts: dict[Hashable, list[int]] = {}
+        for i, key in enumerate(shared):
+            parts.setdefault(i if key is None else (key,), []).append(i)
+        calls = []
+        for places in parts.values():
+            grace = 0.0 if shared[places[0]] is None else GRACE
+            given = [episodes[i] for i in places], [actions[i] for i in places]
+            begin = in_thread(limited(self.timeout, step_together), *given)
+            calls.append(Call(0, begin, None if self.timeout is None else self.timeout + grace))
+        steps = [LOST] * len(episodes)
+        for places, done in zip(parts.values(), overlapped(calls, {0: self.workers}), strict=True):
+            if done is not None:
+                for i, step in zip(places, done.result(), strict=True):
+                    steps[i] = step
+        return steps
 
 
 @dataclasses.dataclass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from polopt.worlds.protocol import Episode, Step, Task, Tasks, signals_of
+from polopt.worlds.answers import step_together
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, held_in_memory, signals_of
 
 
 class NoisyTasks:
@@ -44,6 +45,10 @@ class NoisyTasks:
         return rates
 
     @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
+
+    @property
     def kinds(self) -> list[str]:
         return self.tasks.kinds
 
@@ -78,8 +83,22 @@ class NoisyEpisode:
     def reset(self) -> str:
         return self.inner.reset()
 
+    @property
+    def together(self) -> Hashable | None:
+        return getattr(self.inner, "together", None)
+
     def step(self, action: str) -> Step:
-        step = self.inner.step(action)
+        return self._judged(action, self.inner.step(action))
+
+    @classmethod
+    def step_many(cls, episodes: Sequence[NoisyEpisode], actions: Sequence[str]) -> list[Step]:
+        """`step` of each, see `step_together`."""
+        steps = step_together([episode.inner for episode in episodes], actions)
+        return [e._judged(action, step) for e, action, step in zip(episodes, actions, steps, strict=True)]
+
+    def _judged(self, action: str, step: Step) -> Step:
+        if step is LOST:
+            return LOST
         info: dict[str, Any] = {
             **step.info,
             "solved": step.info.get("solved", step.reward >= 1),

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from polopt.errors import UserError
+
 
 class Step(NamedTuple):
     """What the world answers to an action.
@@ -29,6 +31,10 @@ class Step(NamedTuple):
     @property
     def over(self) -> bool:
         return self.terminated or self.truncated
+
+
+# The answer of an episode that was given up.
+LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
 
 class Episode(Protocol):
@@ -55,8 +61,11 @@ class Task:
     id: stable between runs, unique among the tasks it comes with.
     kind: what sort of task it is; results are reported per kind.
     prompt: the first observation.
-    solution: an answer that the world accepts, where one is known and a single answer is what it wants.
+    solution: an answer that the world accepts, where one is known and a single answer is what it wants; it may show
+        its working.
     row: whatever else the world knows of it.
+    history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
+    answer: the solution without its working, where the world knows it apart.
     """
 
     id: str
@@ -64,6 +73,13 @@ class Task:
     prompt: str
     solution: str | None
     row: dict[str, Any]
+    history: tuple[dict[str, str], ...] = ()
+    answer: str | None = None
+
+    @property
+    def reference(self) -> str | None:
+        """What an answer is compared with: `answer`, or the solution where it is not known apart."""
+        return self.solution if self.answer is None else self.answer
 
 
 @runtime_checkable
@@ -76,7 +92,7 @@ class Tasks(Protocol):
 
     @property
     def turns(self) -> int:
-        """The most answers that one episode may ask for."""
+        """The most answers that one episode takes; one that is not over after them is truncated."""
 
     def __len__(self) -> int: ...
 
@@ -93,6 +109,12 @@ def signals_of(tasks: Tasks) -> tuple[str, ...]:
     return tuple(getattr(tasks, "signals", ()))
 
 
+def held_in_memory(tasks: Tasks) -> bool:
+    """Whether every task exists already, so that looking at all of them costs little: their attribute `in_memory`, if
+    they have one. Tasks that are generated when they are asked for have none."""
+    return bool(getattr(tasks, "in_memory", False))
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskSplit:
     """Tasks to learn from, and tasks to be judged on; no task is in both. texts: raw texts on what they are about."""
@@ -102,5 +124,9 @@ class TaskSplit:
     texts: Sequence[str] = ()
 
 
-class EpisodeError(RuntimeError):
+class WorldError(UserError, RuntimeError):
+    """A world broke its protocol, or its own code raised; the message names the task and the method."""
+
+
+class EpisodeError(WorldError):
     """A step was taken in an episode that is over or has not begun."""

@@ -13,9 +13,10 @@ import pydantic
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
 from polopt.worlds.chains import Chains
+from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
+from polopt.worlds.dataset import DatasetReader
 from polopt.worlds.guess import GuessNumber
-from polopt.worlds.jsonl import Jsonl
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
@@ -23,6 +24,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
+from polopt.worlds.verifiers import make_verifier
 
 
 class World(Config):
@@ -35,6 +37,13 @@ class World(Config):
     def split(self, seed: int) -> TaskSplit:
         """As `build`, with this seed if the world has none of its own."""
         return self.build(seed if self.seed is None else self.seed)
+
+    def check(self, where: str) -> None:
+        """Looks up what the settings name. where: their path in messages.
+
+        Raises:
+            ConfigError: there is no such thing.
+        """
 
     @abc.abstractmethod
     def build(self, seed: int) -> TaskSplit:
@@ -62,20 +71,29 @@ class ReasoningGymWorld(World):
         )
 
 
-class JsonlWorld(World):
-    """`path` and how to judge it, see `Jsonl`; `heldout`: a fraction of its prompts, or a second file."""
+class DatasetWorld(World):
+    """`path` of a data file and how to read and judge its rows, see `DatasetReader`; `heldout`: a fraction of its
+    prompts, or a second file."""
 
-    kind: Literal["jsonl"] = "jsonl"
+    kind: Literal["dataset"] = "dataset"
     path: str
     verifier: Any = "exact"
     heldout: float | str = 0.1
     prompt: str = "prompt"
     answer: str = "answer"
+    solution: str | None = None
+    answer_after: str | None = None
+    system: str | None = None
     kind_field: str | None = None
 
+    def check(self, where: str) -> None:
+        make_verifier(self.verifier, f"{where}.verifier")
+
     def build(self, seed: int) -> TaskSplit:
-        rows = Jsonl(self.verifier, prompt=self.prompt, answer=self.answer, kind=self.kind_field)
-        return rows.split(self.path, heldout=self.heldout, seed=seed)
+        names = ("prompt", "answer", "solution", "answer_after", "system")
+        settings = {name: getattr(self, name) for name in names}
+        reader = DatasetReader(self.verifier, kind=self.kind_field, **settings)
+        return reader.split(self.path, heldout=self.heldout, seed=seed)
 
 
 class GuessNumberWorld(World):
@@ -218,15 +236,21 @@ class OwnWorld(World):
     settings: dict[str, Any]
 
     def build(self, seed: int) -> TaskSplit:
-        split = locate(self.kind)(**self.settings, seed=seed)
+        make = locate(self.kind)
+        with own_code(f"world.kind = {self.kind!r}", ConfigError):
+            split = make(**self.settings, seed=seed)
         if not isinstance(split, TaskSplit):
-            raise ConfigError(f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}")
+            raise ConfigError(
+                f"world.kind = {self.kind!r} must return a TaskSplit, found {type(split).__name__}; name a function "
+                "that calls polopt.worlds.environment with the class and its tasks"
+            )
+        check_split(split, f"world.kind = {self.kind!r}")
         return split
 
 
 KINDS: dict[str, type[World]] = {
     "reasoning-gym": ReasoningGymWorld,
-    "jsonl": JsonlWorld,
+    "dataset": DatasetWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
     "critic": CriticWorld,
@@ -254,7 +278,9 @@ def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
         )
     if kind not in KINDS:
         raise ConfigError(f"{where}.kind = {kind!r} is not a world{nearest(kind, KINDS)}")
-    return parse(KINDS[kind], spec, where)
+    world = parse(KINDS[kind], spec, where)
+    world.check(where)
+    return world
 
 
 def _own(kind: str, settings: dict[str, Any], spec: Mapping[str, Any], where: str) -> OwnWorld:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, signals_of
+from collections.abc import Hashable, Sequence
+
+from polopt.worlds.answers import step_together
+from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks, held_in_memory, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
@@ -20,6 +23,10 @@ class SecondChanceTasks:
         if tasks.turns != 1:
             raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
         self.tasks, self.ask, self.signals = tasks, ask, signals_of(tasks)
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
 
     @property
     def kinds(self) -> list[str]:
@@ -50,12 +57,29 @@ class SecondChanceEpisode:
         self.inner = self.world.tasks.episode(self.task)
         return self.inner.reset()
 
+    @property
+    def together(self) -> Hashable | None:
+        return getattr(self.inner, "together", None) if self.left else None
+
     def step(self, action: str) -> Step:
+        self._check_open()
+        return self._after(self.inner.step(action))
+
+    @classmethod
+    def step_many(cls, episodes: Sequence[SecondChanceEpisode], actions: Sequence[str]) -> list[Step]:
+        """`step` of each, see `step_together`."""
+        for episode in episodes:
+            episode._check_open()
+        steps = step_together([episode.inner for episode in episodes], actions)
+        return [episode._after(step) for episode, step in zip(episodes, steps, strict=True)]
+
+    def _check_open(self) -> None:
         if not self.left:
             raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
+
+    def _after(self, step: Step) -> Step:
         self.left -= 1
-        step = self.inner.step(action)
-        if not self.left:
+        if not self.left or step is LOST:
             return step
         self.inner = self.world.tasks.episode(self.task)
         self.inner.reset()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from polopt.config import ConfigError
-from polopt.worlds.jsonl import lacking, read_rows
+from polopt.worlds.rows import read_rows, text_of
 
 # One empty line or more.
 GAP = re.compile(r"\n[^\S\n]*\n")
@@ -20,7 +20,7 @@ def read_texts(path: str | Path) -> list[str]:
     """
     path = Path(path)
     if path.suffix == ".jsonl":
-        return [row["text"] for _, row in read_rows(path, lambda row: lacking(row, ["text"]))]
+        return [text for _, text in read_rows(path, lambda row: text_of(row, "text"))]
     if not path.is_file():
         raise ConfigError(f"{path} does not exist; give a .jsonl file, or a text file with empty lines between texts")
     try:

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import numbers
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
-import numpy as np
 import pydantic
 
-from polopt.errors import UserError
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
+from polopt.worlds.functions import Row, VerifierError, call, convention, is_async
 from polopt.worlds.numbers import last_number, read_number
-
-Row = Mapping[str, Any]
-
-
-class VerifierError(UserError, RuntimeError):
-    """A reward function raised, or returned something that is no finite number."""
 
 
 class Verifier(Protocol):
+    reads_answer: ClassVar[bool]
+    """Whether it compares with `row["answer"]`, so that every row must have one."""
+
     def verify(self, completion: str, row: Row) -> float:
         """What `completion` is worth as an answer to `row`, which holds `prompt`, `answer` and more."""
 
     def check(self, row: Row) -> str | None:
         """What keeps this row from ever being judged; None if nothing does."""
 
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        """What is odd about these rows together, for a warning; None if nothing is."""
 
-class Exact(Config):
+
+class Named(Config):
+    """Base of the verifiers that have a name."""
+
+    reads_answer: ClassVar[bool] = True
+
+    def check(self, row: Row) -> str | None:
+        return None
+
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        return None
+
+
+class Exact(Named):
     """1 if the completion, stripped, is the row's answer, else 0. ignore_case: compare case-folded."""
 
     ignore_case: bool = False
@@ -42,14 +50,21 @@ class Exact(Config):
     def verify(self, completion: str, row: Row) -> float:
         return float(self._plain(completion) == self._plain(row["answer"]))
 
-    def check(self, row: Row) -> str | None:
-        return None
+    def doubt(self, rows: Sequence[Row]) -> str | None:
+        worked = [row["answer"] for row in rows if "####" in row["answer"] or len(row["answer"].split()) > WORDS]
+        if 2 * len(worked) <= len(rows):
+            return None
+        return (
+            f"{len(worked)} of {len(rows)} answers look like whole solutions, as in {worked[0]!r:.60}, and the verifier "
+            "'exact' rewards only their repetition, word for word; set answer_after to the text before the final "
+            "answer (such as '####'), or put the working into a field 'solution'"
+        )
 
     def _plain(self, text: str) -> str:
         return text.strip().casefold() if self.ignore_case else text.strip()
 
 
-class Numeric(Config):
+class Numeric(Named):
     """1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
 
     Compared exactly, as fractions; see `read_number` for what a number may look like.
@@ -75,12 +90,13 @@ class Numeric(Config):
         return None
 
 
-class Regex(Config):
+class Regex(Named):
     """1 if the pattern is found in the completion, else 0.
 
     pattern: a Python regular expression; by default each row brings its own in its field `pattern`.
     """
 
+    reads_answer: ClassVar[bool] = False
     pattern: str | None = None
 
     @pydantic.field_validator("pattern")
@@ -111,7 +127,7 @@ def _pattern_problem(pattern: str) -> str | None:
     return None
 
 
-class MathVerify(Config):
+class MathVerify(Named):
     """1 if the completion and the row's answer are the same mathematics, by the library math-verify, else 0.
 
     timeout: seconds for reading and for comparing, in the main thread; other threads have no time limit.
@@ -148,38 +164,47 @@ def _math_verify() -> Any:
 
 
 class Function:
-    """A Python function `reward(completion: str, row: dict) -> float`, by itself or by name.
+    """A Python function that gives rewards, by itself or by name; `functions.convention` is how it is called.
 
-    Whatever goes wrong in it is an error that names the function and the row.
+    Whatever goes wrong in it is an error that names the function and the row. together: whether many completions are
+    better judged in one call of `verify_many`, since the function takes many or gives a coroutine.
+
+    Raises:
+        ConfigError: the function cannot be called in any of the known ways.
     """
 
-    def __init__(self, function: Callable[[str, dict[str, Any]], float], name: str | None = None) -> None:
+    reads_answer: ClassVar[bool] = False
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self._function = function
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
+        self._how = convention(function, self.name)
+        self.together = self._how.batched or is_async(function)
 
     def verify(self, completion: str, row: Row) -> float:
-        try:
-            value = self._function(completion, dict(row))
-        except Exception as error:
-            raise VerifierError(
-                f"verifier {self.name} raised {type(error).__name__}: {error}, on {_shown(row)}"
-            ) from error
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-            raise VerifierError(
-                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {value!r:.60} "
-                f"on {_shown(row)}"
-            )
-        return float(value)
+        (reward,) = self.verify_many([(completion, row)])
+        if reward is None:
+            raise VerifierError(f"verifier {self.name} took longer than its time limit; raise episodes.timeout")
+        return reward
+
+    def verify_many(self, answered: Sequence[tuple[str, Row]]) -> list[float | None]:
+        """As `verify`, of each completion and its row; None where it took longer than its time limit."""
+        return call(self._function, self.name, self._how, [text for text, _ in answered], [row for _, row in answered])
 
     def check(self, row: Row) -> str | None:
+        absent = self._how.absent(row)
+        if absent:
+            return f"{self.name} needs the column {min(absent)!r}{nearest(min(absent), row)}"
+        return None
+
+    def doubt(self, rows: Sequence[Row]) -> str | None:
         return None
 
 
-def _shown(row: Row) -> str:
-    return f"the row with prompt {row.get('prompt')!r:.100}"
+# Words of an answer beyond which it looks like a solution with its working.
+WORDS = 20
 
-
-NAMED: dict[str, type[Config]] = {
+NAMED: dict[str, type[Named]] = {
     "exact": Exact,
     "numeric": Numeric,
     "regex": Regex,
@@ -199,6 +224,25 @@ class Weighted:
         if not self.parts:
             raise ConfigError("verifier: at least one is needed, as in 'exact' or 'numeric'; found none")
 
+    @property
+    def together(self) -> bool:
+        """Whether many completions are better judged in one call of `judge_many`."""
+        return any(getattr(verifier, "together", False) for _, verifier, _ in self.parts)
+
+    @property
+    def reads_answer(self) -> bool:
+        """Whether a part compares with `row["answer"]`."""
+        return any(verifier.reads_answer for _, verifier, _ in self.parts)
+
+    def doubts(self, rows: Sequence[Row]) -> list[str]:
+        """What its parts find odd about these rows together."""
+        return [doubt for _, verifier, _ in self.parts if (doubt := verifier.doubt(rows))]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parts, in their order."""
+        return tuple(name for name, _, _ in self.parts)
+
     def components(self, completion: str, row: Row) -> dict[str, float]:
         """Each part's value, unweighted, by name."""
         return {name: verifier.verify(completion, row) for name, verifier, _ in self.parts}
@@ -207,13 +251,30 @@ class Weighted:
         return self.judge(completion, row)[0]
 
     def judge(self, completion: str, row: Row) -> tuple[float, dict[str, Any]]:
-        """The reward, and what `Step.info` says of it: `components` and `solved`."""
-        values = self.components(completion, row)
+        """The reward, and what `Step.info` holds of it: `components` and `solved`, and, of several parts, their values
+        as `signals`."""
+        return self._total(self.components(completion, row))
+
+    def judge_many(self, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, dict[str, Any]] | None]:
+        """As `judge`, of each completion and its row; None where a part took longer than its time limit. Functions of
+        many completions are called once, coroutines are awaited beside each other."""
+        columns = [_values(verifier, answered) for _, verifier, _ in self.parts]
+        found = [dict(zip(self.names, values, strict=True)) for values in zip(*columns, strict=True)]
+        return [None if None in values.values() else self._total(values) for values in found]  # type: ignore[arg-type]
+
+    def _total(self, values: dict[str, float]) -> tuple[float, dict[str, Any]]:
         reward = sum(weight * values[name] for name, _, weight in self.parts)
-        return reward, {"components": values, "solved": values[self.parts[0][0]] >= 1}
+        info: dict[str, Any] = {"components": values, "solved": values[self.parts[0][0]] >= 1}
+        return reward, info | ({"signals": values} if len(values) > 1 else {})
 
     def check(self, row: Row) -> str | None:
         return next((problem for _, verifier, _ in self.parts if (problem := verifier.check(row))), None)
+
+
+def _values(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[float | None]:
+    if isinstance(verifier, Function):
+        return verifier.verify_many(answered)
+    return [verifier.verify(completion, row) for completion, row in answered]
 
 
 def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Verifier, float]]:
@@ -229,12 +290,13 @@ def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Ver
 def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
     """Verifiers from plain data.
 
-    `numeric`; `my_rewards.py:reward`; a callable; `{"verifier": "numeric", "tolerance": 0.01, "weight": 2}`;
+    `numeric`; `my_rewards.py:reward`; a function; `{"verifier": "numeric", "tolerance": 0.01, "weight": 2}`;
     or a list of these.
 
     Raises:
-        ConfigError: an unknown verifier or setting (with the nearest valid one), or a wrong value.
-        ValueError: a file, module or function that does not exist.
+        ConfigError: an unknown verifier or setting (with the nearest valid one), a wrong value, or a function that
+            cannot be called in any of the known ways.
+        NameNotFound: a file, module or function that does not exist or cannot be loaded.
     """
     if isinstance(spec, (list, tuple)):
         return Weighted([_part(each, f"{where}.{i}") for i, each in enumerate(spec)])
@@ -256,12 +318,11 @@ def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
         raise ConfigError(f"{where}: expected a verifier's name or a function, found {kind!r:.60}")
     if settings:
         raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight")
-    made = Function(function, kind if isinstance(kind, str) else None)
     try:
-        inspect.signature(function).bind("completion", {})
-    except TypeError as error:
-        raise ConfigError(f"{where}: {made.name} is called as function(completion, row), but {error}") from None
-    return made.name, made, weight
+        made = Function(function, kind if isinstance(kind, str) else None)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return made.name.rpartition(":")[2], made, weight
 
 
 class _Weight(Config):

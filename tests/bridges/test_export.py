@@ -39,7 +39,7 @@ def recipe(place: Path, **changes: Any) -> Recipe:
     data: dict[str, Any] = {
         "seed": 3,
         "policy": {"config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}},
-        "tasks": {"kind": "jsonl", "path": str(place / "sums.jsonl"), "verifier": f"{place / 'own.py'}:even"},
+        "tasks": {"kind": "dataset", "path": str(place / "sums.jsonl"), "verifier": f"{place / 'own.py'}:even"},
         "limit": 12,
         "stages": {"rl": {"method": "dr-grpo", "steps": 2, "rows": 32, "group": 4, "minibatches": 2, "micro_rows": 5}},
         "checkpoint": 1,
@@ -147,7 +147,7 @@ class TestTrl:
 
 class TestReward:
     def world(self, place: Path, **changes: Any) -> WorldReward:
-        tasks = {"kind": "jsonl", "path": str(place / "a" / "sums.jsonl"), "verifier": "exact", **changes}
+        tasks = {"kind": "dataset", "path": str(place / "a" / "sums.jsonl"), "verifier": "exact", **changes}
         return WorldReward.of(export(recipe(place / "a", tasks=tasks), "trl", place / "out").folder)
 
     def test_every_solution_is_paid_and_nothing_else(self, tmp_path: Path) -> None:
@@ -216,6 +216,12 @@ class TestVerl:
         ]
         assert sorted(found) == [0, 0, 1, 1]
         assert subprocess.run(["bash", "-n", str(folder / "train.sh")], check=False).returncode == 0
+
+    def test_longer_prompts_are_left_out_there_too(self, tmp_path: Path) -> None:
+        asked = recipe(tmp_path / "a", max_prompt_length=6)
+        data = yaml.safe_load((export(asked, "verl", tmp_path / "verl").folder / "verl.yaml").read_text())["data"]
+        assert (data["max_prompt_length"], data["filter_overlong_prompts"]) == (6, True)
+        assert any(n.startswith("max_prompt_length: ") for n in export(asked, "trl", tmp_path / "trl").notes)
 
     def test_a_model_without_a_chat_template_is_refused(self, tmp_path: Path) -> None:
         done = export(recipe(tmp_path / "a"), "trl", tmp_path / "out")

@@ -12,7 +12,7 @@ seed: 0
 threads: 1
 policy:
   config: {{model_type: gpt2, n_embd: 32, n_layer: 1, n_head: 2, n_positions: 32}}
-tasks: {{kind: jsonl, path: {path}, heldout: 0.25, kind_field: kind}}
+tasks: {{kind: dataset, path: {path}, heldout: 0.25, kind_field: kind}}
 limit: 4
 stages:
   warmup: {{method: sft, steps: 3, rows: 8}}

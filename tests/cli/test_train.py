@@ -127,7 +127,7 @@ def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> No
         (["--set", "stages.rl.steps=many"], "stages.rl.steps = 'many': expected"),
         (["--set", "stages.rl.steps"], "expected key=value"),
         (["--set", "limit=0"], "limit = 0: expected"),
-        (["--set", "tasks.kind=jsonlines"], "tasks.kind = 'jsonlines' is not a world; did you mean 'jsonl'?"),
+        (["--set", "tasks.kind=datasets"], "tasks.kind = 'datasets' is not a world; did you mean 'dataset'?"),
         (["--set", "tasks.pth=x"], "tasks.pth is not a setting; did you mean 'path'?"),
         (["--set", "stages.rl.but.objective.trust.hihg=1"], "has no setting 'hihg'; did you mean 'high'?"),
         (["--set", "policy.config.n_embed=8"], "n_embed is not a setting of gpt2; did you mean 'n_embd'?"),

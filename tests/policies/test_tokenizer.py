@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from polopt.config import ConfigError
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.tokenizer import PIECE, SPECIAL, make_tokenizer
 from polopt.training.recipe import load
@@ -145,22 +146,42 @@ def chatml(*, eos: str = "<|im_end|>", template: str | None = CHATML) -> Any:
 CHAT = [("guess", "50"), ("higher", "75"), ("lower", "62"), ("higher", "68")]
 
 
-def test_a_dialogue_is_the_template_of_the_whole_conversation() -> None:
-    tokenizer = chatml()
-    dialogue = Dialogue(tokenizer)
+THINKING = CHATML.replace(
+    "<|im_start|>assistant\n", "<|im_start|>assistant\n{% if not thinking %}<no>{% endif %}"
+)
+SYSTEM = {"role": "system", "content": "be brief"}
+EARLIER = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}]
+
+
+@pytest.mark.parametrize("history", [[], [SYSTEM], [SYSTEM, *EARLIER], EARLIER], ids=range(4))
+@pytest.mark.parametrize(
+    ("template", "arguments", "prefix"),
+    [(CHATML, {}, ""), (THINKING, {}, "<no>"), (THINKING, {"thinking": True}, "")],
+    ids=range(3),
+)
+def test_a_dialogue_is_the_template_of_the_whole_conversation(
+    template: str, arguments: dict[str, bool], prefix: str, history: list[dict[str, str]]
+) -> None:
+    """prefix: what the template puts before an answer. It stays, although the template forgets it of earlier turns."""
+    tokenizer = chatml(template=template)
+    dialogue = Dialogue(tokenizer, arguments)
     ids: list[int] = []
-    messages: list[dict[str, str]] = []
+    messages, written = [*history], "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in history)
     for turn, (observation, answer) in enumerate(CHAT):
         before = list(ids)
-        ids += dialogue.reply(observation, ids[-1]) if turn else dialogue.opening(observation)
+        ids += dialogue.reply(observation, ids[-1]) if turn else dialogue.opening(observation, history)
         assert ids[: len(before)] == before
         messages.append({"role": "user", "content": observation})
-        whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        assert ids == encode(tokenizer, whole)
+        written += f"<|im_start|>user\n{observation}<|im_end|>\n<|im_start|>assistant\n{prefix}"
+        assert ids == encode(tokenizer, written)
+        if not prefix:
+            whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **arguments)
+            assert ids == encode(tokenizer, whole)
         said = dialogue.answer(answer)
         assert said == [*encode(tokenizer, answer), tokenizer.eos_token_id]
         assert dialogue.text(said) == answer
         ids += said
+        written += f"{answer}<|im_end|>\n"
         messages.append({"role": "assistant", "content": answer})
 
 
@@ -187,3 +208,17 @@ def test_the_made_tokenizer_marks_who_speaks() -> None:
     assert SMALL.convert_ids_to_tokens(dialogue.opening("sum")) == ["<ask>", "sum", "<answer>"]
     assert SMALL.convert_ids_to_tokens(dialogue.answer("7")) == ["7", "<end>"]
     assert SMALL.convert_ids_to_tokens(dialogue.reply("sum", SMALL.eos_token_id)) == ["<ask>", "sum", "<answer>"]
+    before = dialogue.opening("sum", [{"role": "system", "content": "7"}])
+    assert SMALL.convert_ids_to_tokens(before) == ["<ask>", "7", "<ask>", "sum", "<answer>"]
+
+
+def test_messages_that_no_template_can_write_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has messages before it \(role 'system'\), and the tokenizer has no chat templ"):
+        Dialogue(chatml(template=None)).opening("sum", [SYSTEM])
+    refuses = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    refuses += "{{ m.content }}{% endfor %}"
+    dialogue = Dialogue(chatml(template=refuses))
+    assert dialogue.opening("sum") == encode(dialogue.tokenizer, "sum")
+    sentence = "chat template refuses messages of the roles system, user: no system role; write a system prompt into"
+    with pytest.raises(ConfigError, match=sentence):
+        dialogue.opening("sum", [SYSTEM])

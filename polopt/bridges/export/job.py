@@ -85,9 +85,14 @@ class Job:
         tasks = {"train": self.train, "heldout": self.heldout}[split]
         for index in range(len(tasks)):
             task = tasks[index]
+            if task.history and not self.chat:
+                raise ConfigError(
+                    f"task {task.id} has messages before its prompt, and the tokenizer of {self.model} has no chat "
+                    "template to write them; export with a chat model"
+                )
             yield {
-                "prompt": [{"role": "user", "content": task.prompt}] if self.chat else task.prompt,
-                "answer": task.solution or "",
+                "prompt": [*task.history, {"role": "user", "content": task.prompt}] if self.chat else task.prompt,
+                "answer": task.reference or "",
                 "kind": task.kind,
                 "id": task.id,
                 "split": split,
@@ -122,6 +127,8 @@ def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
     check_asks(main, recipe.algorithms[main], split)
     notes = [f"only the last stage, {main}, is carried; left out: {', '.join(before)}"] if before else []
     notes += [f"stages.{main}.until: training goes on to its last step"] if stage.until else []
+    if recipe.policy.chat_template_kwargs:
+        notes.append("policy.chat_template_kwargs: not carried; set them in the trainer's own configuration")
     notes += ["rollout.engine: the trainer has its own"] if recipe.rollout.engine != "native" else []
     folder.mkdir(parents=True, exist_ok=True)
     model, tokenizer, stops = _model(recipe, folder, run)

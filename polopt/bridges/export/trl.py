@@ -101,6 +101,8 @@ def _differences(job: Job) -> list[str]:
         notes.append(f"micro_rows is {job.micro_rows}, which divides an optimiser batch")
     if job.recipe.evaluation.every:
         notes.append("evaluations are not made while it trains; heldout.jsonl is the trainer's eval_dataset")
+    if job.recipe.max_prompt_length is not None:
+        notes.append("max_prompt_length: TRL's trainer has no such limit; longer prompts stay in train.jsonl")
     return notes
 
 

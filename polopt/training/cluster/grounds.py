@@ -17,6 +17,7 @@ import pydantic
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
 from polopt.training.spread import at
+from polopt.worlds.contract import new_episode
 from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
 from polopt.worlds.protocol import Episode, Step, Task, Tasks
 
@@ -59,7 +60,7 @@ class Worker:
             self.episodes.pop(other, None)
         if begin is not None and world is not None:
             task, past = begin
-            episode = (self.worlds[world] if isinstance(world, int) else world).episode(task)
+            episode = new_episode(self.worlds[world] if isinstance(world, int) else world, task)
             for call, arguments, answer in past:
                 if not _same(getattr(episode, call)(*arguments), answer):
                     raise Strayed

@@ -1,0 +1,210 @@
+"""A user's own tasks: rows of a data file with a prompt, an answer, and whatever a verifier reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
+from polopt.worlds.answers import TaskList
+from polopt.worlds.messages import conversation
+from polopt.worlds.protocol import Task, TaskSplit
+from polopt.worlds.rows import MalformedRow, has, places, read_rows, text_of, value_of
+from polopt.worlds.verifiers import Weighted, make_verifier
+
+# Characters of a text that is named for its size, and prompts that a warning names.
+HUGE, NAMED = 100_000, 3
+
+
+class DatasetReader:
+    """Reads rows and judges answers to them.
+
+    verifier: as for `make_verifier`.
+    prompt, answer: names of the fields; `a.b` is field b inside field a. A prompt is text, or a list of messages (then
+        field `messages` does as well); an answer is text, a number or a truth value, and is read as JSON writes it. It
+        may be missing in all rows if every verifier is a function or a regular expression.
+    solution: name of a field with the answer and its working, which is what demonstrations show; if None, field
+        `solution` of the rows that have one. In all other rows the answer is the solution.
+    answer_after: the answer is what stands after the last occurrence of this text in its field, as `####`, and the
+        whole field is the solution.
+    system: a system prompt before every prompt that has none.
+    kind: name of the field with the kind of task, which must be text; by default all rows are of one kind, the file's
+        name.
+
+    A verifier finds the row's fields as they are, with the answer also as `answer` (text) and the prompt as `prompt`:
+    text, or, where the row has messages, all of them. `Step.info` holds each verifier's value in `components`, and
+    `solved`.
+    """
+
+    def __init__(
+        self,
+        verifier: Any,
+        *,
+        prompt: str = "prompt",
+        answer: str = "answer",
+        solution: str | None = None,
+        answer_after: str | None = None,
+        system: str | None = None,
+        kind: str | None = None,
+    ) -> None:
+        self.verifier: Weighted = make_verifier(verifier)
+        self.prompt, self.answer, self.solution, self.kind = prompt, answer, solution, kind
+        self.answer_after, self.system = answer_after, system
+
+    def read(self, path: str | Path) -> TaskList:
+        """Every row of a file as a task.
+
+        Raises:
+            ConfigError: no such file, no rows, or malformed ones, with their lines.
+
+        Warns:
+            PoloptWarning: equal prompts have different answers; a text is huge; answers do not suit the verifier.
+        """
+        return self._list(self._tasks(Path(path)))
+
+    def split(self, path: str | Path, *, heldout: float | str | Path, seed: int = 0) -> TaskSplit:
+        """Two sets of tasks without a prompt in common.
+
+        heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the
+            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file
+            are left out of training, with a warning.
+
+        Raises:
+            ConfigError: as `read`, or one side would be empty.
+        """
+        tasks = self._tasks(Path(path))
+        if isinstance(heldout, (str, Path)):
+            kept = self._tasks(Path(heldout))
+            prompts = {_key(task) for task in kept}
+        else:
+            prompts = _fraction(tasks, heldout, seed, where=str(path))
+            kept = [task for task in tasks if _key(task) in prompts]
+        rest = [task for task in tasks if _key(task) not in prompts]
+        if not rest:
+            raise ConfigError(f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from")
+        if isinstance(heldout, (str, Path)) and len(rest) < len(tasks):
+            _warn(
+                f"{path}: left {len(tasks) - len(rest)} of {len(tasks)} rows out of training, "
+                f"because their prompt is held out in {heldout}"
+            )
+        return TaskSplit(self._list(rest), self._list(kept))
+
+    def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
+        return self.verifier.judge(completion, task.row)
+
+    def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]] | None]:
+        """As `score`, of each completion and its task; None where it took longer than its time limit."""
+        return self.verifier.judge_many([(completion, task.row) for completion, task in answered])
+
+    def _list(self, tasks: Sequence[Task]) -> TaskList:
+        names = self.verifier.names
+        together = id(self) if self.verifier.together else None
+        return TaskList(tasks, self.score, names if len(names) > 1 else (), self.score_many, together)
+
+    def _tasks(self, path: Path) -> list[Task]:
+        rows = read_rows(path, self._parse)
+        tasks = [dataclasses.replace(t, id=f"{path.stem}:{n}", kind=t.kind or path.stem) for n, t in rows]
+        without = [n for n, task in rows if task.answer is None]
+        if without and len(without) < len(rows):
+            raise ConfigError(
+                f"{path}: {len(without)} of {len(rows)} rows have no field {self.answer!r}, {places(without, path)}; "
+                "give every row one, or none"
+            )
+        for sentence in (*contradictions(rows, path), *huge(rows, path), *self.verifier.doubts([task.row for task in tasks])):
+            _warn(f"{path}: {sentence}")
+        return tasks
+
+    def _parse(self, row: dict[str, Any]) -> Task:
+        """A row's task, without its name; without a kind, if it is the file's.
+
+        Raises:
+            MalformedRow: a field is missing or of the wrong kind, or the verifier could never judge it.
+        """
+        name = "messages" if self.prompt == "prompt" and "prompt" not in row and "messages" in row else self.prompt
+        value = value_of(row, name)
+        found = conversation(value, name)
+        if self.system is not None and not any(message["role"] == "system" for message in found.history):
+            found = found._replace(history=({"role": "system", "content": self.system}, *found.history))
+        answer, solution = self._answer(row, found.answer)
+        seen = {**row, "prompt": value if isinstance(value, str) else found.messages}
+        if answer is not None:
+            seen["answer"] = answer
+        problem = self.verifier.check(seen)
+        if problem is not None:
+            raise MalformedRow(problem)
+        kind = text_of(row, self.kind) if self.kind is not None else ""
+        return Task("", kind, found.prompt, solution, seen, found.history, answer)
+
+    def _answer(self, row: dict[str, Any], said: str | None) -> tuple[str | None, str | None]:
+        """The answer and the solution. said: what the assistant answers in the row's messages."""
+        answer = solution = said
+        if has(row, self.answer) or self.answer != "answer" or (said is None and self.verifier.reads_answer):
+            answer = text_of(row, self.answer)
+            solution = said or answer
+        if self.answer_after is not None and answer is not None:
+            _, mark, after = answer.rpartition(self.answer_after)
+            if not mark or not after.strip():
+                raise MalformedRow(f"field {self.answer!r} has nothing after {self.answer_after!r}, the answer_after")
+            answer, solution = after.strip(), answer
+        if self.solution is not None or row.get("solution") is not None:
+            solution = text_of(row, self.solution or "solution")
+        return answer, solution
+
+
+def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
+    """A sentence if some prompts have more than one answer, with the first of them and their lines."""
+    answers: dict[str, dict[str, int]] = {}
+    for number, task in rows:
+        if task.answer is not None:
+            answers.setdefault(_key(task), {}).setdefault(task.answer.strip(), number)
+    several = {prompt: found for prompt, found in answers.items() if len(found) > 1}
+    if several:
+        some = [
+            f"{prompt!r:.60} has " + " and ".join(f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items())
+            for prompt, found in list(several.items())[:NAMED]
+        ]
+        more = f"; and {len(several) - NAMED} more" if len(several) > NAMED else ""
+        yield (
+            f"{len(several)} prompt{'s' * (len(several) > 1)} with different answers in different rows: "
+            f"{'; '.join(some)}{more}"
+        )
+
+
+def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
+    """A sentence if some rows have more than `HUGE` characters in their prompt or solution."""
+    size = {n: len(_key(t)) + len(t.solution or "") for n, t in rows}
+    found = [n for n, count in size.items() if count > HUGE]
+    if found:
+        yield (
+            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt and "
+            f"solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
+        )
+
+
+def _key(task: Task) -> str:
+    """What two tasks with the same prompt have in common: the text, or the whole conversation."""
+    if not task.history:
+        return task.prompt
+    return json.dumps([*task.history, {"role": "user", "content": task.prompt}], ensure_ascii=False)
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, PoloptWarning, stacklevel=4)
+
+
+def _fraction(tasks: Sequence[Task], fraction: float, seed: int, where: str) -> set[str]:
+    """Prompts to hold out: those whose hash with the seed comes first, whatever their order in the file."""
+    prompts = sorted(
+        {_key(task) for task in tasks}, key=lambda text: hashlib.sha256(f"{seed}/{text}".encode()).digest()
+    )
+    if not 0 < fraction < 1:
+        raise ConfigError(f"heldout = {fraction}: expected a fraction between 0 and 1, or the path of a second file")
+    if len(prompts) < 2:
+        raise ConfigError(f"{where} has one prompt only; two are needed to hold one out")
+    return set(prompts[: min(max(1, round(fraction * len(prompts))), len(prompts) - 1)])

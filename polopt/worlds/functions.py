@@ -1,0 +1,302 @@
+"""Reward functions of a person's own: how each is called, by the names of its parameters, and what it may return."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextvars
+import functools
+import inspect
+import math
+import numbers
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from polopt.config import ConfigError
+from polopt.errors import UserError
+from polopt.part import described
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+# Beyond this, float32 overflows where rewards are squared.
+LARGEST = 1e18
+KINDS = "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
+# What TRL's trainer hands to reward functions, and a verifier does not have.
+ONLY_IN_TRL = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
+
+
+# Seconds that a coroutine may take, None for any time.
+_time_limit: contextvars.ContextVar[float | None] = contextvars.ContextVar("time limit of a coroutine", default=None)
+
+
+def limited(timeout: float | None, function: Callable[..., T]) -> Callable[..., T]:
+    """The function, in which coroutines of reward functions may take `timeout` seconds each."""
+
+    def call_limited(*arguments: Any) -> T:
+        token = _time_limit.set(timeout)
+        try:
+            return function(*arguments)
+        finally:
+            _time_limit.reset(token)
+
+    return call_limited
+
+
+class VerifierError(UserError, RuntimeError):
+    """A reward function raised, or returned something that is no finite number."""
+
+
+class Convention(abc.ABC):
+    """How a reward function is called. accepts: its parameters' names, `everything` where it takes any keyword.
+    requires: those without a default. batched: one call has many completions."""
+
+    batched: ClassVar[bool] = False
+
+    def __init__(self, accepts: frozenset[str], requires: frozenset[str], everything: bool) -> None:
+        self.accepts, self.requires, self.everything = accepts, requires, everything
+
+    @abc.abstractmethod
+    def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments; of one completion, unless calls are batched."""
+
+    def absent(self, row: Row) -> frozenset[str]:
+        """Parameters without a default for which this row has no value."""
+        return frozenset()
+
+    def value(self, returned: Any) -> Any:
+        """The reward in what the function returned."""
+        return returned
+
+    def _taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if self.everything or name in self.accepts}
+
+
+class PerRow(Convention):
+    """`f(completion, row)`."""
+
+    def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (completions[0], dict(rows[0])), {}
+
+
+class Columns(Convention):
+    """TRL's: `f(prompts, completions, **columns)`, all by keyword, each a list with one value a completion.
+
+    Where the prompt is a list of messages, so is the completion: one message of the assistant.
+    """
+
+    batched = True
+
+    def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        names = dict.fromkeys(name for row in rows for name in row if name not in ("prompts", "completions"))
+        columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
+        columns["prompts"] = [row.get("prompt") for row in rows]
+        columns["completions"] = [_as_prompted(text, row) for text, row in zip(completions, rows, strict=True)]
+        return (), self._taken(columns)
+
+    def absent(self, row: Row) -> frozenset[str]:
+        return self.requires - row.keys() - {"prompts", "completions"}
+
+
+class Scored(Convention):
+    """verl's: `f(data_source, solution_str, ground_truth, extra_info)`, all by keyword; a number, or a dict with
+    `score`. The ground truth is the row's field of that name, else that in its `reward_model`, else its answer."""
+
+    names: ClassVar[tuple[str, ...]] = ("data_source", "solution_str", "ground_truth", "extra_info")
+
+    def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), self._taken(self._values(completions[0], rows[0]))
+
+    def value(self, returned: Any) -> Any:
+        return returned.get("score", returned) if isinstance(returned, Mapping) else returned
+
+    def _values(self, completion: str, row: Row) -> dict[str, Any]:
+        model = row.get("reward_model")
+        truth = model.get("ground_truth") if isinstance(model, Mapping) else None
+        truth = row.get("ground_truth", row.get("answer") if truth is None else truth)
+        values = (row.get("data_source"), completion, truth, row.get("extra_info") or {})
+        return dict(zip(self.names, values, strict=True))
+
+
+class ScoredBatch(Scored):
+    """verl's for many: `f(data_sources, solution_strs, ground_truths, extra_infos)`."""
+
+    batched = True
+
+    def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        found = [self._values(text, row) for text, row in zip(completions, rows, strict=True)]
+        return (), self._taken({f"{name}s": [values[name] for values in found] for name in self.names})
+
+
+def convention(function: Callable[..., Any], name: str) -> Convention:
+    """How the function is called, by the names of its parameters.
+
+    Raises:
+        ConfigError: it has parameters that no way of calling it fills.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C
+        return PerRow(frozenset(), frozenset(), False)
+    by_name = {n: p for n, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    requires = frozenset(n for n, p in by_name.items() if p.default is p.empty)
+    settings = (frozenset(by_name), requires, any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()))
+    if "completions" in by_name:
+        if requires & ONLY_IN_TRL:
+            raise ConfigError(
+                f"{name} needs {', '.join(sorted(requires & ONLY_IN_TRL))}, which only TRL's trainer has; verifiers "
+                "are given prompts, completions and the columns of the data"
+            )
+        return Columns(*settings)
+    for kind, mark, known in ((Scored, "", Scored.names), (ScoredBatch, "s", [f"{n}s" for n in Scored.names])):
+        if f"solution_str{mark}" in by_name:
+            if requires - set(known):
+                missing = ", ".join(sorted(requires - set(known)))
+                raise ConfigError(f"{name} needs {missing}, and is given {', '.join(known)}; give {missing} a default")
+            return kind(*settings)
+    try:
+        signature.bind("completion", {})
+    except TypeError as error:
+        raise ConfigError(f"{name} is called as function(completion, row), but {error}; write it as {KINDS}") from None
+    return PerRow(*settings)
+
+
+def call(
+    function: Callable[..., Any],
+    name: str,
+    how: Convention,
+    completions: Sequence[str],
+    rows: Sequence[Row],
+) -> list[float | None]:
+    """The reward of each completion, None where a coroutine took longer than the time limit (`limited`). Coroutines are
+    awaited beside each other.
+
+    Raises:
+        VerifierError: the function raised, or returned anything but a finite number for each.
+    """
+    groups = [range(len(rows))] if how.batched else [range(i, i + 1) for i in range(len(rows))]
+    returned: list[Any] = []
+    for group in groups if rows else []:
+        positional, named = how.arguments([completions[i] for i in group], [rows[i] for i in group])
+        try:
+            returned.append(function(*positional, **named))
+        except (Exception, SystemExit) as error:
+            raise _raised(function, name, error, [rows[i] for i in group]) from error
+    waiting = [i for i, value in enumerate(returned) if inspect.isawaitable(value)]
+    late = set()
+    outcomes = awaited([returned[i] for i in waiting], _time_limit.get())
+    for i, (done, value, error) in zip(waiting, outcomes, strict=True):
+        if error is not None:
+            raise _raised(function, name, error, [rows[j] for j in groups[i]]) from error
+        returned[i] = value
+        if not done:
+            late.add(i)
+    rewards: list[float | None] = []
+    for i, (group, value) in enumerate(zip(groups, returned, strict=False)):
+        mine = [rows[j] for j in group]
+        values = _each(name, value, mine) if how.batched and i not in late else [value] * len(mine)
+        rewards += [None if i in late else number(how.value(v), name, row) for v, row in zip(values, mine, strict=True)]
+    return rewards
+
+
+def number(value: Any, name: str, row: Row) -> float:
+    """A returned value as a finite number: Python's, NumPy's and PyTorch's numbers and truth values, and arrays and
+    tensors without dimensions.
+
+    Raises:
+        VerifierError: it is anything else.
+    """
+    found = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+    if isinstance(found, numbers.Real) and abs(found) <= LARGEST:  # not so of NaN
+        return float(found)
+    if isinstance(found, numbers.Real):
+        advice = "0.0 where there is nothing to score" if math.isnan(found) else "at most 1e18 in size"
+    elif isinstance(found, str):
+        advice = "float(...) of a text"
+    elif isinstance(found, Mapping):
+        advice = "the number alone" if "score" not in found else "its 'score' alone"
+    elif hasattr(found, "__len__"):
+        advice = "one number; a function of many completions has a parameter named completions"
+    else:
+        advice = "0.0 where there is nothing to score"
+    raise VerifierError(
+        f"verifier {name} must return a finite number or a bool, found {value!r:.60} ({type(value).__name__}) on "
+        f"{shown(row)}; return {advice}"
+    )
+
+
+def shown(row: Row) -> str:
+    """A row in a sentence."""
+    return f"the row with prompt {row.get('prompt')!r:.100}"
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling the function gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+
+
+def awaited(
+    awaitables: Sequence[Awaitable[Any]], timeout: float | None
+) -> list[tuple[bool, Any, BaseException | None]]:
+    """Each one's (done in time, value, error), in their order. All are awaited at once, in one event loop that lives
+    as long as the process, so that clients and locks that belong to a loop can be kept between calls."""
+    if not awaitables:
+        return []
+    future = asyncio.run_coroutine_threadsafe(_all(awaitables, timeout), _loop(os.getpid()))
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def _all(awaitables: Sequence[Awaitable[Any]], timeout: float | None) -> list[Any]:
+    tasks = [asyncio.ensure_future(_outcome(awaitable)) for awaitable in awaitables]
+    _, late = await asyncio.wait(tasks, timeout=timeout)
+    for task in late:
+        task.cancel()
+    return [(False, None, None) if task in late else (True, *task.result()) for task in tasks]
+
+
+async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
+    except (Exception, SystemExit) as error:  # an exit would end the loop's thread
+        return None, error
+
+
+@functools.cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop of this process; a forked one has its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="verifiers", daemon=True).start()
+    return loop
+
+
+def _as_prompted(completion: str, row: Row) -> str | list[dict[str, str]]:
+    if isinstance(row.get("prompt"), (list, tuple)):
+        return [{"role": "assistant", "content": completion}]
+    return completion
+
+
+def _each(name: str, returned: Any, rows: Sequence[Row]) -> list[Any]:
+    """The values that a call of many completions returned."""
+    values = returned.tolist() if hasattr(returned, "tolist") else returned
+    if not isinstance(values, (list, tuple)) or len(values) != len(rows):
+        found = f"{len(values)} values" if isinstance(values, (list, tuple)) else f"{returned!r:.60}"
+        raise VerifierError(
+            f"verifier {name} must return a list with one number for each of {len(rows)} completions, found {found}; "
+            f"the first is of {shown(rows[0])}"
+        )
+    return list(values)
+
+
+def _raised(function: Callable[..., Any], name: str, error: BaseException, rows: Sequence[Row]) -> VerifierError:
+    plain = inspect.unwrap(function)
+    code = getattr(plain, "__code__", None) or getattr(getattr(plain, "__call__", None), "__code__", None)
+    where = shown(rows[0]) if len(rows) == 1 else f"{len(rows)} completions, the first of {shown(rows[0])}"
+    return VerifierError(f"verifier {name} raised {described(error, getattr(code, 'co_filename', None))} on {where}")

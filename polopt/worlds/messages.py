@@ -1,0 +1,73 @@
+"""Prompts that are conversations: lists of messages, each with a role and a content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from polopt.worlds.rows import MalformedRow, shown
+
+FORM = "[{role: user, content: ...}]"
+
+
+class Conversation(NamedTuple):
+    """A prompt in its parts. history: messages before the last one of the user. prompt: the text of that one. answer:
+    of the assistant, after it, where the conversation has one."""
+
+    history: tuple[dict[str, str], ...]
+    prompt: str
+    answer: str | None
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """What the policy reads."""
+        return [*self.history, {"role": "user", "content": self.prompt}]
+
+
+def conversation(value: Any, field: str) -> Conversation:
+    """A prompt's parts; text is one message of the user. field: its name in errors.
+
+    Raises:
+        MalformedRow: it is neither text nor messages of text, or no message of the user asks for an answer.
+    """
+    if isinstance(value, str) and value.strip():
+        return Conversation((), value, None)
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise MalformedRow(f"field {field!r} must be non-empty text or messages like {FORM}, found {shown(value)}")
+    messages = [_message(message, f"field {field!r}: message {i}") for i, message in enumerate(value, start=1)]
+    answer = messages.pop()["content"] if messages[-1]["role"] == "assistant" else None
+    if not messages or messages[-1]["role"] != "user":
+        role = messages[-1]["role"] if messages else "assistant"
+        raise MalformedRow(
+            f"field {field!r} must end with a message of the user, or with one and the assistant's answer to it, found "
+            f"one of role {role!r}"
+        )
+    return Conversation(tuple(messages[:-1]), messages[-1]["content"], answer)
+
+
+def _message(message: Any, where: str) -> dict[str, str]:
+    if not isinstance(message, Mapping):
+        raise MalformedRow(f"{where} must be like {FORM[1:-1]}, found {shown(message)}")
+    for key in ("role", "content"):
+        if key not in message:
+            raise MalformedRow(f"{where} has no {key!r}, only {', '.join(map(repr, message))}")
+    # Parquet gives every message all keys that one of them has.
+    more = [key for key, value in message.items() if key not in ("role", "content") and value]
+    if more:
+        raise MalformedRow(f"{where} has {more[0]!r}, which a prompt cannot hold; write it into the content, or leave it")
+    role, content = message["role"], _text(message["content"])
+    if not isinstance(role, str) or not role:
+        raise MalformedRow(f"{where} must have a role such as 'user', found {shown(role)}")
+    if content is None:
+        raise MalformedRow(f"{where} must have text as its content, found {shown(message['content'])}")
+    return {"role": role, "content": content}
+
+
+def _text(content: Any) -> str | None:
+    """Of text, or of a list of parts that are all text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or not content:
+        return None
+    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in content]
+    return "".join(texts) if all(isinstance(text, str) for text in texts) else None  # type: ignore[arg-type]

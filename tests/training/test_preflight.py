@@ -1,0 +1,161 @@
+"""What is found out about tasks and their verifier before a run begins, and leaves no folder."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import MODEL, recipe
+
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
+from polopt.policies.make import new_policy
+from polopt.training import language
+from polopt.training import recipe as recipes
+from polopt.training.language import train
+from polopt.training.player import Player
+from polopt.training.preflight import check_chat_template, check_tasks
+from polopt.worlds import DatasetReader, VerifierError
+
+ROWS = [{"prompt": f"{i} + 1 =", "answer": f"{i + 1}"} for i in range(20)]
+
+
+def tasks(folder: Path, rows: list[dict[str, Any]] | None = None, **settings: Any) -> dict[str, Any]:
+    path = folder / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS if rows is None else rows)))
+    return {"kind": "dataset", "path": str(path), **settings}
+
+
+def player(reader: DatasetReader, path: str, limit: int = 8, **more: Any) -> Player:
+    listed = reader.read(path)
+    texts = [(task.kind, task.prompt, task.solution or "") for task in map(listed.__getitem__, range(len(listed)))]
+    made = new_policy(MODEL, texts, seed=0, dtype="float32", **more)
+    return Player(made, listed, limit)
+
+
+def test_references_that_are_not_rewarded(tmp_path: Path) -> None:
+    rows = [{**row, "solution": f"It is {row['answer']}"} for row in ROWS]
+    path = tasks(tmp_path, rows)["path"]
+    sentence = r"stages.rl: none of the 8 reference answers that were scored has a positive reward \(rows:1 gets 0, "
+    with pytest.warns(PoloptWarning, match=sentence + r"rows:3 gets 0, rows:6 gets 0\), .* as in 'It is 1'"):
+        check_tasks({"rl": player(DatasetReader("numeric"), path, limit=20)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_tasks({"rl": player(DatasetReader({"verifier": "numeric", "take": "last"}), path, limit=20)})
+    one = DatasetReader(lambda completion, row: 0.5 if row["answer"] == "20" else -1.0)
+    with pytest.warns(PoloptWarning, match="rows:1 gets -1"):
+        check_tasks({"rl": player(one, path, limit=20)})  # row 20 is none of the 8
+
+
+def test_references_that_are_longer_than_the_limit(tmp_path: Path) -> None:
+    rows = [{"prompt": "count", "answer": "1" * n} for n in range(1, 21)]
+    path = tasks(tmp_path, rows)["path"]
+    with pytest.warns(PoloptWarning) as caught:
+        made = player(DatasetReader(lambda completion, row: 1.0), path, limit=15)
+        assert len(made.dialogue.answer("1" * 20)) == 21  # a digit is a token, and one ends the answer
+        check_tasks({"warmup": made, "rl": made})
+    (sentence,) = [str(w.message) for w in caught if "limit" in str(w.message)]
+    assert sentence.startswith(
+        "stages.rl: 6 of 20 reference answers that were measured are longer than the limit of 15 tokens, the longest "
+        "has 21"
+    )
+
+
+def test_only_a_run_that_begins_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(language, "check_tasks", lambda players: called.append(list(players)))
+    settings = recipe(tasks=tasks(tmp_path), policy={"config": MODEL})
+    train(settings, tmp_path / "run")
+    assert called == [["rl"]]
+    language.resume(tmp_path / "run")
+    assert len(called) == 1
+
+
+def test_a_failing_reward_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def reward(completion, row):\n    return None\n")
+    settings = recipe(tasks=tasks(tmp_path, verifier=f"{tmp_path}/mine.py:reward"))
+    with pytest.raises(VerifierError, match="must return a finite number or a bool, found None"):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nofile.py:reward", "nofile.py does not exist; name a Python file"),
+        ("mine.py:zzz", "mine.py has no 'zzz'; it has: Path, fine, wrong"),
+        ("mine.py:fin", "mine.py has no 'fin'; did you mean 'fine'?"),
+        ("mine:fine", "there is no module mine; did you mean 'mine.py:fine'?"),
+        ("mine.py:wrong", "mine.py:wrong is called as function(completion, row), but missing a required argument: 'c'"),
+        ("broken.py:f", "broken.py cannot be loaded: SyntaxError: '(' was never closed (broken.py, line 1)"),
+        ("imports.py:f", "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)"),
+        ("ends.py:f", "ends.py cannot be loaded: SystemExit: 3 (ends.py, line 1)"),
+        ("math-verfy", "'math-verfy' is not a verifier; did you mean 'math-verify'?"),
+    ],
+)
+def test_names_are_looked_up_when_the_recipe_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = "from pathlib import Path\ndef fine(completion, row): return 1.0\ndef wrong(a, b, c): return 1.0\n"
+    files = {
+        "mine.py": own,
+        "broken.py": "def f(x:\n",
+        "imports.py": "\nimport nosuch\n",
+        "ends.py": "raise SystemExit(3)",
+    }
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    for world in (tasks(tmp_path, verifier=name), {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])}):
+        with pytest.raises(ConfigError) as caught:
+            recipes.load("smoke", {"tasks": world})
+        assert sentence in str(caught.value)
+        assert str(caught.value).startswith("smoke.yaml.tasks")
+        assert "\n" not in str(caught.value)
+
+
+def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> None:
+    rows = [*ROWS, {"prompt": [{"role": "user", "content": "2 + 2 ="}], "answer": "4"}]
+    chats = player(DatasetReader("exact"), tasks(tmp_path, rows)["path"])
+    check_chat_template("rl", chats)
+    chats.dialogue.tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="stages.rl: the prompt of task rows:21 is a list of messages .* no chat templ"):
+        check_chat_template("rl", chats)
+    plain = player(DatasetReader("exact"), tasks(tmp_path)["path"], chat_template_kwargs={"enable_thinkin": False})
+    template = plain.dialogue.tokenizer.chat_template
+    with pytest.raises(ConfigError, match="enable_thinkin is not read by the tokenizer's chat template; leave it out"):
+        check_chat_template("rl", plain)
+    plain.dialogue.tokenizer.chat_template = template + "{% if enable_thinking %}...{% endif %}"
+    with pytest.raises(ConfigError, match="did you mean 'enable_thinking'"):
+        check_chat_template("rl", plain)
+    plain.dialogue.chat_template_kwargs = {"enable_thinking": True}
+    check_chat_template("rl", plain)
+    plain.dialogue.tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="the policy's tokenizer has no chat template; leave them out"):
+        check_chat_template("rl", plain)
+
+
+def test_a_run_on_conversations(tmp_path: Path) -> None:
+    """A system prompt and an earlier turn stand in every row's tokens, before what the policy decided."""
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}]
+    rows = [{"messages": [*chat, {"role": "user", "content": f"{i} + 1"}], "answer": f"{i + 1}"} for i in range(10)]
+    settings = recipe(
+        tasks=tasks(tmp_path, rows, system="add", verifier=["exact", {"verifier": "regex", "pattern": "1"}]),
+        stages={"rl": {"method": "grpo", "steps": 1, "rows": 8, "group": 4}},
+    )
+    run = train(settings, tmp_path / "run")
+    (record,) = run.read("metrics")
+    assert {"signal/exact", "signal/regex"} <= record.keys()
+    training = language.LanguageTraining(settings, run)
+    source = training.source("rl", 8, training.player("rl"))
+    experience = source.rollout(source.take(1), 2, settings.evaluation.support)
+    task = experience.extras["task"][0]
+    tokenizer = training.policy.tokenizer
+    before = experience.extras["tokens"][0][: int(experience.mask[0].int().argmax())]
+    messages = [{"role": "system", "content": "add"}, *chat, {"role": "user", "content": task.prompt}]
+    expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert before.tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(before) == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
