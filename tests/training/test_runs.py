@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import torch
 from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe
 
 from polopt.experience import Support
-from polopt.training import run as run_module
+from polopt.training import files
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.player import Player
@@ -174,10 +175,10 @@ def die_at(calls: int) -> None:
 
         return wrapped
 
-    run_module.save_file = deadly(run_module.save_file, lambda _, path: Path(path).write_bytes(b"half a file"))
-    run_module._sync = deadly(run_module._sync)
-    run_module.shutil.rmtree = deadly(
-        run_module.shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True)
+    files.save_file = deadly(files.save_file, lambda _, path: Path(path).write_bytes(b"half a file"))
+    files.sync = deadly(files.sync)
+    shutil.rmtree = deadly(
+        shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True)
     )
     Path.rename = deadly(Path.rename)  # type: ignore[method-assign]
 
