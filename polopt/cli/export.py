@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from polopt.cli import text
 from polopt.cli.door import Refused, checked
 from polopt.cli.train import SetOption, loaded, method_of
+from polopt.training.origin import at_base
 from polopt.training.run import Run
 
 
@@ -33,11 +35,13 @@ def export(
 
     if to not in TRAINERS:
         raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
-    run = Run(Path(recipe)) if recipe is not None and (Path(recipe) / "recipe.yaml").is_file() else None
-    found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
-    place = folder or Path("exports") / f"{to}-{method_of(found)}"
-    with checked():
-        done = write(found, to, place, run)
+    run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
+    here = Path.cwd()
+    with nullcontext() if run is None else at_base(run):
+        found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
+        place = folder or Path("exports") / f"{to}-{method_of(found)}"
+        with checked():
+            done = write(found, to, place if run is None else here / place, run)
     screen = text.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

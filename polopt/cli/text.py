@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 from rich.console import Console
 
 from polopt.cli.door import Refused
+
+if TYPE_CHECKING:
+    from polopt.training.run import Which
 
 ClusterOption = Annotated[
     str | None,
@@ -123,6 +126,15 @@ def method(text: str) -> str | dict[str, Any]:
     if not isinstance(found, dict) or "name" not in found:
         raise Refused(f"{text!r} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'")
     return found
+
+
+def checkpoint(text: str) -> Which:
+    """Which checkpoint of a run is meant."""
+    if text == "best" or text == "last":
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise Refused(f"{text!r} is no checkpoint: give its step, best or last")
 
 
 def fresh_folder(name: str) -> Path:

@@ -56,8 +56,8 @@ def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
             _check_steps(run, recipe, old, new)
         elif not _is_free(name):
             raise RunError(
-                f"{run.folder} can be extended in {steps}, {' and '.join(FREE)}, and {shown(name, old, new)} would make "
-                "it another run: begin one with --run"
+                f"{run.folder} can be extended in {steps}, {' and '.join(FREE)}, and {shown(name, old, new)} would "
+                "make it another run: begin one with --run"
             )
     rate, more = recipe.stages[recipe.main_stage].optimiser, any(name == steps for name, _, _ in found)
     exact = not more or rate.decay == "constant"

@@ -407,12 +407,10 @@ def train(
     recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
     team, folder = assemble(recipe.device), Path(folder)
     if team.once(lambda: Run.exists(folder)):
-        run = Run.open(folder)
-        same(run, recipe)
-        if not run.about.get("finished"):
+        if not is_finished(recipe, folder):
             return resume(folder, watchers=watchers, address=address, anyway=anyway)
         warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
-        return run
+        return Run(folder)
     run = Run(folder) if team.leads else Witness(folder)
     with crew_of(recipe, address, team) as crew:
         # What cannot be prepared leaves no folder behind.
@@ -422,6 +420,19 @@ def train(
         with run.exclusive():
             team.once(lambda: create(recipe, folder).folder)
             return training.run()
+
+
+def is_finished(recipe: Recipe, folder: Path | str) -> bool:
+    """Returns whether a folder holds a run of this recipe that has come to its end; False if it holds none.
+
+    Raises:
+        RunError: it holds a run of another recipe; the first settings that differ.
+    """
+    if not Run.exists(Path(folder)):
+        return False
+    run = Run.open(Path(folder))
+    same(run, recipe)
+    return bool(run.about.get("finished"))
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:

@@ -169,6 +169,19 @@ def _place(entry: Mapping[str, Any], base: Path) -> Path:
 
 
 @contextlib.contextmanager
+def at_base(run: Run) -> Iterator[Path]:
+    """The working directory, inside the block, is the folder where relative paths of the run's recipe begin."""
+    base = base_of(run.about)
+    with contextlib.ExitStack() as stack:
+        if base != Path.cwd():
+            stack.enter_context(contextlib.chdir(base))
+        if str(base) not in sys.path:
+            sys.path.append(str(base))
+            stack.callback(sys.path.remove, str(base))
+        yield base
+
+
+@contextlib.contextmanager
 def entered(run: Run) -> Iterator[Recipe]:
     """The recipe of a run, inside the folder where its relative paths begin, whatever the working directory is.
 
@@ -177,18 +190,11 @@ def entered(run: Run) -> Iterator[Recipe]:
     Raises:
         ConfigError: the recipe cannot be read, or names something that is gone and of which there is no copy.
     """
-    about = run.about
-    base = base_of(about)
-    path = str(base)
-    with contextlib.ExitStack() as stack:
-        if base != Path.cwd():
-            stack.enter_context(contextlib.chdir(base))
-        if path not in sys.path:
-            sys.path.append(path)
-            stack.callback(sys.path.remove, path)
-        gone = _gone(run, about, base)
+    run = type(run)(run.folder.absolute())
+    with at_base(run) as base:
+        gone = _gone(run, run.about, base)
         if not gone:
-            yield recipes.load(run.recipe.absolute())
+            yield recipes.load(run.recipe)
             return
         listed = ", ".join(f"{name} -> {copy}" for name, copy in gone.items())
         sentence = f"files that the recipe of {run.folder} names are gone, and their copies are used: {listed}"
@@ -200,7 +206,7 @@ def entered(run: Run) -> Iterator[Recipe]:
 def _gone(run: Run, about: Mapping[str, Any], base: Path) -> dict[str, str]:
     """As it was typed -> its copy, of each file that is not in its place any more."""
     entries = [e for e in about.get("files", ()) if e["copy"] and not _place(e, base).is_file()]
-    copies = {e["named"]: (run.folder / e["copy"]).absolute() for e in entries}
+    copies = {e["named"]: run.folder / e["copy"] for e in entries}
     return {named: str(copy) for named, copy in copies.items() if copy.is_file()}
 
 
@@ -294,7 +300,9 @@ def accept(run: Run, changed: Sequence[str]) -> dict[str, Any]:
     about = run.about
     fresh = record(run.recipe.read_text(encoding="utf-8"), run.folder)
     there = {entry["named"] for entry in fresh["files"]}
-    fresh["files"] += [entry for entry in about.get("files", ()) if entry["named"] not in there]  # copies of what is gone
+    fresh["files"] += [
+        entry for entry in about.get("files", ()) if entry["named"] not in there
+    ]  # copies of what is gone
     return fresh | {"anyway": [*about.get("anyway", []), {"step": run.checkpoint, "changed": list(changed)}]}
 
 

@@ -177,9 +177,7 @@ def die_at(calls: int) -> None:
 
     files.save_file = deadly(files.save_file, lambda _, path: Path(path).write_bytes(b"half a file"))
     files.sync = deadly(files.sync)
-    shutil.rmtree = deadly(
-        shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True)
-    )
+    shutil.rmtree = deadly(shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True))
     Path.rename = deadly(Path.rename)  # type: ignore[method-assign]
 
 
