@@ -37,11 +37,11 @@ def export(
         raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
     run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
     here = Path.cwd()
-    with nullcontext() if run is None else at_base(run):
+    with nullcontext(here) if run is None else at_base(run) as base:
         found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
         place = folder or Path("exports") / f"{to}-{method_of(found)}"
         with checked():
-            done = write(found, to, place if run is None else here / place, run)
+            done = write(found, to, place if base == here else here / place, run)
     screen = text.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

@@ -130,8 +130,10 @@ def method(text: str) -> str | dict[str, Any]:
 
 def checkpoint(text: str) -> Which:
     """Which checkpoint of a run is meant."""
-    if text == "best" or text == "last":
-        return text
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
     if text.isascii() and text.isdigit():
         return int(text)
     raise Refused(f"{text!r} is no checkpoint: give its step, best or last")

@@ -300,9 +300,8 @@ def accept(run: Run, changed: Sequence[str]) -> dict[str, Any]:
     about = run.about
     fresh = record(run.recipe.read_text(encoding="utf-8"), run.folder)
     there = {entry["named"] for entry in fresh["files"]}
-    fresh["files"] += [
-        entry for entry in about.get("files", ()) if entry["named"] not in there
-    ]  # copies of what is gone
+    # Of what is gone the copies stay.
+    fresh["files"] += [entry for entry in about.get("files", ()) if entry["named"] not in there]
     return fresh | {"anyway": [*about.get("anyway", []), {"step": run.checkpoint, "changed": list(changed)}]}
 
 

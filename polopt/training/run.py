@@ -256,8 +256,8 @@ class Run:
         found = self.best(about.get("best_by", "pass@1"), about.get("main_stage", ""))
         if found is None:
             raise RunError(
-                f"{self.folder} has no checkpoint that was evaluated in its last stage; set checkpoint.best: pass@1 and "
-                "evaluation.every in the recipe of the next run, and give last or a step here"
+                f"{self.folder} has no checkpoint that was evaluated in its last stage; give last or a step, and set "
+                "checkpoint.best: pass@1 and evaluation.every for the next run"
             )
         return found[0]
 
@@ -272,8 +272,9 @@ class Run:
 
     def _refuse_links(self) -> None:
         """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
-        written = [RECIPE, ABOUT, LOCK, OWNER, "checkpoints", *(f"{name}.jsonl" for name in LOGS)]
-        places = [self.folder / name for name in written]
+        written = [RECIPE, ABOUT, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
+        places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
+        places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
         for folder in self._checkpoints.folders():
             places += [folder, folder / STATE, folder / TENSORS]
         for place in (*places, *self.folder.glob("*.safetensors")):

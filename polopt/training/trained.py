@@ -54,7 +54,8 @@ def evaluate_folder(
     checkpoint: of a run, finished or not: a step, "last" or "best"; the policy that it ended with by default.
 
     Raises:
-        RunError: there is no such checkpoint. ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
+        RunError: there is no such checkpoint.
+        ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
     """
     folder = Path(folder)
     policy = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)

@@ -21,7 +21,7 @@ from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recip
 from polopt.experience import Support
 from polopt.training import files
 from polopt.training.evaluate import evaluate
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.language import LanguageTraining, create, resume, train
 from polopt.training.player import Player
 from polopt.training.run import Run, RunError
 
@@ -239,8 +239,10 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(recipe(), tmp_path, watchers=(StopAt(0),))
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(RunError, match="holds a run of another recipe: seed 0 -> 1; name another folder"):
+        train(recipe(seed=1), tmp_path)
     with pytest.raises(RunError, match="holds a run already"):
-        train(recipe(), tmp_path)
+        create(recipe(), tmp_path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     with pytest.raises(RunError, match="is not a run"):
         resume(tmp_path / "nowhere")
