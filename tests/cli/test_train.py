@@ -1,5 +1,6 @@
 """polopt train, report, recipes: what they print, write and refuse; Ctrl-C and resume."""
 
+import json
 import os
 import shutil
 import signal
@@ -201,6 +202,12 @@ def test_a_run_is_extended(recipe: Path, trained: tuple[Path, str], tmp_path: Pa
     assert [e["step"] for e in after] == [7, 9]
     shown = f"{100 * after[-1]['pass@1']['estimate']:.1f} % [{100 * after[-1]['pass@1']['low']:.1f}"
     assert shown in next(line for line in longer.output.splitlines() if line.startswith("all "))
+    judged = [polopt("evaluate", folder, "--json", *more).stdout for more in ((), ("--checkpoint", "last"))]
+    assert json.loads(judged[0]) == json.loads(judged[1])
+    assert polopt("evaluate", folder, "--checkpoint", "best").exit_code == 0
+    wrong = polopt("evaluate", folder, "--checkpoint", "first")
+    assert wrong.exit_code == 2
+    assert "'first' is no checkpoint: give its step, best or last" in flat(wrong.stderr)
     for setting, sentence in (
         ("stages.rl.rows=32", "stages.rl.rows 16 -> 32 would make it another run"),
         ("stages.warmup.steps=9", "stages.warmup.steps 3 -> 9 would make it another run"),

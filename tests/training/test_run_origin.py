@@ -76,7 +76,8 @@ def test_run_json_says_what_the_run_began_with(made: Any) -> None:
 
 
 def test_the_processor_is_named_as_the_system_names_it() -> None:
-    names = {line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")}
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     assert environment.processor() in (names or {environment.platform.machine()})
 
 
@@ -133,10 +134,7 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 # What changed -> what is said of it.
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "rows": (replaced("tasks.jsonl", '"answer": "0"', '"answer": "1"'), r"tasks\.path = tasks\.jsonl: .* sha256 "),
-    "a-row-more": (
-        lambda home: (home / "tasks.jsonl").open("a").write("{}\n"),
-        r"tasks\.path = tasks\.jsonl: .* sha256 ",
-    ),
+    "a-row-more": (replaced("tasks.jsonl", "{", '{"prompt": "x", "answer": "y"}\n{'), r"tasks\.path = tasks\.jsonl: "),
     "reward": (replaced("rewards/mine.py", "0.1", "0.2"), r"tasks\.verifier = rewards/mine\.py: .* sha256 "),
     "polopt": (changed_version("polopt"), r"polopt 0\.0 -> "),
     "torch": (changed_version("torch"), r"torch 0\.0 -> "),
