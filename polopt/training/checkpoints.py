@@ -25,7 +25,7 @@ class Damaged(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read. step: of the whole run. tensors, state: as they were given to `Checkpoints.write`."""
+    """A checkpoint that was read. step: of the whole run. tensors, state: as `Checkpoints.write` got them."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -72,8 +72,12 @@ class Checkpoints:
         draft.rename(final)
         files.sync(self.place)
 
-    def read(self, folder: Path, *, with_logs: bool = True) -> Checkpoint:
-        """Loads a checkpoint that is what was written. with_logs: whether the run's logs must be, too.
+    def load(self, folder: Path) -> Checkpoint:
+        """Loads a checkpoint that was checked."""
+        return Checkpoint(int(folder.name), load_file(folder / TENSORS), self._state(folder))
+
+    def check(self, folder: Path, *, with_logs: bool = True) -> None:
+        """Checks that a checkpoint is what was written. with_logs: and the run's logs, up to it.
 
         Raises:
             Damaged: it is not; the first difference.
@@ -92,7 +96,6 @@ class Checkpoints:
                 raise Damaged(f"{name} has {size} bytes, and had {expected['bytes']} at this checkpoint")
             if log.is_file() and files.digest(log, expected["bytes"]) != expected["sha256"]:
                 raise Damaged(f"{name} holds other lines than were written")
-        return Checkpoint(int(folder.name), load_file(folder / TENSORS), state)
 
     def _state(self, folder: Path) -> dict[str, Any]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import shutil
 import sys
@@ -129,7 +130,8 @@ def record(text: str, folder: Path) -> dict[str, Any]:
 
 
 def _recorded(file: NamedFile, folder: Path) -> dict[str, Any]:
-    found, sha256 = file.path.stat(), files.digest(file.path)
+    found = file.path.stat()
+    sha256 = _digest(file.path, found.st_size, found.st_mtime_ns) if found.st_size >= LARGE else files.digest(file.path)
     copy: Path | None = None
     if file.kind in ("code", "module") or (file.kind == "data" and found.st_size <= COPIED):
         copy = Path(COPIES) / file.path.name
@@ -147,6 +149,12 @@ def _recorded(file: NamedFile, folder: Path) -> dict[str, Any]:
         "modified": found.st_mtime_ns,
         "copy": None if copy is None else copy.as_posix(),
     }
+
+
+@functools.cache
+def _digest(path: Path, size: int, modified: int) -> str:
+    """The sha256 of a large file, computed once for each of its versions: a comparison's runs share it."""
+    return files.digest(path)
 
 
 def base_of(about: Mapping[str, Any]) -> Path:

@@ -194,7 +194,8 @@ class Run:
             step, reason = next(iter(damaged.items()))
             raise RunError(
                 f"no checkpoint of {self.folder} is whole (step {int(step.name)}: {reason}); delete "
-                f"{self._checkpoints.place} to train it again from the beginning"
+                f"{self._checkpoints.place} to train it again from the beginning, or continue with --anyway if it was "
+                "you who edited a log"
             )
         place = f"step {found.step}" if found else "the beginning"
         if damaged:
@@ -217,9 +218,11 @@ class Run:
         damaged: dict[Path, str] = {}
         for folder in reversed(self._checkpoints.folders()):
             try:
-                return self._checkpoints.read(folder, with_logs=with_logs), damaged
+                self._checkpoints.check(folder, with_logs=with_logs)
             except Damaged as reason:
                 damaged[folder] = str(reason)
+            else:
+                return self._checkpoints.load(folder), damaged
         return None, damaged
 
     def tensors(self, which: Which = "last") -> dict[str, Tensor]:
@@ -234,13 +237,15 @@ class Run:
         step = self.step_of(which)
         if step not in steps:
             raise RunError(f"{self.folder} has no checkpoint of step {step}; it has {', '.join(map(str, steps))}")
+        folder = self._checkpoints.place / f"{step:08d}"
         try:
-            return self._checkpoints.read(self._checkpoints.place / f"{step:08d}", with_logs=False).tensors
+            self._checkpoints.check(folder, with_logs=False)
         except Damaged as reason:
             others = ", ".join(str(s) for s in steps if s != step) or "none"
             raise RunError(
                 f"the checkpoint of step {step} in {self.folder} is damaged: {reason}; the others are {others}"
             ) from None
+        return self._checkpoints.load(folder).tensors
 
     def step_of(self, which: Which) -> int:
         """The step of a checkpoint.
@@ -306,5 +311,6 @@ class Witness(Run):
         pass
 
     def restore(self, *, with_logs: bool = True) -> Checkpoint | None:
-        """The last whole checkpoint, as whoever writes has left it."""
-        return self._newest(with_logs)[0]
+        """The last checkpoint, which the process that writes has checked."""
+        folders = self._checkpoints.folders()
+        return self._checkpoints.load(folders[-1]) if folders else None

@@ -258,6 +258,21 @@ def test_passing_over_ends_with_the_same_bits(name: str, run: Path, made: Any) -
     assert outcome(run) == made[1]
 
 
+def test_an_edited_log_is_taken_as_it_is_with_anyway(run: Path, made: Any) -> None:
+    """And damaged weights are not."""
+    edited("samples.jsonl", '"solved": false', '"solved": true ')(run)
+    with pytest.raises(RunError, match=r"samples\.jsonl holds other lines .* continue with --anyway"):
+        resume(run)
+    resume(run, anyway=True)
+    whole, found = made[1], outcome(run)
+    assert found.pop("samples") != whole["samples"]
+    assert found == {name: value for name, value in whole.items() if name != "samples"}
+    flip("checkpoints/00000006/state.safetensors")(run)
+    flip("checkpoints/00000005/state.safetensors")(run)
+    with pytest.raises(RunError, match=r"state\.safetensors holds other bytes"):
+        resume(run, anyway=True)
+
+
 def test_a_removed_checkpoint_loses_its_name_first(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies while it removes an old checkpoint leaves nothing that looks like one."""
 
