@@ -470,13 +470,15 @@ def resume(
         team = assemble(recipe.device)
         run = run if team.leads else Witness(run.folder)
         with run.exclusive(wait_s), crew_of(recipe, address, team) as crew:
-            if changed and team.leads:
-                run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
             if changes:
                 recipe = team.first(lambda: extended(run, changes))
             if recipe.threads is None:
                 torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
-            LanguageTraining(recipe, run, watchers, team, crew).run(with_logs=not anyway)
+            training = LanguageTraining(recipe, run, watchers, team, crew)
+            if changed and team.leads:
+                training.check_base()
+                run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
+            training.run(with_logs=not anyway)
     return Run(Path(folder))
 
 
