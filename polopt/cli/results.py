@@ -25,12 +25,14 @@ def show_results(console: Console, run: Run) -> None:
     page = write_report(run.folder)
     evaluations = run.read("evaluations")
     before = next((e for e in evaluations if e["when"] == "before"), None)
-    after = next((e for e in evaluations if e["when"] == "after"), None)
+    # A run that was extended has one for each end that it had.
+    after = next((e for e in reversed(evaluations) if e["when"] == "after"), None)
     if before and after:
         console.print()
         console.print(accuracy_table(before, after))
         console.print()
-        console.print(samples_table([s for s in run.read("samples") if s["when"] == "after"], console.width))
+        shown = [s for s in run.read("samples") if s["when"] == "after" and s["step"] == after["step"]]
+        console.print(samples_table(shown, console.width))
     console.print()
     console.print(f"Report  {page}", soft_wrap=True)
     console.print(f"Policy  {run.folder / 'policy'}", soft_wrap=True)

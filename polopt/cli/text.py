@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.text import Text
 
 from polopt import catalogue, recipes
 from polopt.cli.door import Refused
+
+if TYPE_CHECKING:
+    from polopt.training.run import Which
 
 ClusterOption = Annotated[
     str | None,
@@ -84,6 +87,17 @@ def method(text: str) -> str | dict[str, Any]:
     if not isinstance(found, dict) or "name" not in found:
         raise Refused(f"{text!r} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'")
     return found
+
+
+def checkpoint(text: str) -> Which:
+    """Which checkpoint of a run is meant."""
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise Refused(f"{text!r} is no checkpoint: give its step, best or last")
 
 
 def fresh_folder(name: str) -> Path:

@@ -229,6 +229,20 @@ class EvaluationSpec(Config):
         return self
 
 
+class CheckpointSpec(Config):
+    """When checkpoints are written, and which stay; `checkpoint: 20` is short for `{every: 20}`.
+
+    every: steps between checkpoints; a stage's last step has one, too.
+    keep: how many of the last ones stay.
+    best: a held-out estimate, as pass@1: of the checkpoints that were evaluated on the last stage's held-out tasks, the
+    one where it is highest stays, too. A step at which it rises is checkpointed whatever `every` is.
+    """
+
+    every: Positive = 20
+    keep: Positive = 2
+    best: str | None = None
+
+
 class Recipe(Config):
     """A complete run.
 
@@ -249,7 +263,7 @@ class Recipe(Config):
         `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
     evaluation: how held-out accuracy is measured.
-    checkpoint: steps between checkpoints.
+    checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
     """
 
     seed: int = 0
@@ -265,7 +279,12 @@ class Recipe(Config):
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
-    checkpoint: Positive = 20
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @pydantic.field_validator("checkpoint", mode="before")
+    @classmethod
+    def _steps_between(cls, value: Any) -> Any:
+        return value if isinstance(value, (Mapping, CheckpointSpec)) else {"every": value}
 
     @pydantic.field_validator("rollout", mode="before")
     @classmethod
@@ -281,6 +300,18 @@ class Recipe(Config):
     def _some_stage(self) -> Recipe:
         if not self.stages:
             raise ValueError("a recipe needs at least one stage, found none")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _best_is_evaluated(self) -> Recipe:
+        best, known = self.checkpoint.best, [f"pass@{k}" for k in dict.fromkeys((1, *self.evaluation.k))]
+        if best is not None and best not in known:
+            raise ValueError(f"checkpoint.best = {best!r} is not evaluated; give {' or '.join(known)}")
+        if best is not None and not self.evaluation.every:
+            raise ValueError(
+                f"checkpoint.best = {best!r} needs evaluations during training, and evaluation.every is 0; set it to "
+                "the steps between them"
+            )
         return self
 
     def to_yaml(self) -> str:

@@ -133,7 +133,7 @@ def _args(job: Job) -> dict[str, Any]:
         "bf16": recipe.policy.compute == "bfloat16",
         "model_init_kwargs": {"dtype": recipe.policy.dtype},
         "use_cpu": recipe.device == "cpu",
-        "save_steps": recipe.checkpoint * job.updates,
+        "save_steps": recipe.checkpoint.every * job.updates,
         "logging_steps": job.updates,
         "report_to": "none",
     }
