@@ -11,5 +11,9 @@ class UserError(Exception):
     """
 
 
+class ConfigError(UserError, ValueError):
+    """A setting is unknown, missing or wrong. The message names its path, what was found and the fix."""
+
+
 class PoloptWarning(UserWarning):
     """Something that a run goes on in spite of: given before training begins, shown once, and logged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
-import functools
 import hashlib
 import importlib
 import importlib.util
@@ -19,10 +18,14 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 import pydantic
 import pydantic_core
 import torch
-import yaml
 from torch import nn
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
+from polopt.setting_types import checked_setting, failure_of, setting_types
+from polopt.yaml_data import read_yaml, write_yaml
+
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
+# Most names in an error's list of them.
+MOST_NAMES = 12
 
 
 class Parts(nn.ModuleList):
@@ -95,19 +98,14 @@ class Part(nn.Module):
         return self
 
     def __post_init__(self) -> None:
-        adapters = _adapters(type(self))  # type: ignore[arg-type]
+        adapters = _adapters(type(self))
         for field in settings_of(type(self)):
             name, adapter = field.name, adapters[field.name]
             value = getattr(self, name)
             if value is field.default:
                 value = copy.deepcopy(value)  # state is never shared between parts
-            try:
-                value = adapter.validate_python(list(value) if isinstance(value, Parts) else value)
-            except pydantic.ValidationError as error:
-                problem = error.errors()[0]["msg"]
-                raise ValueError(
-                    f"{name_of(type(self))}: setting {name!r} = {value!r} is not valid: {problem}"
-                ) from None
+            value = list(value) if isinstance(value, Parts) else value
+            value = checked_setting(adapter, value, name_of(type(self)), name)
             if isinstance(value, (list, tuple)) and any(isinstance(v, Part) for v in value):
                 value = Parts(value)
             setattr(self, name, value)
@@ -195,7 +193,7 @@ class Part(nn.Module):
         return {"part": name_of(type(self)), **{k: to_plain(v) for k, v in self.settings().items()}}
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return write_yaml(self.to_dict())
 
     def __repr__(self) -> str:
         changed = (
@@ -216,15 +214,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-@functools.cache
 def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
-    hints = typing.get_type_hints(cls)
-    return {
-        f.name: pydantic.TypeAdapter(hints[f.name], config={"arbitrary_types_allowed": True})
-        if not dataclasses.is_dataclass(hints[f.name])
-        else pydantic.TypeAdapter(hints[f.name])
-        for f in settings_of(cls)
-    }
+    return setting_types(cls, tuple(f.name for f in settings_of(cls)))
 
 
 def name_of(cls: type[Part]) -> str:
@@ -239,40 +230,59 @@ def name_of(cls: type[Part]) -> str:
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """The end of an error sentence: the likeliest meant name, else the whole list."""
+    """The end of an error sentence: the likeliest meant name, else the list, of which a long one is cut."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known) or 'none'}"
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+    return f"; it has: {', '.join(known[:MOST_NAMES]) or 'none'}{more}"
 
 
 def locate(name: str) -> Callable[..., Any]:
     """The class or function behind a name.
 
     `credit.Relative` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
-    from that file.
+    from that file. Importing and loading run the module's code, whatever is found there.
+
+    Raises:
+        ValueError: there is no such module, file or thing; the nearest name is given.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r:.60} is not a name: expected room.Class, package.module:Thing or file.py:Thing")
     if ":" in name:
         module_name, _, attribute = name.rpartition(":")
         module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
         if not hasattr(module, attribute):
-            raise ValueError(f"{name!r}: {module_name} has no {attribute!r}{nearest(attribute, vars(module))}")
+            own = [key for key in vars(module) if not key.startswith("_")]
+            raise ValueError(f"{name!r:.100}: {module_name} has no {attribute!r}{nearest(attribute, own)}")
         return getattr(module, attribute)
     if name == "Algorithm":
         return importlib.import_module("polopt.algorithm").Algorithm
     room, _, attribute = name.partition(".")
     if room not in ROOMS:
-        raise ValueError(f"{name!r} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+        raise ValueError(f"{name!r:.100} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
     module = importlib.import_module(f"polopt.{room}")
     if attribute not in module.__all__:
-        raise ValueError(f"polopt.{room} has no part {attribute!r}{nearest(attribute, module.__all__)}")
+        raise ValueError(f"polopt.{room} has no part {attribute!r:.100}{nearest(attribute, module.__all__)}")
     return getattr(module, attribute)
 
 
+def written_in(thing: Any, name: str) -> bool:
+    """Whether a class or function stands in the very file that `name`, as path/to/file.py:Thing, names."""
+    path = getattr(sys.modules.get(thing.__module__), "_polopt_path", None)
+    return path is not None and Path(path).resolve() == Path(name.rpartition(":")[0]).resolve()
+
+
 def _import(module_name: str, name: str) -> Any:
+    if not all(step.isidentifier() for step in module_name.split(".")):
+        raise ValueError(f"{name!r:.100}: {module_name!r:.60} is no module's name; give one, or a path ending in .py")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name!r}: {error}; give an importable module or a path ending in .py") from None
+        raise ValueError(f"{name!r:.100}: {error}; give an importable module or a path ending in .py") from None
+    except Exception as error:
+        raise ValueError(f"{module_name} does not load: {failure_of(error)}") from error
 
 
 def _load_file(path: Path) -> Any:
@@ -289,16 +299,27 @@ def _load_file(path: Path) -> Any:
         sys.modules[key] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             del sys.modules[key]  # half a module must not pass for the whole at the next try
+            if isinstance(error, (Exception, SystemExit)):
+                raise ValueError(f"{path} does not load: {failure_of(error)}") from error
             raise
     return sys.modules[key]
 
 
 def build(spec: Any) -> Any:
-    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is."""
+    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is.
+
+    Nothing but parts is called.
+
+    Raises:
+        ValueError, TypeError: a name or setting that does not exist (the nearest one is named), or no part.
+    """
     if isinstance(spec, Mapping) and "part" in spec:
-        return locate(spec["part"])(**{k: build(v) for k, v in spec.items() if k != "part"})
+        found = locate(spec["part"])
+        if not (isinstance(found, type) and issubclass(found, Part)):
+            raise ValueError(f"{spec['part']!r:.100} is not a part: expected a subclass of polopt.part.Part")
+        return found(**{str(k): build(v) for k, v in spec.items() if k != "part"})
     if isinstance(spec, (list, tuple)):
         return [build(v) for v in spec]
     return spec
@@ -306,7 +327,7 @@ def build(spec: Any) -> Any:
 
 def from_yaml(text: str) -> Any:
     """Inverse of `Part.to_yaml`."""
-    return build(yaml.safe_load(text))
+    return build(read_yaml(text, "a part"))
 
 
 def to_plain(value: Any) -> Any:

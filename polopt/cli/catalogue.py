@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Group
 from rich.live import Live
 from rich.padding import Padding
@@ -24,9 +23,10 @@ from polopt.cli import text
 from polopt.cli.door import Refused, checked
 from polopt.cli.train import sentence
 from polopt.method import Method
-from polopt.part import Part, from_yaml, locate
+from polopt.part import Part, build
 from polopt.part import diff as differences
 from polopt.training.spread import spread_over
+from polopt.yaml_data import read_yaml_file
 
 Slugs = Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.")]
 
@@ -136,16 +136,12 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise Refused(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
-        content = path.read_text(encoding="utf-8")
-        try:
-            data = yaml.safe_load(content)
-        except yaml.YAMLError as error:
-            raise Refused(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+        data = read_yaml_file(path)
         if isinstance(data, dict) and "stages" in data:
             return dict(_flat("", data))
-        found = from_yaml(content)
+        found = build(data)
     else:
-        found = locate(name)() if ":" in name else catalogue.method(name)
+        found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
     if not isinstance(found, Algorithm):
         raise Refused(f"{name} gives {found!r:.60}, expected an Algorithm")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from safetensors import SafetensorError
 from typer.core import TyperGroup
 
 from polopt.errors import PoloptWarning, UserError
@@ -53,10 +55,26 @@ class Door(TyperGroup):
             if leading():
                 Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
             raise typer.Exit(2) from None
+        except (OSError, SafetensorError) as error:
+            if os.environ.get("POLOPT_TRACEBACK"):
+                raise
+            if leading():
+                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(of_file(error), style="red"))
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             if leading():
                 Console(stderr=True, highlight=False).print("Stopped.")
             raise typer.Exit(130) from None
+
+
+def of_file(error: OSError | SafetensorError) -> str:
+    """One sentence for what a file, a disk or a server refused."""
+    if isinstance(error, SafetensorError):
+        return f"A file of weights cannot be read or written: {' '.join(str(error).split())[:200]}."
+    reason = error.strerror or " ".join(str(error).split())[:200] or type(error).__name__
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "; make room, and continue a run with --resume" if full else ""
+    return f"{error.filename}: {reason}{advice}." if error.filename else f"{reason}{advice}."
 
 
 def quiet() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
-from polopt.training.learner import Learner, learning
+from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
@@ -100,7 +101,7 @@ class LanguageTraining:
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
-            learning(self.policy, recipe.stages[name].train)
+            optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
@@ -388,9 +389,12 @@ def create(recipe: Recipe, folder: Path | str) -> Run:
     """The folder of a new run, not begun; `resume` begins it.
 
     Raises:
-        RunError: the folder holds a run already.
+        RunError: the folder holds a run already. ConfigError: the recipe read back from its YAML would be another one.
     """
-    return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
+    text = recipe.to_yaml()
+    if Recipe.of_yaml(text) != recipe:
+        raise ConfigError("the recipe cannot be written down and read back; give its settings as plain data")
+    return Run.create(Path(folder), text, _about(recipe))
 
 
 def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: str | None = None) -> Run:
@@ -409,9 +413,11 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: s
 def _check_device(name: str) -> None:
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"device = {name!r} cannot be used here: {reason}; take cpu, or another one") from None
+    except Exception as error:
+        reason = re.split(r"(?<=[.:]) |\n", str(error))[0].rstrip(".:")
+        raise ConfigError(
+            f"device = {name!r:.40} cannot be used here: {reason:.160}; take cpu, or another one"
+        ) from None
 
 
 def _about(recipe: Recipe) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -37,10 +38,11 @@ class Run:
         """A folder in which a run can be created.
 
         Raises:
-            RunError: the folder holds a run already, so that nothing is ever overwritten.
+            RunError: the folder holds a run already, so that nothing is ever overwritten, or no folder can be made.
         """
         if (folder / "recipe.yaml").exists():
             raise RunError(f"{folder} holds a run already: continue it with --resume, or name another folder")
+        _try_to_make(folder)
         return cls(folder)
 
     @classmethod
@@ -195,6 +197,22 @@ class Witness(Run):
     def restore(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last whole checkpoint, as whoever writes has left it."""
         return self._last()
+
+
+def _try_to_make(folder: Path) -> None:
+    """Make the folder and those above it, and take away again what was not there before."""
+    made: list[Path] = []
+    try:
+        for path in (*reversed(folder.parents), folder):
+            if not path.is_dir():
+                path.mkdir()
+                made.append(path)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be a run's folder: {error.strerror}; name another one") from None
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _write(path: Path, text: str) -> None:
