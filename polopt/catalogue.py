@@ -96,7 +96,7 @@ def own_method(name: str) -> Callable[..., Algorithm]:
         declared = None
     # Loading a file has run its code already; a module that is installed may be about anything.
     its_own = inspect.isfunction(found) and written_in(found, name)
-    if declared is not Algorithm and not (its_own and declared is None):
+    if declared is not Algorithm and not its_own:
         raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
     return functools.partial(_own, name, found)
 

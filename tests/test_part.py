@@ -75,7 +75,7 @@ class TestSettings:
             (
                 lambda: Clip(low=float("nan")),
                 ValueError,
-                "setting 'low' = nan is not valid: Input should be a finite number",
+                "'low' = nan is not valid: Input should be a finite",
             ),
             (lambda: Clip(dual=1.0), ValueError, "dual must be > 1, found 1.0"),
             (lambda: GAE(gamma=1.1), ValueError, "gamma and lam must be in [0, 1], found 1.1, 0.95"),

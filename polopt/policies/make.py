@@ -85,8 +85,8 @@ def _refused(kind: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"policy.config makes no {kind} model: {type(error).__name__}: {reason:.240}; compare it with the fields of "
-            "transformers' config of that name"
+            f"policy.config makes no {kind} model: {type(error).__name__}: {reason:.240}; look the fields up in "
+            f"transformers' config of {kind}"
         ) from error
 
 
@@ -100,8 +100,8 @@ def _check_size(config: Any, dtype: str) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ConfigError(
-            f"policy.config makes a model with {size / 1e9:,.0f} GB of weights, and this machine has {memory / 1e9:,.0f} "
-            "GB of memory; make it smaller"
+            f"policy.config makes a model with {size / 1e9:,.0f} GB of weights, and this machine has "
+            f"{memory / 1e9:,.0f} GB of memory; make it smaller"
         )
 
 
