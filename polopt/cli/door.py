@@ -15,6 +15,7 @@ from rich.text import Text
 from safetensors import SafetensorError
 from typer.core import TyperGroup
 
+from polopt.cli.printable import printable
 from polopt.errors import PoloptWarning, UserError
 
 
@@ -53,13 +54,13 @@ class Door(TyperGroup):
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
             if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
+                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(str(error)), style="red"))
             raise typer.Exit(2) from None
         except (OSError, SafetensorError) as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
             if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(of_file(error), style="red"))
+                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(of_file(error)), style="red"))
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             if leading():
@@ -94,6 +95,6 @@ def show_warnings() -> None:
         if not issubclass(category, PoloptWarning):
             usual(message, category, *rest, **named)
         elif leading():
-            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(message), style="yellow"))
+            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(str(message)), style="yellow"))
 
     warnings.showwarning = show
