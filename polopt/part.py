@@ -24,8 +24,8 @@ from polopt.setting_types import checked_setting, failure_of, setting_types
 from polopt.yaml_data import read_yaml, write_yaml
 
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
-# Most names in an error's list of them.
-MOST_NAMES = 12
+# Most names in an error's list of them, and most letters of it.
+MOST_NAMES, MOST_LETTERS = 12, 160
 
 
 class Parts(nn.ModuleList):
@@ -235,8 +235,11 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
-    return f"; it has: {', '.join(known[:MOST_NAMES]) or 'none'}{more}"
+    shown = known[:MOST_NAMES]
+    while len(", ".join(shown)) > MOST_LETTERS:
+        shown = shown[:-1]
+    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
+    return f"; it has: {', '.join(shown) or 'none'}{more}"
 
 
 def locate(name: str) -> Callable[..., Any]:

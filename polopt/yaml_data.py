@@ -78,6 +78,14 @@ class _Writer(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> Any:
+        # PyYAML writes these line ends as they are and reads them back as other ones.
+        style = '"' if any(end in data for end in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Writer.add_representer(str, _Writer.represent_str)
+
 
 for _kind in (_Reader, _Writer):
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))

@@ -43,10 +43,10 @@ def new_policy(
     kind = settings.pop("model_type", None)
     if kind is None:
         raise ConfigError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
-    if kind not in CONFIG_MAPPING:
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         close = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"policy.config.model_type = {kind!r} is no architecture that transformers knows{hint}")
+        raise ConfigError(f"policy.config.model_type = {kind!r:.60} is no architecture that transformers knows{hint}")
     settings = {str(key): value for key, value in settings.items()}
     plain = AutoConfig.for_model(kind)
     known = {*plain.to_dict(), *plain.attribute_map, "attn_implementation"} - FROM_TOKENIZER

@@ -6,6 +6,7 @@ import functools
 import platform
 import re
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from torch import Tensor
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
 from polopt.experience import OLD, Experience
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
@@ -93,6 +95,7 @@ class LanguageTraining:
             name: build_tasks(stage.tasks, seed=recipe.seed) if stage.tasks is not None else shared
             for name, stage in recipe.stages.items()
         }
+        _check_problems(recipe, len(self.splits[recipe.main_stage].heldout))
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
@@ -408,6 +411,17 @@ def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: s
     team = assemble(recipe.device)
     with crew_of(recipe, address, team) as crew:
         return LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew).run()
+
+
+def _check_problems(recipe: Recipe, heldout: int) -> None:
+    """Warn where somebody asks for more held-out problems than there are; the default is for worlds that have them."""
+    asked = recipe.evaluation.problems
+    if asked > heldout and asked != type(recipe.evaluation)().problems:
+        warnings.warn(
+            f"evaluation.problems = {asked}, and the tasks have {heldout} held-out problems: these are taken",
+            PoloptWarning,
+            stacklevel=2,
+        )
 
 
 def _check_device(name: str) -> None:

@@ -40,9 +40,9 @@ class Run:
         Raises:
             RunError: the folder holds a run already, so that nothing is ever overwritten, or no folder can be made.
         """
+        _try_to_make(folder)
         if (folder / "recipe.yaml").exists():
             raise RunError(f"{folder} holds a run already: continue it with --resume, or name another folder")
-        _try_to_make(folder)
         return cls(folder)
 
     @classmethod
@@ -208,7 +208,7 @@ def _try_to_make(folder: Path) -> None:
                 path.mkdir()
                 made.append(path)
     except OSError as error:
-        raise RunError(f"{folder} cannot be a run's folder: {error.strerror}; name another one") from None
+        raise RunError(f"{str(folder):.160} cannot be a run's folder: {error.strerror}; name another one") from None
     finally:
         for path in reversed(made):
             with contextlib.suppress(OSError):
