@@ -215,7 +215,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
-    return setting_types(cls, tuple(f.name for f in settings_of(cls)))
+    return setting_types(cls, tuple(f.name for f in settings_of(cls)))  # type: ignore[arg-type]
 
 
 def name_of(cls: type[Part]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import random
@@ -410,6 +411,12 @@ def test_parts_and_supports_become_plain_data() -> None:
     assert again.algorithms["rl"].objective.trust.high == INF
 
 
+@pytest.mark.parametrize("temperature", [NAN, INF, -INF, 0.0, -1.0])
+def test_a_temperature_is_a_number(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be > 0 and finite"):
+        po.Support(temperature=temperature)
+
+
 def test_numbers_are_read_as_people_write_them() -> None:
     settings = text.settings([RL + "steps=1e3", RL + "optimiser.lr=1e-3", "seed=2e0", RL + "optimiser.clip=.inf"])
     stage = recipes.load("smoke", settings).stages["rl"]
@@ -470,6 +477,7 @@ def test_only_parts_are_called(tmp_path: Path) -> None:
         (OSError(errno.EROFS, os.strerror(errno.EROFS), "/x/y"), 2, ["/x/y", "Read-only"]),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 2, ["gone"]),
         (SafetensorError("Error while deserializing header"), 2, ["weights", "header"]),
+        (json.JSONDecodeError("Expecting value", "{", 1), 2, ["JSON", "Expecting value"]),
         (DivergenceError("the gradient's norm is nan"), 2, ["norm is nan"]),
         (KeyboardInterrupt(), 130, ["Stopped"]),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -56,11 +57,13 @@ class Door(TyperGroup):
             if leading():
                 Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(str(error)), style="red"))
             raise typer.Exit(2) from None
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, json.JSONDecodeError) as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
             if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(of_file(error)), style="red"))
+                Console(stderr=True, highlight=False, soft_wrap=True).print(
+                    Text(printable(of_file(error)), style="red")
+                )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             if leading():
@@ -68,10 +71,12 @@ class Door(TyperGroup):
             raise typer.Exit(130) from None
 
 
-def of_file(error: OSError | SafetensorError) -> str:
+def of_file(error: OSError | SafetensorError | json.JSONDecodeError) -> str:
     """One sentence for what a file, a disk or a server refused."""
-    if isinstance(error, SafetensorError):
-        return f"A file of weights cannot be read or written: {' '.join(str(error).split())[:200]}."
+    if not isinstance(error, OSError):
+        what = "weights cannot be read or written" if isinstance(error, SafetensorError) else "JSON cannot be read"
+        reason = " ".join(str(error).split())[:200]
+        return f"A file of {what}: {reason}; POLOPT_TRACEBACK=1 shows where."
     reason = error.strerror or " ".join(str(error).split())[:200] or type(error).__name__
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = "; make room, and continue a run with --resume" if full else ""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from polopt import catalogue
@@ -135,7 +136,7 @@ class LanguageTraining:
                 )
             try:
                 policy = LanguagePolicy.load(spec.model, dtype=spec.dtype, **ways)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, SafetensorError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ConfigError(f"policy.model = {spec.model!r} cannot be loaded: {reason}") from error
             if spec.adapter is not None:

@@ -208,7 +208,7 @@ def _try_to_make(folder: Path) -> None:
                 path.mkdir()
                 made.append(path)
     except OSError as error:
-        raise RunError(f"{str(folder):.160} cannot be a run's folder: {error.strerror}; name another one") from None
+        raise RunError(f"{folder!s:.160} cannot be a run's folder: {error.strerror}; name another one") from None
     finally:
         for path in reversed(made):
             with contextlib.suppress(OSError):

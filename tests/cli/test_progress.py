@@ -136,7 +136,11 @@ def test_what_a_terminal_would_obey_is_not_printed(bad: str) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     console.print(samples_table([sample], 200))
     rate = {"estimate": 0.5, "low": 0.4, "high": 0.6}
-    record = {"pass@1": rate, "problems": 2, "kinds": {f"k{bad}": {**rate, "problems": 1}, "l": {**rate, "problems": 1}}}
+    record = {
+        "pass@1": rate,
+        "problems": 2,
+        "kinds": {f"k{bad}": {**rate, "problems": 1}, "l": {**rate, "problems": 1}},
+    }
     console.print(pass_table(record))
     console.print(accuracy_table(record, record))
     assert isinstance(console.file, io.StringIO)

@@ -79,10 +79,10 @@ class _Timely:
         self.sock.settimeout(_left(self._deadline))
 
 
-class _Plain(_Timely, http.client.HTTPConnection): ...
+class _Plain(_Timely, http.client.HTTPConnection): ...  # type: ignore[misc]
 
 
-class _Secure(_Timely, http.client.HTTPSConnection): ...
+class _Secure(_Timely, http.client.HTTPSConnection): ...  # type: ignore[misc]
 
 
 class _Http(urllib.request.HTTPHandler):
