@@ -13,8 +13,8 @@ from typing import Any
 
 class ChatServer:
     """say: question -> reply. plan: what happens to the next requests instead, in order: a status, a status with
-    headers, "slow", "drip", "drip head", "drop", "garbage", "huge", or a JSON body. seen: every request's body. keys: its
-    Authorization."""
+    headers, "slow", "drip", "drip head", "drop", "garbage", "huge", or a JSON body. seen: every request's body. keys:
+    its Authorization."""
 
     def __init__(self, say: Callable[[str], str] = lambda question: "Score: 5") -> None:
         self.say, self.plan, self.seen, self.keys = say, [], [], []  # type: ignore[var-annotated]

@@ -54,21 +54,23 @@ class Door(TyperGroup):
         except UserError as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
-            if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(str(error)), style="red"))
+            show(str(error), "red")
             raise typer.Exit(2) from None
         except (OSError, SafetensorError, json.JSONDecodeError) as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
-            if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(
-                    Text(printable(of_file(error)), style="red")
-                )
+            show(of_file(error), "red")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             if leading():
                 Console(stderr=True, highlight=False).print("Stopped.")
             raise typer.Exit(130) from None
+
+
+def show(sentence: str, style: str) -> None:
+    """One sentence on the screen, by the process that speaks."""
+    if leading():
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(sentence), style=style))
 
 
 def of_file(error: OSError | SafetensorError | json.JSONDecodeError) -> str:
@@ -96,10 +98,10 @@ def show_warnings() -> None:
     """Print `PoloptWarning`s as one yellow sentence each, without the line of code that gave them."""
     usual = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
-        if not issubclass(category, PoloptWarning):
+    def shown(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if issubclass(category, PoloptWarning):
+            show(str(message), "yellow")
+        else:
             usual(message, category, *rest, **named)
-        elif leading():
-            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(str(message)), style="yellow"))
 
-    warnings.showwarning = show
+    warnings.showwarning = shown
