@@ -72,7 +72,7 @@ def test_a_slow_reply_and_one_that_drips_count_as_lost(server):
 def test_a_header_that_drips_is_given_up(server):
     """It comes to an end after three seconds, of which no byte is later than the one before by the limit of one."""
     server.plan = ["drip head"]
-    with pytest.raises(ChatError, match="no answer after 1 tries: .*(in time|timed out)"):
+    with pytest.raises(ChatError, match=r"no answer after 1 tries: .*(in time|timed out)"):
         chat(server, seconds=1.0, retries=0)([ask("x")])
 
 
