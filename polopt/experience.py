@@ -127,6 +127,10 @@ class Experience:
             value = getattr(self, name)
             if value is not None:
                 self._check(name, value)
+        if not isinstance(self.extras, dict):
+            raise ExperienceError(
+                f"Experience: extras must be a dict of tensors and lists by name, found {type(self.extras).__name__}"
+            )
         for name, value in self.extras.items():
             if not hasattr(value, "__len__") or len(value) != len(self):
                 raise ExperienceError(

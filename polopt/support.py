@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from polopt.errors import UserError
 
@@ -33,7 +34,7 @@ class ByEntropy:
     def __post_init__(self) -> None:
         if not 0 <= self.strength < 1:
             raise ValueError(f"strength must be in [0, 1), found {self.strength}")
-        if not self.lowest <= self.pivot <= self.highest:
+        if not -math.inf < self.lowest <= self.pivot <= self.highest < math.inf:
             raise ValueError(f"need lowest <= pivot <= highest, found {self.lowest}, {self.pivot} and {self.highest}")
 
 
@@ -55,8 +56,8 @@ class Support:
     by_entropy: ByEntropy | None = None
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be > 0, found {self.temperature}; greedy is top_k=1")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be > 0 and finite, found {self.temperature}; greedy is top_k=1")
         if self.top_k < 0:
             raise ValueError(f"top_k must be >= 0 (0 keeps all), found {self.top_k}")
         if not 0 < self.top_p <= 1:

@@ -7,6 +7,7 @@ import torch
 from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.parts import Select
+from polopt.setting_types import Unbounded
 
 
 class Varied(Select):
@@ -34,7 +35,7 @@ class Best(Select):
     """
 
     count: int | None = 1
-    threshold: float = -float("inf")
+    threshold: Unbounded = -float("inf")
 
     needs = frozenset({"outcome", "group"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.extension import extended, same
-from polopt.training.learner import Learner, learning
+from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.measure import describe, show
 from polopt.training.needs import check_asks, check_layers, check_needs
 from polopt.training.player import Player
@@ -97,6 +98,7 @@ class LanguageTraining:
             name: build_tasks(stage.tasks, seed=recipe.seed) if stage.tasks is not None else shared
             for name, stage in recipe.stages.items()
         }
+        _check_problems(recipe, len(self.splits[recipe.main_stage].heldout))
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
@@ -105,7 +107,7 @@ class LanguageTraining:
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
-            learning(self.policy, recipe.stages[name].train)
+            optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
         self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
@@ -458,10 +460,12 @@ def create(recipe: Recipe, folder: Path | str) -> Run:
     """The folder of a new run, not begun; `resume` begins it.
 
     Raises:
-        RunError: the folder holds a run already.
+        RunError: the folder holds a run already. ConfigError: the recipe read back from its YAML would be another one.
     """
-    folder = Run.vacant(Path(folder)).folder
-    return Run.create(folder, recipe.to_yaml(), origin.about_run(recipe, folder))
+    folder, text = Run.vacant(Path(folder)).folder, recipe.to_yaml()
+    if Recipe.of_yaml(text) != recipe:
+        raise ConfigError("the recipe cannot be written down and read back; give its settings as plain data")
+    return Run.create(folder, text, origin.about_run(recipe, folder))
 
 
 def resume(
@@ -502,12 +506,25 @@ def resume(
     return Run(Path(folder))
 
 
+def _check_problems(recipe: Recipe, heldout: int) -> None:
+    """Warn where somebody asks for more held-out problems than there are; the default is for worlds that have them."""
+    asked = recipe.evaluation.problems
+    if asked > heldout and asked != type(recipe.evaluation)().problems:
+        warnings.warn(
+            f"evaluation.problems = {asked}, and the tasks have {heldout} held-out problems: these are taken",
+            PoloptWarning,
+            stacklevel=2,
+        )
+
+
 def _check_device(name: str) -> None:
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"device = {name!r} cannot be used here: {reason}; take cpu, or another one") from None
+    except Exception as error:
+        reason = re.split(r"(?<=[.:]) |\n", str(error))[0].rstrip(".:")
+        raise ConfigError(
+            f"device = {name!r:.40} cannot be used here: {reason:.160}; take cpu, or another one"
+        ) from None
 
 
 def _befell(record: Mapping[str, Any]) -> dict[str, Any]:

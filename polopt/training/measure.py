@@ -54,6 +54,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["predicted/brier"] = float((experience.extras["predicted"] - experience.outcome).square().mean())
     if "external" in experience.extras:
         record["external"] = float(experience.extras["external"].float().mean())
+    if "skipped" in experience.extras:
+        record["pool/skipped"] = float(experience.extras["skipped"].max())
     if experience.ref_logp is not None:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:

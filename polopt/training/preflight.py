@@ -54,14 +54,18 @@ def check_chat_template(stage: str, player: Player) -> None:
                 "tokenizer.chat_template and save the tokenizer into that folder, or write the prompts as plain text"
             )
         if arguments:
-            raise ConfigError("policy.chat_template_kwargs: the policy's tokenizer has no chat template; leave them out")
+            raise ConfigError(
+                "policy.chat_template_kwargs: the policy's tokenizer has no chat template; leave them out"
+            )
         return
     read = set(re.findall(r"[^\W\d]\w*", str(template)))
     for name in arguments:
         if name not in read:
             close = difflib.get_close_matches(name, read, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "leave it out, or take a model whose template does"
-            raise ConfigError(f"policy.chat_template_kwargs.{name} is not read by the tokenizer's chat template; {hint}")
+            raise ConfigError(
+                f"policy.chat_template_kwargs.{name} is not read by the tokenizer's chat template; {hint}"
+            )
 
 
 def is_chat(task: Task) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
@@ -47,8 +48,9 @@ class Run:
         """A folder in which a run can be created.
 
         Raises:
-            RunError: the folder holds a run already, so that nothing is ever overwritten.
+            RunError: the folder holds a run already, so that nothing is ever overwritten, or no folder can be made.
         """
+        _try_to_make(folder)
         if cls.exists(folder):
             raise RunError(f"{folder} holds a run already: continue it with --resume, or name another folder")
         return cls(folder)
@@ -314,3 +316,19 @@ class Witness(Run):
         """The last checkpoint, which the process that writes has checked."""
         folders = self._checkpoints.folders()
         return self._checkpoints.load(folders[-1]) if folders else None
+
+
+def _try_to_make(folder: Path) -> None:
+    """Make the folder and those above it, and take away again what was not there before."""
+    made: list[Path] = []
+    try:
+        for path in (*reversed(folder.parents), folder):
+            if not path.is_dir():
+                path.mkdir()
+                made.append(path)
+    except OSError as error:
+        raise RunError(f"{folder!s:.160} cannot be a run's folder: {error.strerror}; name another one") from None
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()

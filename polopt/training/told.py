@@ -173,7 +173,14 @@ class Told:
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
         be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
+
+        Raises:
+            ValueError: an id that no token has.
         """
+        known = self.policy.model.get_input_embeddings().weight.shape[0]
+        told = (ids for given in answers for turns in given for ids in turns if not isinstance(ids, str))
+        if any(not 0 <= token < known for ids in told for token in ids):
+            raise ValueError(f"receive: an answer has a token that is none of the {known} of this policy")
         counts = [len(given) for given in answers]
         rows = self._fresh(each(tasks, counts), each(range(len(tasks)), counts))
         said = [turns for given in answers for turns in given]

@@ -116,7 +116,11 @@ class DatasetReader:
                 f"{path}: {len(without)} of {len(rows)} rows have no field {self.answer!r}, {places(without, path)}; "
                 "give every row one, or none"
             )
-        for sentence in (*contradictions(rows, path), *huge(rows, path), *self.verifier.doubts([task.row for task in tasks])):
+        for sentence in (
+            *contradictions(rows, path),
+            *huge(rows, path),
+            *self.verifier.doubts([task.row for task in tasks]),
+        ):
             _warn(f"{path}: {sentence}")
         return tasks
 
@@ -166,7 +170,8 @@ def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str
     several = {prompt: found for prompt, found in answers.items() if len(found) > 1}
     if several:
         some = [
-            f"{prompt!r:.60} has " + " and ".join(f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items())
+            f"{prompt!r:.60} has "
+            + " and ".join(f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items())
             for prompt, found in list(several.items())[:NAMED]
         ]
         more = f"; and {len(several) - NAMED} more" if len(several) > NAMED else ""

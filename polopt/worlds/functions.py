@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 # Beyond this, float32 overflows where rewards are squared.
 LARGEST = 1e18
-KINDS = "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
+KINDS = (
+    "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
+)
 # What TRL's trainer hands to reward functions, and a verifier does not have.
 ONLY_IN_TRL = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
 

@@ -75,8 +75,8 @@ def test_half_a_file_is_never_seen(tmp_path: Path) -> None:
     (tmp_path / "a" / ".00000001.1.draft").write_text('[{"task": 3, "na')
     assert list(pool.read("a", 9)) == [0]
     (tmp_path / "a" / "00000002.json").write_text('[{"task": 3, "na')
-    with pytest.raises(ValueError, match=r"00000002\.json is no publication of this version"):
-        pool.read("a", 9)
+    assert list(pool.read("a", 9)) == [0]
+    assert pool.skipped == 1
     for name in ("", "../b", ".a", "a/b"):
         with pytest.raises(ValueError, match="must be a plain name"):
             pool.publish(name, 0, [])

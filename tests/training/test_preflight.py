@@ -91,7 +91,10 @@ def test_a_failing_reward_leaves_no_folder(tmp_path: Path) -> None:
         ("mine:fine", "there is no module mine; did you mean 'mine.py:fine'?"),
         ("mine.py:wrong", "mine.py:wrong is called as function(completion, row), but missing a required argument: 'c'"),
         ("broken.py:f", "broken.py cannot be loaded: SyntaxError: '(' was never closed (broken.py, line 1)"),
-        ("imports.py:f", "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)"),
+        (
+            "imports.py:f",
+            "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)",
+        ),
         ("ends.py:f", "ends.py cannot be loaded: SystemExit: 3 (ends.py, line 1)"),
         ("math-verfy", "'math-verfy' is not a verifier; did you mean 'math-verify'?"),
     ],
@@ -109,7 +112,10 @@ def test_names_are_looked_up_when_the_recipe_is_loaded(
     }
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    for world in (tasks(tmp_path, verifier=name), {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])}):
+    for world in (
+        tasks(tmp_path, verifier=name),
+        {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])},
+    ):
         with pytest.raises(ConfigError) as caught:
             recipes.load("smoke", {"tasks": world})
         assert sentence in str(caught.value)
@@ -122,7 +128,9 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
     chats = player(DatasetReader("exact"), tasks(tmp_path, rows)["path"])
     check_chat_template("rl", chats)
     chats.dialogue.tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="stages.rl: the prompt of task rows:21 is a list of messages .* no chat templ"):
+    with pytest.raises(
+        ConfigError, match="stages.rl: the prompt of task rows:21 is a list of messages .* no chat templ"
+    ):
         check_chat_template("rl", chats)
     plain = player(DatasetReader("exact"), tasks(tmp_path)["path"], chat_template_kwargs={"enable_thinkin": False})
     template = plain.dialogue.tokenizer.chat_template
