@@ -29,7 +29,7 @@ ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "so
 
 
 class NameNotFound(UserError, ValueError):
-    """The name of a part, class or function leads nowhere: no such file, module or attribute, or it cannot be loaded."""
+    """The name of a part, class or function leads nowhere: no such file, module or attribute, or one that fails."""
 
 
 class Parts(nn.ModuleList):

@@ -277,7 +277,9 @@ class TestUsersFile:
         file.write_text(USERS_PART + "\nraise RuntimeError('my own mistake')\n")
         n = USERS_PART.count("\n") + 2
         for _ in range(2):
-            with pytest.raises(NameNotFound, match=rf"cannot be loaded: RuntimeError: my own mistake \(broken.py, line {n}\)"):
+            with pytest.raises(
+                NameNotFound, match=rf"cannot be loaded: RuntimeError: my own mistake \(broken.py, line {n}\)"
+            ):
                 build({"part": f"{file}:Mine"})
 
 

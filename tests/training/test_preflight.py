@@ -53,11 +53,12 @@ def test_references_that_are_not_rewarded(tmp_path: Path) -> None:
 def test_references_that_are_longer_than_the_limit(tmp_path: Path) -> None:
     rows = [{"prompt": "count", "answer": "1" * n} for n in range(1, 21)]
     path = tasks(tmp_path, rows)["path"]
-    with pytest.warns(PoloptWarning) as caught:
+    with pytest.warns(PoloptWarning, match="different answers"):
         made = player(DatasetReader(lambda completion, row: 1.0), path, limit=15)
-        assert len(made.dialogue.answer("1" * 20)) == 21  # a digit is a token, and one ends the answer
+    assert len(made.dialogue.answer("1" * 20)) == 21  # a digit is a token, and one ends the answer
+    with pytest.warns(PoloptWarning) as caught:
         check_tasks({"warmup": made, "rl": made})
-    (sentence,) = [str(w.message) for w in caught if "limit" in str(w.message)]
+    (sentence,) = [str(w.message) for w in caught]
     assert sentence.startswith(
         "stages.rl: 6 of 20 reference answers that were measured are longer than the limit of 15 tokens, the longest "
         "has 21"
@@ -91,7 +92,10 @@ def test_a_failing_reward_leaves_no_folder(tmp_path: Path) -> None:
         ("mine:fine", "there is no module mine; did you mean 'mine.py:fine'?"),
         ("mine.py:wrong", "mine.py:wrong is called as function(completion, row), but missing a required argument: 'c'"),
         ("broken.py:f", "broken.py cannot be loaded: SyntaxError: '(' was never closed (broken.py, line 1)"),
-        ("imports.py:f", "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)"),
+        (
+            "imports.py:f",
+            "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)",
+        ),
         ("ends.py:f", "ends.py cannot be loaded: SystemExit: 3 (ends.py, line 1)"),
         ("math-verfy", "'math-verfy' is not a verifier; did you mean 'math-verify'?"),
     ],
@@ -109,7 +113,10 @@ def test_names_are_looked_up_when_the_recipe_is_loaded(
     }
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    for world in (tasks(tmp_path, verifier=name), {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])}):
+    for world in (
+        tasks(tmp_path, verifier=name),
+        {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])},
+    ):
         with pytest.raises(ConfigError) as caught:
             recipes.load("smoke", {"tasks": world})
         assert sentence in str(caught.value)
@@ -122,11 +129,13 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
     chats = player(DatasetReader("exact"), tasks(tmp_path, rows)["path"])
     check_chat_template("rl", chats)
     chats.dialogue.tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="stages.rl: the prompt of task rows:21 is a list of messages .* no chat templ"):
+    with pytest.raises(
+        ConfigError, match=r"stages.rl: the prompt of task rows:21 is a list of messages .* no chat temp"
+    ):
         check_chat_template("rl", chats)
     plain = player(DatasetReader("exact"), tasks(tmp_path)["path"], chat_template_kwargs={"enable_thinkin": False})
     template = plain.dialogue.tokenizer.chat_template
-    with pytest.raises(ConfigError, match="enable_thinkin is not read by the tokenizer's chat template; leave it out"):
+    with pytest.raises(ConfigError, match="enable_thinkin is not read by the chat template; leave it out"):
         check_chat_template("rl", plain)
     plain.dialogue.tokenizer.chat_template = template + "{% if enable_thinking %}...{% endif %}"
     with pytest.raises(ConfigError, match="did you mean 'enable_thinking'"):
@@ -134,7 +143,7 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
     plain.dialogue.chat_template_kwargs = {"enable_thinking": True}
     check_chat_template("rl", plain)
     plain.dialogue.tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="the policy's tokenizer has no chat template; leave them out"):
+    with pytest.raises(ConfigError, match="the tokenizer has no chat template; leave them out"):
         check_chat_template("rl", plain)
 
 
