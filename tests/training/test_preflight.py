@@ -150,14 +150,19 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
 def test_a_run_on_conversations(tmp_path: Path) -> None:
     """A system prompt and an earlier turn stand in every row's tokens, before what the policy decided."""
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}]
-    rows = [{"messages": [*chat, {"role": "user", "content": f"{i} + 1"}], "answer": f"{i + 1}"} for i in range(10)]
+    rows = [
+        {"messages": [*chat, {"role": "user", "content": f"{i} + 1"}], "answer": f"so # {i + 1}"} for i in range(10)
+    ]
     settings = recipe(
-        tasks=tasks(tmp_path, rows, system="add", verifier=["exact", {"verifier": "regex", "pattern": "1"}]),
+        tasks=tasks(
+            tmp_path, rows, system="add", answer_after="#", verifier=["exact", {"verifier": "regex", "pattern": "1"}]
+        ),
         stages={"rl": {"method": "grpo", "steps": 1, "rows": 8, "group": 4}},
     )
     run = train(settings, tmp_path / "run")
     (record,) = run.read("metrics")
     assert {"signal/exact", "signal/regex"} <= record.keys()
+    assert all(sample["answer"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
     training = language.LanguageTraining(settings, run)
     source = training.source("rl", 8, training.player("rl"))
     experience = source.rollout(source.take(1), 2, settings.evaluation.support)
