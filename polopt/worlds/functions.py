@@ -145,12 +145,12 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
     by_name = {n: p for n, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     requires = frozenset(n for n, p in by_name.items() if p.default is p.empty)
     settings = (frozenset(by_name), requires, any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()))
+    if requires & ONLY_IN_TRL:
+        raise ConfigError(
+            f"{name} needs {', '.join(sorted(requires & ONLY_IN_TRL))}, which only TRL's trainer has; verifiers are "
+            "given prompts, completions and the columns of the data"
+        )
     if "completions" in by_name:
-        if requires & ONLY_IN_TRL:
-            raise ConfigError(
-                f"{name} needs {', '.join(sorted(requires & ONLY_IN_TRL))}, which only TRL's trainer has; verifiers "
-                "are given prompts, completions and the columns of the data"
-            )
         return Columns(*settings)
     for kind, mark, known in ((Scored, "", Scored.names), (ScoredBatch, "s", [f"{n}s" for n in Scored.names])):
         if f"solution_str{mark}" in by_name:

@@ -15,9 +15,11 @@ from polopt.errors import PoloptWarning
 from polopt.policies.make import new_policy
 from polopt.training import language
 from polopt.training import recipe as recipes
+from polopt.training.estimate import longest_prompt
 from polopt.training.language import train
 from polopt.training.player import Player
 from polopt.training.preflight import check_chat_template, check_tasks
+from polopt.training.trained import evaluate_folder
 from polopt.worlds import DatasetReader, VerifierError
 
 ROWS = [{"prompt": f"{i} + 1 =", "answer": f"{i + 1}"} for i in range(20)]
@@ -166,10 +168,30 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
     training = language.LanguageTraining(settings, run)
     source = training.source("rl", 8, training.player("rl"))
     experience = source.rollout(source.take(1), 2, settings.evaluation.support)
-    task = experience.extras["task"][0]
-    tokenizer = training.policy.tokenizer
-    before = experience.extras["tokens"][0][: int(experience.mask[0].int().argmax())]
-    messages = [{"role": "system", "content": "add"}, *chat, {"role": "user", "content": task.prompt}]
-    expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert before.tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(before) == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
+    tokenizer, system = training.policy.tokenizer, {"role": "system", "content": "add"}
+    for batch in (experience, source.demonstrate(2)):
+        task, decided = batch.extras["task"][0], int(batch.mask[0].int().argmax())
+        messages = [system, *chat, {"role": "user", "content": task.prompt}]
+        expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert expected == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
+        read = batch.extras["tokens"][0][:decided].tolist()
+        assert read == tokenizer(expected, add_special_tokens=False)["input_ids"]
+        assert longest_prompt(training.policy, training.splits["rl"].train, 3) == decided  # all have one digit
+
+
+def test_arguments_of_the_chat_template_reach_every_prompt(tmp_path: Path) -> None:
+    made = player(DatasetReader("exact"), tasks(tmp_path)["path"]).policy
+    made.tokenizer.chat_template += "{% if loud %}!{% endif %}"
+    made.save(tmp_path / "model")
+    settings = {"tasks": tasks(tmp_path), "stages": {"rl": {"method": "grpo", "steps": 1, "rows": 4, "group": 4}}}
+    spec = {"model": str(tmp_path / "model"), "chat_template_kwargs": {"loud": True}}
+    run = train(recipe(policy=spec, **settings), tmp_path / "run")
+    rows = evaluate_folder(run.folder, problems=2).rows
+    assert all(made.tokenizer.decode(row.ids).startswith(f"<ask>{row.task.prompt}<answer>!") for row in rows)
+    spec["chat_template_kwargs"] = {"quiet": True}
+    with pytest.raises(ConfigError, match=r"policy.chat_template_kwargs.quiet is not read by the chat template"):
+        train(recipe(policy=spec, **settings), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    spec["chat_template_kwargs"] = {"tokenize": True}
+    with pytest.raises(ConfigError, match="tokenize is set by the loop; leave it out"):
+        recipe(policy=spec, **settings)
