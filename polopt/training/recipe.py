@@ -71,14 +71,8 @@ class PolicySpec(Config):
     @pydantic.field_validator("chat_template_kwargs")
     @classmethod
     def _left_to_the_person(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = value.keys() & {
-            "conversation",
-            "messages",
-            "tokenize",
-            "add_generation_prompt",
-            "continue_final_message",
-        }
-        if taken:
+        loop = {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
+        if taken := value.keys() & loop:
             raise ValueError(f"{min(taken)} is set by the loop; leave it out")
         return value
 

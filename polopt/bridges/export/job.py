@@ -154,6 +154,13 @@ def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run 
     stage = recipe.stages[main]
     if tasks.turns > 1:
         raise ConfigError(f"its tasks take up to {tasks.turns} turns, and only tasks of one answer can be exported")
+    world = recipe.tasks_of(main)
+    for key in ("path", "heldout"):
+        if world.get("kind") == "dataset" and Path(str(world.get(key))).is_dir():
+            raise ConfigError(
+                f"tasks.{key} = {world[key]!r} is a folder, and only files can be carried; write it as one with "
+                "to_parquet of datasets"
+            )
     if stage.train is not None:
         raise ConfigError(f"stages.{main}.train = {stage.train!r}: the other parameters would learn, too; leave it out")
     if stage.rows % stage.minibatches or (stage.rows // stage.minibatches) % getattr(
