@@ -194,13 +194,16 @@ class Told:
     def _hear(self, row: Transcript, answer: Said) -> bool:
         """Whether the answer reaches the world."""
         whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
-        ids = whole[: min(self.limit, self._space(row))]
+        space = self._space(row)
+        ids = whole[: min(self.limit, space)]
         if row.over or not ids:
             return False
         row.imitate(ids)
         row.answer = self.dialogue.text(ids)
         if ids[-1] in self.policy.stop:
             return True
+        if space < min(self.limit, len(whole)):
+            self._count_full(row)
         row.complete()
         row.truncated = True
         return False
