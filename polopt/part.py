@@ -14,13 +14,17 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 import pydantic
 import pydantic_core
 import torch
 import yaml
 from torch import nn
+
+if TYPE_CHECKING:
+    from polopt.experience import Experience
+    from polopt.situation import Situation
 
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
 
@@ -64,6 +68,8 @@ class Part(nn.Module):
     evaluates: ClassVar[frozenset[str]] = frozenset()
     surveys: ClassVar[frozenset[str]] = frozenset()
     gives: ClassVar[frozenset[str]] = frozenset()
+    # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
+    zero_means: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -115,6 +121,18 @@ class Part(nn.Module):
 
     def setup(self) -> None:
         """Check ranges and register buffers. Runs once, after the settings are in place."""
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part cannot do its work in such a stage, which is then refused."""
+        yield from ()
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part will run in such a stage and not do what it is there for."""
+        yield from ()
+
+    def batch_metrics(self, experience: Experience) -> Mapping[str, float]:
+        """What this part did to a batch, by name, for the log: a function of the batch and of the part's state."""
+        return {}
 
     def learned(self) -> None:
         """The policy has learned from one more batch: what counts batches counts here."""

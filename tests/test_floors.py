@@ -14,7 +14,7 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors"},
-    {"support"},
+    {"support", "situation"},
     {"experience", "ops", "layers"},
     {"part"},
     {"config", "schedules"},

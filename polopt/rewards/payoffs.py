@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.rewards.blocks import Read, block
+from polopt.situation import Situation
 
 # What a user's question may be, clear or vague, by what may be done: answer, ask back, or both.
 CELLS = ("DQ_DA", "DQ_CQ", "DQ_AQ", "VQ_DA", "VQ_CQ", "VQ_AQ")
@@ -73,6 +75,15 @@ class Legible(Read):
     """1 where the answer's block `block` holds payoffs that can be read, else 0."""
 
     block: str = "payoff"
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        shown = [solution for solution in situation.solutions if solution is not None]
+        if shown and not any(payoffs(block(text, self.block) or "") is not None for text in shown):
+            yield (
+                f"none of the first {len(shown)} solutions has a block <{self.block}> that can be read, without which "
+                "an answer is paid nothing; teach the policy to write it first, or take a reward that does without, as "
+                "gtalign's with blocks: false"
+            )
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         return float(payoffs(block(text, self.block) or "") is not None)

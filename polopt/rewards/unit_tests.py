@@ -100,6 +100,13 @@ class UnitTest(Read):
 
     needs = frozenset({"extras.answer", "extras.task"})
 
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        if self.field not in situation.fields:
+            yield (
+                f"it reads unit tests of the function that a task's row names as {self.field!r}, and the tasks name "
+                "none; take tasks of kind unit-tests, or of a world whose rows do"
+            )
+
     def setup(self) -> None:
         unknown = [name for name in self.metrics if name not in METRICS]
         if unknown or not self.metrics:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import platform
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -18,6 +19,7 @@ from torch import Tensor
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
 from polopt.experience import OLD, Experience
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
@@ -32,8 +34,8 @@ from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.learner import Learner, learning
-from polopt.training.measure import describe, show
-from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.measure import describe, metrics_of, show, zeros_meant
+from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
@@ -49,6 +51,8 @@ from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
+# After so many batches of a stage it is looked at whether its parts have done anything.
+EARLY = 3
 
 
 class Watcher(Protocol):
@@ -100,6 +104,8 @@ class LanguageTraining:
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
+            tasks, limit = self.splits[name].train, recipe.limit_of(name)
+            self._warn(check_effects(algorithm, situation_of(name, algorithm, tasks, limit, self.policy)))
             learning(self.policy, recipe.stages[name].train)
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
@@ -110,6 +116,10 @@ class LanguageTraining:
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _warn(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences if self.team.leads else ():
+            warnings.warn(sentence, PoloptWarning, stacklevel=3)
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
@@ -208,6 +218,9 @@ class LanguageTraining:
                 self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
                 self.global_step += 1
                 done = step + 1
+                if done == min(EARLY, stage.steps):
+                    early = [m for m in self.run_folder.read("metrics") if m["stage"] == name]
+                    self._warn(f"stages.{name}: {s}" for s in zeros_meant(algorithm, early))
                 if stage.until is not None:
                     records.append(record)
                     done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
@@ -262,7 +275,9 @@ class LanguageTraining:
         experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(chosen), **describe(experience)}
+        record = {"rows": len(chosen), **describe(experience), **batch.metrics}
+        for part in (algorithm.reward, algorithm.credit):
+            record |= metrics_of(part, experience)
         beside.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()

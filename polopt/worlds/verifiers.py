@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pydantic
 
-from polopt.errors import UserError
 from polopt.config import Config, ConfigError, parse
+from polopt.errors import UserError
 from polopt.part import locate, nearest
 from polopt.worlds.numbers import last_number, read_number
 

@@ -253,7 +253,10 @@ def test_ppo_max_with_every_switch_off_is_ppo() -> None:
 
 
 def test_ppo_max_does_not_whiten_unless_told_to() -> None:
-    plain, whitened = po.method("secrets-rlhf-ppo-max", group=4), po.method("secrets-rlhf-ppo-max", group=4, whiten=True)
+    plain, whitened = (
+        po.method("secrets-rlhf-ppo-max", group=4),
+        po.method("secrets-rlhf-ppo-max", group=4, whiten=True),
+    )
     batch, _ = dealt(plain)
     judged = plain.credited(batch)
     raw, white = judged.advantage, whitened.credited(batch).advantage
@@ -351,13 +354,20 @@ def test_advantages_and_rewards_are_clipped() -> None:
 # InK-GRPO -----------------------------------------------------------------------------------------------------
 
 
+BOUNDS = {"objective.trust.high": 0.24, "objective.trust.dual": 3.0}
+
+
 @pytest.mark.parametrize(("probability", "weight"), [(0.0, 0.1), (1.0, 0.0), (1.0, 0.3)])
 def test_ink_is_grpo_and_now_and_then_a_likelihood(probability: float, weight: float) -> None:
     algorithm = po.method("typhoon-s-ink-grpo", group=4, probability=probability, weight=weight, texts=5)
     batch, policy = dealt(algorithm)
     own, texts = halves(batch)
     assert len(texts) == 5 * int(probability)
-    expected = slope(po.method("grpo", group=4, kl=0.0).but(GRPO, **{"objective.trust.high": 0.24, "objective.trust.dual": 3.0}), own, policy)
+    expected = slope(
+        po.method("grpo", group=4, kl=0.0).but(GRPO, **{"objective.trust.high": 0.24, "objective.trust.dual": 3.0}),
+        own,
+        policy,
+    )
     same(slope(algorithm, batch, policy), expected + (weight * nll(texts, policy) if len(texts) else 0))
 
 

@@ -19,8 +19,8 @@ from polopt.objectives.balanced import Share, right_pull, wrong_pull
         year=2025,
         arxiv="2510.18927",
     ),
-    changes="GRPO with a token mean, no KL and clip bounds that are searched at every optimiser step to balance right and "
-    "wrong answers.",
+    changes="GRPO with a token mean, no KL and clip bounds that are searched at every optimiser step to balance right "
+    "and wrong answers.",
     tier="faithful",
 )
 def bapo_clip(

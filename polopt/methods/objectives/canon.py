@@ -50,7 +50,9 @@ def canon(
     return Algorithm(
         sampling=Rollouts(group=group),
         credit=Halves(by=by.but(), mu=mu.but() if isinstance(mu, Part) else mu, upper=upper, lower=lower),
-        objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)),
+        objective=Surrogate(
+            ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
+        ),
     )
 
 

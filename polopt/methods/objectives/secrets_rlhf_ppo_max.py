@@ -32,8 +32,8 @@ from polopt.sampling import Rollouts, WithDemonstrations
         year=2023,
         arxiv="2307.04964",
     ),
-    changes="PPO on outcomes in units of their running spread, without whitening, with less KL and more value loss; clips, "
-    "an entropy target and pre-training data are settings.",
+    changes="PPO on outcomes in units of their running spread, without whitening, with less KL and more value loss; "
+    "clips, an entropy target and pre-training data are settings.",
     tier="faithful",
 )
 def secrets_rlhf_ppo_max(

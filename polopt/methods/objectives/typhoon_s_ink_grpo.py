@@ -40,7 +40,8 @@ def typhoon_s_ink_grpo(
 
     over the tokens of the rollouts, and of `texts` texts in pieces of at most `length` tokens. On average the texts
     weigh probability * weight. dual: where A < 0 the first term is at most -dual A, verl's default, with which the
-    authors train (None: no such bound). probability 0 or weight 0 is GRPO over tokens; probability 1 is InstructGPT's PTX term.
+    authors train (None: no such bound). probability 0 or weight 0 is GRPO over tokens; probability 1 is InstructGPT's
+    PTX term.
 
     The authors draw for each optimiser step; here the texts of a batch are dealt to its minibatches, which is the same
     with one. Theirs are read at temperature 1 whatever the rollouts' is. It is the third stage of their recipe: the
@@ -52,7 +53,9 @@ def typhoon_s_ink_grpo(
         objective=Routed(
             routes=[
                 Route(
-                    objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()),
+                    objective=Surrogate(
+                        ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()
+                    ),
                     rows=Demonstrated(invert=True),
                 ),
                 Route(
