@@ -130,7 +130,10 @@ def _describe(recipe: Recipe) -> None:
         f"{held}; an estimate from shapes, libraries add about 0.7 GB",
     )
     paces = ", ".join(f"{n} {recipe.stages[n].steps} x {text.duration(s)}" for n, s in found.steps.items())
-    table.add_row("time", f"about {text.duration(found.total)}", f"{paces}; measured on an untrained copy")
+    total = "not measured" if found.total is None else f"about {text.duration(found.total)}"
+    remarks = [f"{paces}; measured on an untrained copy"] if paces else []
+    remarks += [f"{name} asks {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
+    table.add_row("time", total, "; ".join(remarks))
     screen.print()
     screen.print(table)
 

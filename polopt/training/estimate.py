@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.plan.hardware import Device
 from polopt.plan.holds import Holds, holds
 from polopt.plan.job import Job
@@ -37,8 +38,9 @@ PROBLEMS = 128
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
-    until the first step. steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of
-    the whole run.
+    until the first step. steps: seconds of one step, by stage that was tried. problem: seconds per held-out answer.
+    total: seconds of the whole run, None where a stage was not tried. servers: addresses that a stage asks, by stage
+    that was not tried because of them.
     """
 
     parameters: int
@@ -46,22 +48,24 @@ class Estimate:
     preparing: float
     steps: dict[str, float]
     problem: float
-    total: float
+    total: float | None
+    servers: dict[str, list[str]]
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
 
     A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
-    is scaled up by its rows. The policy is untrained, or as loaded: one that writes to the token limit now
-    and stops early later makes the estimate too long.
+    is scaled up by its rows. A stage that asks servers, which may cost money, is not tried. The policy is untrained, or
+    as loaded: one that writes to the token limit now and stops early later makes the estimate too long.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
         preparing = time.perf_counter() - start
+        asked = {name: sorted(servers_of(a)) for name, a in training.algorithms.items() if servers_of(a)}
         budget = seconds / len(recipe.stages)
-        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
+        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages if name not in asked}
     problem = _problem_seconds(training)
     planned = [
         min(problems, len(training.splits[name].heldout))
@@ -69,7 +73,7 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         for _, problems in recipe.evaluations(name).values()
     ]
     answers = sum(planned) * recipe.evaluation.samples
-    total = preparing + sum(steps[n] * s.steps for n, s in recipe.stages.items()) + problem * answers
+    total = preparing + sum(seconds * recipe.stages[n].steps for n, seconds in steps.items()) + problem * answers
     longest = max(
         longest_prompt(training.policy, training.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
     )
@@ -79,8 +83,14 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         preparing=preparing,
         steps=steps,
         problem=problem,
-        total=total,
+        total=None if asked else total,
+        servers=asked,
     )
+
+
+def servers_of(algorithm: Algorithm) -> frozenset[str]:
+    """Addresses of the servers that learning by this algorithm asks."""
+    return frozenset().union(*(part.servers for part in algorithm.parts()))
 
 
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:

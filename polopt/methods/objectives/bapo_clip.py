@@ -113,7 +113,7 @@ def entropies_left(trust: Trust, prompts: int = 200) -> torch.Tensor:
 
 @bapo_clip.claim("On batches used eight times it keeps more entropy.", baseline="four fixed ranges", cost="slow")
 def keeps_entropy() -> Finding:
-    ours = entropies_left(BalancedClip())
+    ours, gradient = entropies_left(BalancedClip(share="surrogate")), entropies_left(BalancedClip(share="gradient"))
     fixed = {
         f"[{low}, {high}]": entropies_left(Clip(low=1 - low, high=high - 1, dual=3.0))
         for low, high in ((0.8, 1.2), (0.8, 1.28), (0.9, 1.2), (0.6, 3.0))
@@ -124,6 +124,7 @@ def keeps_entropy() -> Finding:
     return Finding(
         measured={
             "entropy": ours.mean().item(),
+            "by gradient": gradient.mean().item(),
             **{name: entropy.mean().item() for name, entropy in fixed.items()},
             "standard errors above the best": gain,
         },
