@@ -124,14 +124,15 @@ def no_collapse() -> Finding:
     bare = ppo(kl=0).but(credit=GAE(cut="zero"))
     found = {"kept": kept(secrets_rlhf_ppo_max(centred=True, reward_clip=0.3, kl=0.5)), "bare PPO": kept(bare)}
     found["as in the script"] = kept(secrets_rlhf_ppo_max())
+    found["as in the script, but whitened"] = kept(secrets_rlhf_ppo_max(whiten=True))
     found["clip at 1 and KL, unscaled"] = kept(secrets_rlhf_ppo_max(scale=False, reward_clip=1.0, kl=0.5))
     return Finding(
         measured=found,
         criterion="final over highest true reward: >= 0.9, bare PPO <= 0.7 (5 seeds, 5 % of 64 arms overrated by 10)",
         holds=found["kept"] >= 0.9 and found["bare PPO"] <= 0.7,
-        note="Bare PPO falls to 0.73, not to 0.7; the rest holds. It takes the clip, and a KL that an answer of "
-        "one token can feel: the script's own settings collapse "
-        "like bare PPO. Dividing by a spread that the outliers make buries the rest; clipped unscaled, more is kept.",
+        note="Bare PPO falls to 0.73, not to 0.7; the rest holds. The script's own settings, without clip and with a "
+        "KL that an answer of one token hardly feels, keep 0.90, and collapse like bare PPO with whitened advantages. "
+        "Dividing by a spread that the outliers make buries the rest; clipped unscaled, more is kept.",
     )
 
 
