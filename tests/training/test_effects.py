@@ -1,4 +1,4 @@
-"""Stages in which a part cannot act are refused before anything is spent; of those where it acts in vain one is told."""
+"""Stages in which a part cannot act are refused before anything is spent; where it acts in vain, the run warns."""
 
 from __future__ import annotations
 

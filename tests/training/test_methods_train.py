@@ -21,6 +21,8 @@ from polopt.training.run import Run
 # What the tiny policy, of one layer and 64 positions, has no room for.
 SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
+    # What reads four blocks of the answer pays nothing to a policy that writes none.
+    "gtalign": {"blocks": False},
     "policyrollout": {"rules": " 2 4 6 8"},
     # Its tasks tell what a second policy makes of an answer.
     "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
