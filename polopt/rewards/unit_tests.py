@@ -6,10 +6,11 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from polopt.experience import Experience
 from polopt.rewards.blocks import Read
+from polopt.situation import Situation
 
 # What is wanted first, then smells that are not wanted, by what their absence is called.
 HABITS = ("assertion", "focal", "name")
