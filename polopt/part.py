@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 import pydantic
 import pydantic_core
@@ -23,6 +23,10 @@ from polopt.errors import UserError
 from polopt.names import nearest
 from polopt.setting_types import checked_setting, setting_types
 from polopt.yaml_data import read_yaml, write_yaml
+
+if TYPE_CHECKING:
+    from polopt.experience import Experience
+    from polopt.situation import Situation
 
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
 
@@ -70,6 +74,10 @@ class Part(nn.Module):
     evaluates: ClassVar[frozenset[str]] = frozenset()
     surveys: ClassVar[frozenset[str]] = frozenset()
     gives: ClassVar[frozenset[str]] = frozenset()
+    # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
+    servers: ClassVar[frozenset[str]] = frozenset()
+    # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
+    zero_means: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -116,6 +124,18 @@ class Part(nn.Module):
 
     def setup(self) -> None:
         """Check ranges and register buffers. Runs once, after the settings are in place."""
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part cannot do its work in such a stage, which is then refused."""
+        yield from ()
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part will run in such a stage and not do what it is there for."""
+        yield from ()
+
+    def batch_metrics(self, experience: Experience) -> Mapping[str, float]:
+        """What this part did to a batch, by name, for the log: a function of the batch and of the part's state."""
+        return {}
 
     def learned(self) -> None:
         """The policy has learned from one more batch: what counts batches counts here."""

@@ -14,7 +14,7 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors", "names", "absent", "recipes", "threads"},
-    {"support", "yaml_data", "setting_types"},
+    {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
     {"part"},
     {"config", "schedules", "outline"},

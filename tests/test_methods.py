@@ -37,7 +37,7 @@ def test_round_trip_print_and_change(slug: str) -> None:
 
 
 # What is said on a tree, where texts are numbers.
-ON_A_TREE: dict[str, dict[str, Any]] = {"rex-rag": {"texts": ["1"]}}
+ON_A_TREE: dict[str, dict[str, Any]] = {"gtalign": {"blocks": False}, "rex-rag": {"texts": ["1"]}}
 
 
 @pytest.mark.parametrize("slug", po.slugs())

@@ -50,7 +50,12 @@ class Measure(Part):
 
 
 class Grouping(Part):
-    """`grouping(experience) -> [B] int`: rows of one number are compared with each other."""
+    """`grouping(experience) -> [B] int`: rows of one number are compared with each other.
+
+    parts_prompts: whether rows of two prompts are never in one group.
+    """
+
+    parts_prompts: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError

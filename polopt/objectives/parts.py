@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import ClassVar
 
 from torch import Tensor
@@ -95,7 +96,7 @@ def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
     return whole, whole.survey.blanked(whole.mask)
 
 
-def unused(name: str, metrics: dict[str, Tensor]) -> str:
+def unused(name: str, metrics: Mapping[str, object]) -> str:
     """`name`, or the first of name/2, name/3, ... that no other part has taken."""
     names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
     return next(n for n in names if n not in metrics)

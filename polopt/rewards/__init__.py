@@ -1,7 +1,7 @@
 """What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
 
 from polopt.rewards.aligned import Aligned
-from polopt.rewards.blocks import Blocks, Brevity, Window
+from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, Window
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
 from polopt.rewards.editing import Clean, Consistent, Correct, InForm
@@ -51,11 +51,13 @@ __all__ = [
     "HTTPGrader",
     "HTTPJudge",
     "HTTPMeta",
+    "HasBlock",
     "InForm",
     "Item",
     "Judge",
     "Judged",
     "KLPenalty",
+    "LeadingBlocks",
     "LearnedJudge",
     "Least",
     "Legible",

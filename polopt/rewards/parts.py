@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part, name_of
 from polopt.rewards.marks import Mark
+from polopt.situation import Situation
 
 
 class Reward(Part):
@@ -79,6 +80,14 @@ class Paid(Reward):
     weights: Sequence[float] = ()
 
     needs = frozenset({"extras.paid", "turn"})
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        if self.weights and not any(self.weights[: situation.turns]):
+            yield (
+                f"it pays for no answer before number {situation.turns + 1} (weights {list(self.weights)}), and these "
+                f"tasks ask for {situation.turns} at most; take tasks that ask more often, as those of kind "
+                "second-chance"
+            )
 
     def forward(self, experience: Experience) -> Tensor:
         paid = torch.where(experience.mask, experience.extras["paid"], 0)

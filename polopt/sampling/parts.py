@@ -111,8 +111,9 @@ class Source(Protocol):
         """What the current policy says of these decisions, without gradient."""
         ...
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
-        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`."""
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
+        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`; None for
+        those of the input embedding."""
         ...
 
     def demonstrate(self, rows: int) -> Experience:
@@ -162,6 +163,11 @@ class Sampling(Part):
 
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
+
+    @property
+    def compared(self) -> int | None:
+        """Rollouts of one prompt in a batch, None where their number varies or others join them."""
+        return None
 
     def drawn(self, kept: float, decisions: float) -> float:
         """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
@@ -216,6 +222,10 @@ class Budget(Part):
     def check(self, group: int) -> None:
         """Raises ValueError where `group` rollouts a task cannot be dealt."""
 
+    def fixed(self, group: int) -> int | None:
+        """How many rollouts every task gets, None where their number varies."""
+        return None
+
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError
 
@@ -225,6 +235,9 @@ class Budget(Part):
 
 class Even(Budget):
     """The same number of rollouts for every task."""
+
+    def fixed(self, group: int) -> int:
+        return group
 
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         return buy(torch.full_like(tasks, group))

@@ -60,6 +60,10 @@ class Rollouts(Sampling):
         """The rollouts of one batch."""
         return self.draw(source, source.rows)
 
+    @property
+    def compared(self) -> int | None:
+        return None if self.mix else self.budget.fixed(self.group)
+
     def drawn(self, kept: float, decisions: float) -> float:
         """Whole batches until what the filters keep fills one."""
         return float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0

@@ -80,6 +80,10 @@ class Swarm(Rollouts):
             raise ValueError(f"sampling.Swarm: share must be in [0, 1], found {self.share}")
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def compared(self) -> int | None:
+        return super().compared if self.share == 0 else None  # others' groups have their own size
+
     def gather(self, source: Source) -> Experience:
         groups, before = max(1, source.rows // self.group), self.pool.skipped
         external = self._external(source, min(round(now(self.share) * groups), groups - 1))

@@ -6,7 +6,7 @@ import functools
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,8 +35,8 @@ from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.extension import extended, same
 from polopt.training.learner import Learner, learning, optimiser_of
-from polopt.training.measure import describe, show
-from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.measure import describe, metrics_of, show, zeros_meant
+from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.player import Player
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_splits
@@ -55,6 +55,8 @@ from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
+# After so many batches of a stage it is looked at whether its parts have done anything.
+EARLY = 3
 
 
 class Watcher(Protocol):
@@ -109,6 +111,9 @@ class LanguageTraining:
             check_layers(name, algorithm, self.policy)
             optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
         self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
+        for name, algorithm in self.algorithms.items():
+            tasks, limit = self.splits[name].train, recipe.limit_of(name)
+            self._warn(check_effects(algorithm, situation_of(name, algorithm, tasks, limit, self.policy)))
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
@@ -118,6 +123,10 @@ class LanguageTraining:
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _warn(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences if self.team.leads else ():
+            warnings.warn(sentence, PoloptWarning, stacklevel=3)
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
@@ -236,6 +245,9 @@ class LanguageTraining:
                 self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
                 self.global_step += 1
                 done = step + 1
+                if done == min(EARLY, stage.steps):
+                    early = [m for m in self.run_folder.read("metrics") if m["stage"] == name]
+                    self._warn(f"stages.{name}: {s}" for s in zeros_meant(algorithm, early))
                 if stage.until is not None:
                     records.append(record)
                     done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
@@ -290,7 +302,9 @@ class LanguageTraining:
         experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(chosen), **describe(experience)}
+        record = {"rows": len(chosen), **describe(experience), **batch.metrics}
+        for part in (algorithm.reward, algorithm.credit):
+            record |= metrics_of(part, experience)
         beside.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()

@@ -65,7 +65,7 @@ class Fixed:
         outcome = self.outcomes[group, place % self.outcomes.shape[1]].double()
         return seen(group.tolist(), outcome.tolist())
 
-    def gradient_norms(self, experience: po.Experience, block: str = "") -> torch.Tensor:
+    def gradient_norms(self, experience: po.Experience, block: str | None = "") -> torch.Tensor:
         assert (experience.outcome >= 1).all()
         return self.norms[experience.extras["index"]] * (2 if block == "twice" else 1)
 

@@ -22,7 +22,8 @@ from polopt.setting_types import Unbounded
         year=2025,
         arxiv="2505.22617",
     ),
-    changes="DAPO without its clip: tokens whose advantage and log-probability go together most are held back.",
+    changes="DAPO without its clip, its +-1 reward and its length penalty: tokens whose advantage and log-probability "
+    "go together most are held back.",
     tier="faithful",
 )
 def clip_cov_kl_cov(

@@ -69,6 +69,10 @@ class Chat(Part):
     tokens: int | None = None
     spent: Literal["refuse", "skip"] = "refuse"
 
+    @property
+    def servers(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self.url})
+
     def setup(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
