@@ -15,7 +15,7 @@ from polopt.algorithm import Algorithm
 from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
 from polopt.part import Part, build, diff, from_yaml
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Density
 
 __version__ = metadata.version("polopt")
 
@@ -38,6 +38,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Algorithm",
     "ByEntropy",
+    "Density",
     "Evaluation",
     "Experience",
     "ExperienceError",

@@ -36,7 +36,8 @@ def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:
-    judged = algorithm.judge(batch)
+    """The gradient of the batch as it is: the sampling part has had its turn."""
+    judged = algorithm.judge(algorithm.sampling.mark(batch))
     said = policy.evaluate(judged, algorithm.objective.all_evaluates)
     return torch.autograd.grad(algorithm.objective(judged, said).loss, policy.logits)[0]
 

@@ -39,7 +39,7 @@ class Read(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         found = [self.read(text, row, experience) for row, text in enumerate(experience.extras["answer"])]
-        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+        return torch.tensor(found, dtype=experience.precision, device=experience.device)
 
 
 class Blocks(Read):
@@ -79,7 +79,7 @@ class Extent(Reward):
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
-        kind = torch.get_default_dtype()
+        kind = experience.precision
         if self.unit == "decisions":
             return self.worth(experience.lengths.to(kind))
         texts = [t if self.block is None else block(t, self.block) or "" for t in experience.extras["answer"]]

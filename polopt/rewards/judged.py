@@ -33,7 +33,7 @@ class Judged(Reward):
         tasks, answers = experience.extras["task"], experience.extras["answer"]
         references = [self._solution(task) for task in tasks] if self.judge.compares else None
         found = self.judge([task.prompt for task in tasks], answers, references)
-        return found.scores.to(experience.device, torch.get_default_dtype())
+        return found.scores.to(experience.device, experience.precision)
 
     def _solution(self, task: object) -> str:
         solution = getattr(task, "solution", None)
