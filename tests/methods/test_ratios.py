@@ -187,7 +187,7 @@ def test_bapo(seed: int, share: str) -> None:
     batch = random_batch(seed)
     x = Numbers(batch)
     tokens, start, seen = sum(map(len, x.rows)), bapo_quotient(x, 0.6, 1.0, share), set()
-    for times in (0.5, 1.001, 1.02, 1.05, 1.1, 1.3, 100.0):
+    for times in (0.5, 1.001, 1.02, 1.1, 100.0):
         trust = po.objectives.BalancedClip(high=(1.0, 1.6), target=times * start, share=share, dual=1.5)
         low, high = searched(x, times * start, share)
         seen.add((round(low, 2), round(high, 2)))
