@@ -11,11 +11,12 @@ from importlib import metadata
 from typing import Any
 
 from polopt import credit, objectives, ops, rewards, sampling, schedules, teachers
-from polopt.algorithm import Algorithm
+from polopt.algorithm import Algorithm, add_metrics
 from polopt.catalogue import cite, find, method, slugs
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
 from polopt.part import Part, build, diff, from_yaml
 from polopt.support import ByEntropy, Density
+from polopt.tokens import experience_from_generate, experience_from_tokens
 
 __version__ = metadata.version("polopt")
 
@@ -25,6 +26,7 @@ _LAZY = {
     "resume": "polopt.training.language",
     "lab": "polopt.lab",
     "checks": "polopt.checks",
+    "LanguagePolicy": "polopt.policies.language",
 }
 
 
@@ -42,15 +44,19 @@ __all__ = [
     "Evaluation",
     "Experience",
     "ExperienceError",
+    "LanguagePolicy",
     "Loss",
     "Part",
     "Support",
     "SupportError",
+    "add_metrics",
     "build",
     "checks",
     "cite",
     "credit",
     "diff",
+    "experience_from_generate",
+    "experience_from_tokens",
     "find",
     "from_yaml",
     "lab",

@@ -16,7 +16,7 @@ FLOORS = [
     {"errors"},
     {"support"},
     {"experience", "ops", "layers"},
-    {"part", "values"},
+    {"part", "values", "tokens"},
     {"config", "schedules"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
     {"algorithm", "config"},
