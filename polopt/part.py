@@ -380,7 +380,13 @@ def diff(left: Part, right: Part) -> list[tuple[str, Any, Any]]:
     """Where two parts differ: `(path, left's value, right's value)`, outermost difference first.
 
     Two parts of different classes differ as a whole; equal classes are compared setting by setting.
+
+    Raises:
+        TypeError: one of the two is not a part.
     """
+    for part in (left, right):
+        if not isinstance(part, Part):
+            raise TypeError(f"diff compares two parts, found {part!r}; the algorithm of a method is po.method(name)")
     return list(_diff("", left, right))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from polopt.errors import UserError
 
@@ -48,7 +49,10 @@ class Support:
     by_entropy: gives each decision a temperature of its own around that one, by the entropy that its choices have at
     that one. The sampler records it in `extras["temperature"]` [B, T], and whoever evaluates the decision uses the
     recorded one, so that a ratio compares two policies at one temperature.
+    highest: the largest log-probability that is possible, rounding in float32 included.
     """
+
+    highest: ClassVar[float] = 1e-4
 
     temperature: float = 1.0
     top_k: int = 0
@@ -67,6 +71,13 @@ class Support:
     def truncated(self) -> bool:
         """True if some choices can never be sampled."""
         return self.top_k > 0 or self.top_p < 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Density(Support):
+    """Log-densities of continuous decisions, which may be above 0, under the policy's own distribution."""
+
+    highest: ClassVar[float] = float("inf")
 
 
 # The policy's own distribution.

@@ -16,7 +16,7 @@ FLOORS = [
     {"errors", "names", "absent", "recipes", "threads"},
     {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
-    {"part"},
+    {"part", "values", "tokens"},
     {"config", "schedules", "outline"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},

@@ -56,7 +56,7 @@ def test_micro_batches_add_up(slug: str) -> None:
         batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TAUGHT)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
-    batch = algorithm.judge(batch)
+    batch = algorithm.judge(algorithm.sampling.mark(batch))
     needs = algorithm.objective.wanted("evaluates")
     if algorithm.objective.wanted("surveys"):
         batch = batch.replace(survey=policy.evaluate(batch, needs).detach())

@@ -77,7 +77,7 @@ class Length(Measure):
     """Number of decisions."""
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.lengths.to(torch.get_default_dtype())
+        return experience.lengths.to(experience.precision)
 
 
 class Turns(Measure):
@@ -88,7 +88,7 @@ class Turns(Measure):
     def forward(self, experience: Experience) -> Tensor:
         turn = torch.where(experience.mask, experience.turn, -1).sort(1).values
         new = torch.cat([turn[:, :1] >= 0, (turn[:, 1:] != turn[:, :-1]) & (turn[:, 1:] >= 0)], 1)
-        return new.sum(1).to(torch.get_default_dtype())
+        return new.sum(1).to(experience.precision)
 
 
 class MeanEntropy(Measure):

@@ -148,7 +148,7 @@ class Bounded(Credit):
 
     def forward(self, experience: Experience) -> Tensor:
         advantage = self.credit(experience)
-        most = -ops.group_least(-advantage.abs().amax(1), self.within(experience))
+        most = -ops.group_least(-ops.row_size(advantage, experience.mask), self.within(experience))
         return torch.where((most < self.limit)[:, None], advantage, self.otherwise(experience))
 
 

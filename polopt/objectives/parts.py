@@ -9,15 +9,23 @@ from typing import ClassVar
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss
-from polopt.part import Part
+from polopt.experience import Evaluation, Experience, ExperienceError, Loss, describe
+from polopt.part import Part, name_of
 from polopt.schedules import Schedule
+from polopt.values import check_values
 
 
 class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
 
     def __call__(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        name = name_of(type(self))
+        if not isinstance(evaluation, Evaluation):
+            raise ExperienceError(
+                f"{name} needs the policy's log-probabilities as po.Evaluation(logp=...), found {describe(evaluation)}"
+            )
+        evaluation.check(experience)
+        check_values(experience, name, evaluation, experience.place())
         if self.wanted("surveys"):
             experience = experience.surveyed(evaluation)
         return super().__call__(experience, evaluation)

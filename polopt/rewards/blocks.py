@@ -46,7 +46,7 @@ class Read(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         found = [self.read(text, row, experience) for row, text in enumerate(experience.extras["answer"])]
-        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+        return torch.tensor(found, dtype=experience.precision, device=experience.device)
 
 
 class Blocks(Read):
@@ -117,7 +117,7 @@ class Extent(Reward):
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
-        kind = torch.get_default_dtype()
+        kind = experience.precision
         if self.unit == "decisions":
             return self.worth(experience.lengths.to(kind))
         texts = [self._piece(text) for text in experience.extras["answer"]]

@@ -62,7 +62,7 @@ class Measured(Grader):
             )
 
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
-        marks = [self._mark(experience, item.name).to(torch.get_default_dtype()) / item.most for item in items]
+        marks = [self._mark(experience, item.name).to(experience.precision) / item.most for item in items]
         return torch.stack(marks, 1).clamp(0, 1)
 
     def _mark(self, experience: Experience, name: str) -> Tensor:

@@ -26,6 +26,20 @@ class Reward(Part):
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
+    def rewarded(self, experience: Experience) -> Experience:
+        """The batch with its `reward`, and with whatever else this reward leaves for credit."""
+        return experience.replace(reward=self(experience))
+
+
+class Environment(Reward):
+    """The batch's own `reward`, [B] or [B, T], as the environment paid it."""
+
+    needs = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        reward = experience.reward
+        return reward if reward.ndim == 1 else torch.where(experience.mask, reward, 0)
+
 
 class Outcome(Reward):
     """scale * outcome + shift: what the world paid. Scale 2 and shift -1 turn right/wrong 1/0 into +1/-1."""
@@ -66,7 +80,7 @@ class Overlong(Reward):
                 "horizon, found neither"
             )
         buffer = self.buffer if self.buffer is not None else max(1, limit // 5)
-        length = experience.lengths.to(torch.get_default_dtype())
+        length = experience.lengths.to(experience.precision)
         soft = ((limit - buffer - length) / buffer).clamp(max=0)
         return torch.where(length > limit, -1.0, soft)
 
@@ -201,7 +215,8 @@ class Combined(Reward):
     """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
     Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
-    (`by_decision`). weights: one per term; none given means 1 each.
+    (`by_decision`); `rewarded` leaves those of rows without decisions in `extras["row_reward"]`. weights: one per term;
+    none given means 1 each.
 
     Raises:
         ExperienceError: a term is per decision, and the rule is one of whole rows.
@@ -224,17 +239,34 @@ class Combined(Reward):
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
+        return self._combined(self._values(experience), experience.mask)
+
+    def rewarded(self, experience: Experience) -> Experience:
+        values = self._values(experience)
+        found = experience.replace(reward=self._combined(values, experience.mask))
+        if found.reward.ndim == 1:
+            return found
+        # What decisions earn is 0 in a row without decisions.
+        rows = torch.stack([v if v.ndim == 1 else v.new_zeros(len(v)) for v in values])
+        return found.replace(extras={"row_reward": self._ruled(rows)})
+
+    def _values(self, experience: Experience) -> list[Tensor]:
         values = [term(experience) for term in self.terms]
+        if any(v.ndim == 2 for v in values) and not self.by_decision:
+            raise ExperienceError(
+                f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
+                f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
+            )
+        return values
+
+    def _combined(self, values: Sequence[Tensor], mask: Tensor) -> Tensor:
         if any(v.ndim == 2 for v in values):
-            if not self.by_decision:
-                raise ExperienceError(
-                    f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
-                    f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
-                )
-            values = [ops.per_decision_reward(v, experience.mask) for v in values]
-        stacked = torch.stack(values)
-        weights = torch.tensor(self.weights or [1.0] * len(values), dtype=stacked.dtype, device=stacked.device)
-        return self.rule(stacked, weights)
+            values = [ops.per_decision_reward(v, mask) for v in values]
+        return self._ruled(torch.stack(list(values)))
+
+    def _ruled(self, values: Tensor) -> Tensor:
+        weights = torch.tensor(self.weights or [1.0] * len(values), dtype=values.dtype, device=values.device)
+        return self.rule(values, weights)
 
 
 class Sum(Combined):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, Support
+from polopt.experience import Evaluation, Experience, ExperienceError, Support
 from polopt.part import Part
 
 if TYPE_CHECKING:
@@ -161,6 +161,10 @@ class Sampling(Part):
 
     asks: ClassVar[frozenset[str]] = frozenset()
 
+    def __call__(self, source: Source) -> Experience:
+        """The experience that `forward` makes, marked as made by this part."""
+        return self.mark(super().__call__(source))
+
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
 
@@ -168,6 +172,31 @@ class Sampling(Part):
     def compared(self) -> int | None:
         """Rollouts of one prompt in a batch, None where their number varies or others join them."""
         return None
+
+    def mark(self, experience: Experience) -> Experience:
+        """The batch, marked as one that was made as this part makes it, so that `Algorithm.judge` takes it as it is."""
+        return experience.replace(sampled_by=repr(self))
+
+    def made(self, experience: Experience) -> bool:
+        """Whether the batch is marked as made by this part."""
+        return experience.sampled_by == repr(self)
+
+    def filtered(self, experience: Experience) -> Experience:
+        """The rows of a finished batch, made elsewhere, that this part would have kept.
+
+        Raises:
+            ExperienceError: the part decides how rollouts are made, for which it is too late.
+        """
+        raise self.too_late(repr(self))
+
+    @staticmethod
+    def too_late(what: str) -> ExperienceError:
+        """The refusal of a finished batch. what: the part, or its setting, that decides how a batch is made."""
+        return ExperienceError(
+            f"Algorithm.judge: {what} decides how a batch is made, and this one was made elsewhere: sample with "
+            "algorithm.sampling(source), or, if your sampler did the same, give judge "
+            "algorithm.sampling.mark(experience)"
+        )
 
     def drawn(self, kept: float, decisions: float) -> float:
         """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
@@ -186,6 +215,18 @@ class Select(Part):
 
     def forward(self, experience: Experience) -> Experience:
         raise NotImplementedError
+
+
+def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
+    """The rows and decisions that the parts leave, in order. Demonstrated rows stay, unless a part judges them too."""
+    for select in selects:
+        shown = experience.demonstrated
+        if select.judges_demonstrations or not shown.any():
+            experience = select(experience)
+        elif not shown.all():
+            own = select(experience[~shown])
+            experience = Experience.join([own, experience[shown].matched(own)])
+    return experience
 
 
 class Choice(Part):

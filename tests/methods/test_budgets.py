@@ -330,7 +330,7 @@ def test_prompt_mean_is_the_mean_over_prompts_of_the_mean_over_their_rows() -> N
     mask = torch.rand(9, 5, generator=g) < 0.6
     mask[4] = False
     group = torch.tensor([0, 0, 0, 3, 3, 7, 7, 7, 7])
-    logp = torch.randn(9, 5, generator=g, dtype=torch.double)
+    logp = -torch.randn(9, 5, generator=g, dtype=torch.double).abs()
     batch = po.Experience(mask=mask, group=group, advantage=torch.randn(9, 5, generator=g, dtype=torch.double))
 
     def loss(aggregate: Aggregate, batch: po.Experience) -> torch.Tensor:

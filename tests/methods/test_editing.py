@@ -22,7 +22,8 @@ from polopt.worlds import Task
 def shown() -> tuple[TokenTree, TabularPolicy, Experience]:
     tree, policy = digits()
     source = TreeSource(tree, policy, rows=12, seed=3, needs=frozenset({"old_logp"}))
-    return tree, policy, po.method("sft").judge(source.demonstrate(12))
+    sft = po.method("sft")
+    return tree, policy, sft.judge(sft.sampling(source))
 
 
 def moved(policy: TabularPolicy, by: float) -> TabularPolicy:

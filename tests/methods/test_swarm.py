@@ -256,9 +256,9 @@ def test_of_equal_policies_others_text_is_on_policy(tmp_path: Path) -> None:
         torch.testing.assert_close(batch.logp, batch.old_logp, rtol=1e-12, atol=1e-14)
         sentence = po.method("sapo-swarm", group=4, correct=correct)
         policy = of_b.policy
-        judged = sentence.judge(batch)
+        judged = sentence.judge(sentence.sampling.mark(batch))
         found.append(torch.autograd.grad(sentence.objective(judged, policy.evaluate(judged)).loss, policy.logits)[0])
-        again = sentence.judge(of_b.recall(batch))
+        again = sentence.judge(sentence.sampling.mark(of_b.recall(batch)))
         same(torch.autograd.grad(sentence.objective(again, policy.evaluate(again)).loss, policy.logits)[0], found[-1])
     same(*found)
 
