@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
     from polopt.part import Part, build, diff, from_yaml
     from polopt.policies.language import LanguagePolicy
-    from polopt.support import ByEntropy
+    from polopt.support import ByEntropy, Density
     from polopt.tokens import experience_from_generate, experience_from_tokens
 
     __version__: str
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Algorithm": "algorithm",
     "ByEntropy": "support",
+    "Density": "support",
     "Evaluation": "experience",
     "Experience": "experience",
     "ExperienceError": "experience",
