@@ -57,7 +57,7 @@ def compare(
         raise typer.Exit(130) from None
     from polopt.report import compare_report
 
-    page = compare_report(comparison, folder / "report.html")
+    page = compare_report(comparison, folder / "report.html", runner.about_folder(folder))
     if as_json:
         typer.echo(json.dumps(runner.record(comparison), indent=1))
     else:

@@ -22,13 +22,16 @@ KIND = 60
 
 def show_results(console: Console, run: Run) -> None:
     """The end of `polopt train`."""
-    from polopt.report import write_report
+    from polopt.report import run_notices, write_report
 
     page = write_report(run.folder)
     evaluations = run.read("evaluations")
     before = next((e for e in evaluations if e["when"] == "before"), None)
     # A run that was extended has one for each end that it had.
     after = next((e for e in reversed(evaluations) if e["when"] == "after"), None)
+    for notice in run_notices(run.folder):
+        console.print()
+        console.print(Text(notice, style="yellow"), soft_wrap=True)
     if before and after:
         console.print()
         console.print(accuracy_table(before, after))
@@ -51,11 +54,23 @@ def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
     table.add_column("change", justify="right", no_wrap=True)
     rows = [("all", before["problems"], before["pass@1"], after["pass@1"])]
     if len(after["kinds"]) > 1:
-        rows += [(one_line(kind, KIND), a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
+        rows += [(kind, a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
     for name, problems, b, a in rows:
-        change = f"{100 * (a['estimate'] - b['estimate']):+.1f}"
-        table.add_row(Text(name), str(problems), rate(b), rate(a), change, style="bold" if name == "all" else None)
+        whole = a is after["pass@1"]
+        change = points(before, after, None if whole else name)
+        cells = (Text(one_line(name, KIND)), str(problems), rate(b), rate(a), change)
+        table.add_row(*cells, style="bold" if whole else None)
     return table
+
+
+def points(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None) -> str:
+    """The change of accuracy in percentage points with its interval, problem by problem: +3.7 [-0.4, +7.9]."""
+    from polopt.training.evaluate import change
+
+    found = change(before, after, kind)
+    if found is None:
+        return "–"
+    return f"{100 * found.estimate:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
 def samples_table(samples: Sequence[Mapping[str, Any]], width: int) -> Table:
@@ -72,7 +87,7 @@ def samples_table(samples: Sequence[Mapping[str, Any]], width: int) -> Table:
             mark,
             Text(one_line(sample["prompt"], room // 2, tail=True)),
             Text(one_line(sample["completion"], room // 4)),
-            Text(one_line(sample["answer"] or "", room // 4)),
+            Text(one_line(sample["reference"] or "", room // 4)),
         )
     return table
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from polopt.display.printable import printable
+
 SPARKS = "▁▂▃▄▅▆▇█"
 
 

@@ -19,7 +19,15 @@ from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.feedback import Gate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.hacking import Parting, reward_parting
-from polopt.metrics.intervals import Interval, bootstrap, clopper_pearson, rate_interval, t_interval, wilson
+from polopt.metrics.intervals import (
+    Interval,
+    bootstrap,
+    clopper_pearson,
+    rate_change,
+    rate_interval,
+    t_interval,
+    wilson,
+)
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.passk import pass_all_k, pass_at_k
@@ -76,6 +84,7 @@ __all__ = [
     "proxy_hacking",
     "q_values",
     "r_squared",
+    "rate_change",
     "rate_interval",
     "reference_kl",
     "release_gate",

@@ -116,6 +116,36 @@ def rate_interval(rates: ArrayLike, level: float = 0.95) -> Interval:
     return dataclasses.replace(result, low=max(0.0, result.low), high=min(1.0, result.high))
 
 
+def rate_change(before: ArrayLike, after: ArrayLike, level: float = 0.95) -> Interval:
+    """Interval of the change of a mean success rate, from one rate in [0, 1] for each problem, before [P] and after.
+
+        d = a - b,   low = d - sqrt(x^2 - 2 r x y + y^2)  with x = a - low_a, y = high_b - b,
+                     high = d + sqrt(u^2 - 2 r u v + v^2)  with u = high_a - a, v = b - low_b,
+
+    where a, b and their ends are those of `rate_interval`, and r is the correlation of the two rates over the problems:
+    the same problems in the same order are compared pair by pair. r is 0 where one of the rates does not vary, and
+    where there are not equally many problems, which are then taken for independent ones.
+
+    Raises:
+        ValueError: as `rate_interval`.
+
+    Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
+    paired data", without the continuity correction of r; Zou and Donner 2008 for ends that come from any interval.
+    """
+    a, b = rate_interval(after, level), rate_interval(before, level)
+    x, y = _values(after, "rate_change"), _values(before, "rate_change")
+    paired = x.size == y.size and x.std() > 0 and y.std() > 0
+    r = float(np.corrcoef(x, y)[0, 1]) if paired else 0.0
+
+    def half(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one**2 - 2 * r * one * other + other**2))
+
+    d = a.estimate - b.estimate
+    low = d - half(a.estimate - a.low, b.high - b.estimate)
+    high = d + half(a.high - a.estimate, b.estimate - b.low)
+    return Interval(d, max(-1.0, low), min(1.0, high), level, min(x.size, y.size))
+
+
 Statistic = Callable[..., NDArray[np.float64]]
 
 

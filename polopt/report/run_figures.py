@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line,
 from polopt.report.run import Record, Run, number, rate
 
 PERCENT = {"tickformat": ".2~%"}
+# Numbers far below 1, written short enough for the margin: 1.5e-13.
+SMALL = {"tickformat": ".2~g", "exponentformat": "e", "automargin": True}
 SHARE = {"tickformat": ".0%", "range": [0, 1.04]}
 
 
@@ -122,17 +125,25 @@ def by_kind(rows: Sequence[Record]) -> Figure | None:
 
 def reward(run: Run) -> Figure | None:
     mean, spread = run.series("reward/mean"), dict(run.series("reward/std"))
+    columns = [c for m in run.metrics if (c := _histogram(m)) is not None]
     traces = [line(mean, "mean reward")] if mean else []
     if mean and all(s in spread for s, _ in mean):
-        low, high = [(s, m - spread[s]) for s, m in mean], [(s, m + spread[s]) for s, m in mean]
+        least, most = _range(columns)
+        low = [(s, max(least, m - spread[s])) for s, m in mean]
+        high = [(s, min(most, m + spread[s])) for s, m in mean]
         traces.insert(0, band(low, high))
-    columns = [c for m in run.metrics if (c := _histogram(m)) is not None]
     panels = [Panel("mean, and one standard deviation either side", traces)]
     panels.append(
         Panel("distribution at each step", [heat(columns, length=0.42 if traces else 1.0)] if columns else [])
     )
     caption = "The distribution shows what the mean hides: whether all improve a little, or a few a lot."
     return figure(run, "reward", "What was rewarded?", caption, panels)
+
+
+def _range(columns: Sequence[tuple[float, list[float], list[float]]]) -> tuple[float, float]:
+    """The least and greatest reward of the run: the ends of bins that hold some; a band beyond them says nothing."""
+    seen = [(edges[i], edges[i + 1]) for _, edges, counts in columns for i, count in enumerate(counts) if count]
+    return (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (-math.inf, math.inf)
 
 
 def _histogram(record: Record) -> tuple[float, list[float], list[float]] | None:
@@ -157,8 +168,11 @@ def outcomes(run: Run) -> Figure | None:
 
 
 def signal(run: Run) -> Figure | None:
-    shares = {"groups/signal": "groups with an advantage", "groups/mixed": "groups with right and wrong answers"}
-    panels = [Panel("share of groups", lines(run, shares, form=".1%"), SHARE)]
+    traces = lines(run, {"groups/signal": "groups with an advantage"}, form=".1%")
+    mixed = lines(run, {"groups/mixed": "groups with right and wrong answers"}, start=1, form=".1%")
+    for trace in mixed:  # seen where it lies on the other line, as it does for most methods
+        trace["line"] = {**trace["line"], "dash": "dot"}
+    panels = [Panel("share of groups", traces + mixed, SHARE)]
     caption = "Groups without any advantage teach nothing. Credit relative to the group finds it where outcomes differ."
     return figure(run, "signal", "How much of a batch teaches?", caption, panels)
 
@@ -211,7 +225,8 @@ def gradient(run: Run) -> Figure | None:
         Panel("gradient norm", lines(run, {"grad_norm": "gradient norm"}), {"rangemode": "tozero"}),
         Panel(
             "noise scale",
-            [line(noise, "noise scale", color(1))] if noise else [],
+            # Points: between steps at which it could not be estimated a line would be made up.
+            [line(noise, "noise scale", color(1), mode="markers")] if noise else [],
             {"type": "log", "dtick": 1},
         ),
     ]
@@ -225,12 +240,12 @@ def mismatch(run: Run) -> Figure | None:
         line(points, name, color(i), peaks=name == "max") for i, (name, points) in enumerate(gaps.items()) if points
     ]
     panels = [
-        Panel("gap in log-probability, nats", traces, {"type": "log", "exponentformat": "power", "dtick": 1}),
-        Panel("KL (sampler || learner)", lines(run, {"mismatch/kl": "KL"}, start=2), {"exponentformat": "power"}),
+        Panel("gap in log-probability, nats", traces, {**SMALL, "type": "log", "dtick": 1}),
+        Panel("KL (sampler || learner)", lines(run, {"mismatch/kl": "KL"}, start=2), SMALL),
         Panel(
             "effective sample size",
             lines(run, {"mismatch/ess": "effective sample size"}, start=3, form=".1%"),
-            {**PERCENT, "rangemode": "normal"},
+            SHARE,
         ),
     ]
     caption = "Sampler and learner should agree on every token. A growing gap biases the gradient."
@@ -243,7 +258,7 @@ def loss(run: Run) -> Figure | None:
         Panel(
             "learning rate",
             lines(run, {"lr": "learning rate"}, start=1),
-            {"exponentformat": "power", "rangemode": "tozero"},
+            {**SMALL, "rangemode": "tozero"},
         ),
     ]
     caption = "In policy optimisation the loss need not fall while the policy gets better."

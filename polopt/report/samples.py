@@ -28,13 +28,18 @@ class Token:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One completion as the report shows it. Without `tokens` the completion is shown as plain text."""
+    """One completion as the report shows it. Without `tokens` the completion is shown as plain text.
+
+    answer: what the environment read as the answer in it. reference: the answer that it compares with. Each is None
+    where it is not known.
+    """
 
     when: str
     kind: str
     prompt: str
     completion: str
     answer: str | None
+    reference: str | None
     reward: float | None
     solved: bool
     truncated: bool
@@ -69,13 +74,18 @@ def _sample(record: Record, tokens: list[Token]) -> Sample:
         kind=str(record.get("kind", "")),
         prompt=_cut(str(record.get("prompt", ""))),
         completion=_cut(str(record.get("completion", ""))),
-        answer=None if record.get("answer") is None else _cut(str(record["answer"])),
+        answer=_known(record, "answer"),
+        reference=_known(record, "reference"),
         reward=number(record.get("reward")),
         solved=record.get("solved") is True,
         truncated=record.get("truncated") is True,
         step=None if step is None else int(step),
         tokens=tokens,
     )
+
+
+def _known(record: Record, name: str) -> str | None:
+    return None if record.get(name) is None else _cut(str(record[name]))
 
 
 def _tokens(record: Record) -> list[Token]:

@@ -7,13 +7,15 @@ from typing import Any
 
 from polopt.metrics import Parting, reward_parting
 from polopt.report.run import Record, Run, number, rate
+from polopt.training.evaluate import change as measured_change
 
 Rate = tuple[float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Held-out accuracy around one stage. `final` is False while the stage is still running."""
+    """Held-out accuracy around one stage. `final` is False while the stage is still running. change: of the same
+    problems, with its interval; None where it is not known what each problem came to."""
 
     stage: str
     before: Rate | None
@@ -21,6 +23,7 @@ class Change:
     final: bool
     first: Record
     last: Record
+    change: Rate | None = None
 
 
 def changes(run: Run) -> list[Change]:
@@ -41,6 +44,7 @@ def changes(run: Run) -> list[Change]:
                 final=measured[last].get("when") == "after",
                 first=measured[first],
                 last=measured[last],
+                change=_change(measured[first], measured[last]) if later else None,
             )
         )
     return result
@@ -55,10 +59,16 @@ def kinds(change: Change) -> list[Record]:
             "before": rate(first, kind) if kind in first else None,
             "after": rate(last, kind) if kind in last and change.after else None,
             "problems": _problems(last.get(kind, first.get(kind))),
+            "change": _change(change.first, change.last, kind) if change.after else None,
         }
         for kind in dict.fromkeys([*first, *last])
     ]
     return sorted(rows, key=lambda r: -_gain(r))
+
+
+def _change(first: Record, last: Record, kind: str | None = None) -> Rate | None:
+    found = measured_change(first, last, kind)
+    return None if found is None else (found.estimate, found.low, found.high)
 
 
 def _mapping(value: Any) -> Record:
@@ -80,14 +90,16 @@ def notices(run: Run, change: Change | None) -> list[str]:
         result.append("This run has not finished; the report shows what has been written so far.")
     if change is None:
         result.append("No held-out evaluation has been written yet, so nothing here says whether the policy is better.")
-    elif (
-        change.before
-        and change.after
-        and max(change.before[1], change.after[1]) <= min(change.before[2], change.after[2])
-    ):
+    elif change.change is not None and change.change[1] <= 0 <= change.change[2]:
         result.append(
-            "The intervals before and after overlap: this run alone is weak evidence of a change. "
+            "The interval of the change holds 0: this run alone is weak evidence of a change. "
             "More held-out problems or more seeds would settle it."
+        )
+    still = without_steps(run)
+    if still:
+        result.append(
+            f"No optimiser step was made in stage {' and '.join(still)}: no batch had an advantage that is not 0, so "
+            "the policy did not change there, and a difference in accuracy is chance."
         )
     cut = _recent(run, "truncated")
     if cut is not None and cut > 0.2:
@@ -101,7 +113,15 @@ def notices(run: Run, change: Change | None) -> list[str]:
     signal = _recent(run, "groups/signal")
     solved = _recent(run, "solved")
     if signal is not None and signal < 0.2:
-        why = "by now nearly every answer is right" if (solved or 0) > 0.9 else "the tasks are too easy or too hard"
+        mixed = _recent(run, "groups/mixed")
+        if (solved or 0) > 0.9:
+            why = "by now nearly every answer is right"
+        elif mixed is not None and mixed >= 0.2:
+            why = "answers differ in outcome, and the method gives them no advantage all the same"
+        elif (size := _recent(run, "groups/size_max")) is not None and size <= 1:
+            why = "a group is one answer, which there is nothing to compare with"
+        else:
+            why = "the answers of a group came out alike, as they do where tasks are too easy or too hard"
         result.append(f"Only {signal:.0%} of the last groups had any signal: {why}.")
     found = parting(run)
     if found is not None and found.parts:
@@ -111,6 +131,15 @@ def notices(run: Run, change: Change | None) -> list[str]:
             f"no longer follows the reward: it {what}."
         )
     return result
+
+
+def without_steps(run: Run) -> list[str]:
+    """The stages that have trained and in which no batch gave a gradient."""
+    stages: dict[str, bool] = {}
+    for record in run.metrics:
+        name = str(record.get("stage", ""))
+        stages[name] = stages.get(name, False) or "grad_norm" in record
+    return [name for name, stepped in stages.items() if not stepped]
 
 
 def parting(run: Run, points: int = 40) -> Parting | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,24 @@ def write_report(run: Path) -> Path:
         shades=samples.SHADES,
         given=any(t.shade is None for s in chosen for t in s.tokens),
         recipe=found.recipe_text,
-        versions=_versions(found),
+        versions=machine_facts(found.info),
         citations=_citations(found),
     )
     return write(run / "report.html", page)
 
 
-def compare_report(comparison: Comparison, path: Path) -> Path:
-    """Write a page that compares methods over seeds, and return `path`."""
+def run_notices(run: Path) -> list[str]:
+    """What a careful reader would point out about a run, as its report says."""
+    found = read_run(run)
+    changes = summary.changes(found)
+    return summary.notices(found, changes[-1] if changes else None)
+
+
+def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] | None = None) -> Path:
+    """Write a page that compares methods over seeds, and return `path`.
+
+    about: what was compared, as `training.compare.about` says it; links to runs are relative to the page.
+    """
     first, *others = comparison.methods
     rows = comparison.table()
     page = render(
@@ -60,14 +71,18 @@ def compare_report(comparison: Comparison, path: Path) -> Path:
         rows=rows,
         seeds={m.name: len(m.seeds) for m in comparison.methods},
         level=comparison.level,
+        about=about,
+        machine=[] if about is None else machine_facts(about["run"]),
+        kinds=[] if about is None else list(about["methods"][first.name]["kinds"]),
     )
     return write(path, page)
 
 
-def _versions(run: Run) -> list[tuple[str, str]]:
+def machine_facts(info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Versions and machine of a run.json, as (label, value)."""
     names = ("polopt", "commit", "torch", "transformers", "python", "threads", "started")
-    known = [(k, run.info[k]) for k in names if run.info.get(k)]
-    machine: Any = run.info.get("machine")
+    known = [(k, info[k]) for k in names if info.get(k)]
+    machine: Any = info.get("machine")
     items = machine.items() if isinstance(machine, dict) else [("machine", machine)] if machine else []
     return [(str(k), str(v)) for k, v in (*known, *items)]
 

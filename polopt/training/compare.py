@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from polopt.config import ConfigError
 from polopt.metrics import Comparison, Trials
+from polopt.part import diff
 from polopt.training import recipe as recipes
 from polopt.training.language import create
 from polopt.training.recipe import Recipe
@@ -69,8 +71,36 @@ def compare(
         trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, offices, watch or (lambda _: None))
     comparison = Comparison([_trials(name, [t for t in trials if t.name == name]) for name in names])
-    (folder / "comparison.json").write_text(json.dumps(record(comparison), indent=1), encoding="utf-8")
+    written = {**record(comparison), "about": about(trials)}
+    (folder / "comparison.json").write_text(json.dumps(written, indent=1), encoding="utf-8")
     return comparison
+
+
+def about(trials: Sequence[Trial]) -> dict[str, Any]:
+    """What was compared, as plain data: recipe, machine, and of each method what differs from the first, what it took
+    and where its runs are. seconds, tokens (sampled), kinds (held-out accuracy): means over its runs."""
+    first = trials[0]
+    stage = first.recipe.main_stage
+    yardstick = first.recipe.algorithms[stage]
+    methods: dict[str, Any] = {}
+    for name in dict.fromkeys(trial.name for trial in trials):
+        of = [trial for trial in trials if trial.name == name]
+        algorithm = of[0].recipe.algorithms[stage]
+        finals = [trial.run.read("evaluations")[-1]["kinds"] for trial in of]
+        methods[name] = {
+            "diff": [[path or "all of it", repr(a), repr(b)] for path, a, b in diff(yardstick, algorithm)],
+            "seconds": mean(trial.run.about.get("seconds", 0.0) for trial in of),
+            "tokens": mean(sum(m.get("sampled", 0) for m in trial.run.read("metrics")) for trial in of),
+            "kinds": {kind: mean(final[kind]["estimate"] for final in finals) for kind in finals[0]},
+            "runs": [trial.run.folder.name for trial in of],
+        }
+    return {"recipe": first.recipe.to_yaml(), "stage": stage, "run": first.run.about, "methods": methods}
+
+
+def about_folder(folder: Path) -> dict[str, Any] | None:
+    """What `about` said when the comparison in a folder was written."""
+    found: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    return found.get("about")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from polopt.metrics import Interval, pass_at_k, rate_interval
+from polopt.metrics import Interval, pass_at_k, rate_change, rate_interval
 from polopt.support import PLAIN, Support
 from polopt.training.player import Player
 from polopt.training.shares import shares
@@ -24,14 +24,15 @@ BATCH = 512
 class Accuracy:
     """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
 
-    wrong: how many of them were given up or cut short, by the names of `Grounds.counts`; where they were not solved
-    before, they count as unsolved.
+    solved: of each kind's problems, in their order, how many of the samples solved it. wrong: how many episodes were
+    given up or cut short, by the names of `Grounds.counts`; where they were not solved before, they count as unsolved.
     """
 
     problems: int
     samples: int
     overall: dict[int, Interval]
     kinds: dict[str, tuple[Interval, int]]
+    solved: dict[str, list[int]] = dataclasses.field(repr=False)
     rows: list[Transcript] = dataclasses.field(repr=False)
     wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -43,7 +44,9 @@ class Accuracy:
             "problems": self.problems,
             "samples": self.samples,
             **{f"pass@{k}": shown(interval) for k, interval in self.overall.items()},
-            "kinds": {kind: {**shown(i), "problems": n} for kind, (i, n) in self.kinds.items()},
+            "kinds": {
+                kind: {**shown(i), "problems": n, "solved": self.solved[kind]} for kind, (i, n) in self.kinds.items()
+            },
             "length/mean": sum(lengths) / len(lengths),
             **{f"episodes/{name}": count for name, count in self.wrong.items() if count},
         }
@@ -85,19 +88,32 @@ def evaluate(
     player.policy.train(mode)
     player.seconds, player.sampled = clock, sampled
     solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]
-    kinds = sorted({task.kind for task in tasks})
+    kinds: dict[str, list[int]] = {kind: [] for kind in sorted({task.kind for task in tasks})}
+    for task, count in zip(tasks, solved, strict=True):
+        kinds[task.kind].append(count)
     return Accuracy(
         problems=len(tasks),
         samples=samples,
         overall={n: _interval(solved, samples, n) for n in (1, *(n for n in k if n != 1))},
-        kinds={
-            kind: (_interval(of, samples, 1), len(of))
-            for kind in kinds
-            if (of := [c for c, task in zip(solved, tasks, strict=True) if task.kind == kind])
-        },
+        kinds={kind: (_interval(counts, samples, 1), len(counts)) for kind, counts in kinds.items()},
+        solved=kinds,
         rows=[row for i in range(len(tasks)) for row in rows[i]],
         wrong={name: sum(part[name] for part in wrong) for name in before},
     )
+
+
+def change(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None = None) -> Interval | None:
+    """The change of pass@1 from one record of evaluations.jsonl to another, over all problems or those of one kind;
+    None where a record does not hold what every problem came to."""
+    kinds = sorted(before["kinds"].keys() & after["kinds"].keys()) if kind is None else [kind]
+    try:
+        rates = [
+            [count / record["samples"] for name in kinds for count in record["kinds"][name]["solved"]]
+            for record in (before, after)
+        ]
+    except (KeyError, TypeError):
+        return None
+    return rate_change(*rates) if all(rates) else None
 
 
 def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:

@@ -17,7 +17,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 
 # Settings, and what lies under them, that never change what has been trained so far.
-FREE = ("evaluation", "checkpoint")
+FREE = ("evaluation", "checkpoint", "logging")
 
 
 def same(run: Run, recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.extension import extended, same
 from polopt.training.learner import Learner, learning, optimiser_of
-from polopt.training.measure import describe, metrics_of, show, zeros_meant
+from polopt.training.measure import describe, metrics_of, rollout_records, show, zeros_meant
 from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.player import Player
 from polopt.training.preflight import check_tasks
@@ -47,6 +47,7 @@ from polopt.training.source import LanguageSource
 from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
+from polopt.training.trackers import require, tracking
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.grounds import Maker
@@ -92,6 +93,8 @@ class LanguageTraining:
         self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         self.team = Team() if team is None else team
         recipe.rollout.require()
+        for name in recipe.logging.report_to:
+            require(name)
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)
@@ -180,7 +183,10 @@ class LanguageTraining:
             RunError: another process trains in the folder, or none of its checkpoints is whole.
         """
         with self.run_folder.exclusive():
-            self._run(self.team.first(lambda: self.run_folder.restore(with_logs=with_logs)))
+            restored = self.team.first(lambda: self.run_folder.restore(with_logs=with_logs))
+            with tracking(self.recipe, self.run_folder.folder) if self.team.leads else nullcontext(()) as trackers:
+                self.watchers += trackers
+                self._run(restored)
         self.team.leave()
         return self.run_folder
 
@@ -300,6 +306,9 @@ class LanguageTraining:
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
+        if (every := self.recipe.logging.rollouts) and step % every == 0:
+            for row in rollout_records(experience, self.policy.tokenizer):
+                self.run_folder.log("rollouts", {"step": self.global_step, **row})
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **describe(experience), **batch.metrics}

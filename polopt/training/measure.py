@@ -139,17 +139,45 @@ def _signal(experience: Experience) -> float:
     return float((alive.new_zeros(len(count)).index_add(0, index, alive) > 0).float().mean())
 
 
+def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a credited batch for people, as rollouts.jsonl holds them: the task, what the policy wrote, what it
+    was worth. advantage: the mean over the row's decisions."""
+    tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
+    decisions = experience.lengths.clamp(min=1)
+    advantage = torch.where(experience.mask, experience.advantage, 0).sum(1) / decisions
+    for i, task in enumerate(experience.extras["task"]):
+        yield {
+            "task": task.id,
+            "kind": task.kind,
+            "group": int(experience.group[i]),
+            "prompt": task.prompt,
+            "completion": _decided(tokens[i], mask[i], tokenizer),
+            "outcome": float(experience.outcome[i]),
+            "reward": float(experience.returns()[i]),
+            "advantage": float(advantage[i]),
+            "solved": bool(experience.extras["solved"][i]),
+            "truncated": bool(experience.truncated[i]),
+            "tokens": int(experience.lengths[i]),
+        }
+
+
+def _decided(ids: Sequence[int], decided: Sequence[bool], tokenizer: Any) -> str:
+    """What stands from the first decision on: the policy's answers, and between them what the environment did."""
+    start = decided.index(True) if any(decided) else len(ids)
+    end = next((i for i in range(start, len(ids)) if ids[i] < 0), len(ids))
+    turns = itertools.groupby(range(start, end), key=lambda i: decided[i])
+    return " ▸ ".join(tokenizer.decode([ids[i] for i in some], skip_special_tokens=True) for _, some in turns)
+
+
 def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
     """A sample for people: texts, tokens from the first decision on, and each token's log-probability."""
     start = row.decided.index(True) if any(row.decided) else len(row.ids)
-    # What the policy said, and between its answers what the world did.
-    turns = itertools.groupby(range(start, len(row.ids)), key=lambda i: row.decided[i])
-    said = [tokenizer.decode([row.ids[i] for i in some], skip_special_tokens=True) for _, some in turns]
     return {
         "kind": row.task.kind,
         "prompt": row.task.prompt,
-        "completion": " ▸ ".join(said),
-        "answer": row.task.reference,
+        "completion": _decided(row.ids, row.decided, tokenizer),
+        "answer": row.read,
+        "reference": row.task.reference,
         "reward": row.reward,
         "solved": row.solved,
         "truncated": row.truncated,

@@ -254,6 +254,24 @@ class CheckpointSpec(Config):
     best: str | None = None
 
 
+class LoggingSpec(Config):
+    """Where numbers go beside the run's own folder, and which rollouts are kept.
+
+    report_to: trackers, any of tensorboard, wandb, trackio and mlflow; each needs its package.
+    project: of the run in trackers that have projects or experiments.
+    rollouts: the rollouts of every so many-th batch of each stage are written to rollouts.jsonl, 0 for none.
+    """
+
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
+    project: str = "polopt"
+    rollouts: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.field_validator("report_to", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
 class Recipe(Config):
     """A complete run.
 
@@ -275,6 +293,7 @@ class Recipe(Config):
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
     evaluation: how held-out accuracy is measured.
     checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
+    logging: where numbers go beside the run's folder, and which rollouts are kept.
     """
 
     seed: Seed = 0
@@ -291,6 +310,7 @@ class Recipe(Config):
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
+    logging: LoggingSpec = LoggingSpec()
 
     @pydantic.field_validator("checkpoint", mode="before")
     @classmethod

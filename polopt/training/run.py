@@ -19,7 +19,7 @@ from polopt.training import files
 from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
 from polopt.training.lock import LOCK, OWNER, FolderLock
 
-LOGS = ("metrics", "evaluations", "samples")
+LOGS = ("metrics", "evaluations", "samples", "rollouts")
 RECIPE, ABOUT = "recipe.yaml", "run.json"
 # A checkpoint of a run: its step, the last one, or the one with the highest held-out estimate.
 Which = int | Literal["last", "best"]

@@ -237,6 +237,7 @@ class Told:
             row.pay(step.reward)
             row.signals = step.info.get("signals", {})
             row.feedback = step.info.get("feedback")
+            row.read = None if (read := step.info.get("answer")) is None else str(read)
             row.solved = bool(step.info.get("solved", row.reward >= 1))
             row.terminated, row.truncated = step.terminated, step.truncated
             if not row.over:

@@ -29,8 +29,8 @@ class Transcript:
     noted: what else the sampler said of its decisions, 0 elsewhere. paid: what the world paid at each id, which is an
     answer's last. turns: answers that are complete. said: tokens of the one that is not. left: how many more tokens the
     policy may decide for now, None for no such limit. given: how many ids of the first answer stood there before.
-    signals: whatever else the world said of the last answer. whispered: ids of the opening as the sampler reads it,
-    None where it reads what is on record.
+    signals: whatever else the world said of the last answer. read: what the world took for the answer in it. whispered:
+    ids of the opening as the sampler reads it, None where it reads what is on record.
     """
 
     task: Task
@@ -44,6 +44,7 @@ class Transcript:
     kept: list[Tensor | None]
     paid: list[float]
     answer: str = ""
+    read: str | None = None
     feedback: str | None = None
     reward: float = 0.0
     solved: bool = False

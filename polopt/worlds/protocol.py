@@ -18,7 +18,8 @@ class Step(NamedTuple):
     truncation the future still had value.
     info: what a person may want to know about the step; no part of the observation. `solved`, where the
     world says it, tells whether the task is done; otherwise it is when its rewards add up to 1. `feedback`, where the
-    world says it, is a text on what was wrong, for teachers to read. `signals`: name -> number, what else is known of
+    world says it, is a text on what was wrong, for teachers to read. `answer`, where the world says it, is what it read
+    as the answer in a longer text. `signals`: name -> number, what else is known of
     the answer, for parts that read it; see `signals_of`.
     """
 
