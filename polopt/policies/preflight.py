@@ -109,7 +109,7 @@ def _check_vocabulary(policy: LanguagePolicy, where: str) -> None:
 
 
 def _check_reading(policy: LanguagePolicy, where: str) -> None:
-    dialogue = Dialogue(policy.tokenizer)
+    dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
     one, other = (_templated(functools.partial(dialogue.opening, text), where) for text in TEXTS)
     if not one or not policy.tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]:
         raise ConfigError(
@@ -129,7 +129,7 @@ def check_turns(policy: LanguagePolicy, where: str) -> None:
     Raises:
         ConfigError: it raises, or leaves the next observation out.
     """
-    dialogue, stop = Dialogue(policy.tokenizer), min(policy.stop)
+    dialogue, stop = Dialogue(policy.tokenizer, policy.chat_template_kwargs), min(policy.stop)
     one, other = (_templated(functools.partial(dialogue.reply, text, stop), where) for text in TEXTS)
     if one == other and policy.tokenizer.chat_template is not None:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,16 @@ def test_the_longest_prompt_that_fits_and_the_shortest_that_does_not(tiny: Langu
         fitted(listed(3, LONGEST + 1, 5), tiny, 4, None, "tasks")
     with pytest.raises(ConfigError, match=r"up to limit = 200, .*; lower limit, or take a model"):
         fitted(tasks, tiny, 200, None, "tasks")
+
+
+def test_messages_before_a_prompt_count(tiny: LanguagePolicy) -> None:
+    """A system message is 4 letters behind the one token that the template puts in front."""
+    before = ({"role": "system", "content": "xxxx"},)
+    tasks = [dataclasses.replace(listed(n)[0], id=f"t{n}", history=before) for n in (LONGEST - 5, LONGEST - 4)]
+    made = [TaskList([task], lambda *_: (0.0, {})) for task in tasks]
+    assert fitted(made[0], tiny, 4, None, "tasks") is made[0]
+    with pytest.raises(ConfigError, match="has 61 tokens and an answer up to limit = 4"):
+        fitted(made[1], tiny, 4, None, "tasks")
 
 
 def test_longer_prompts_are_left_out_and_counted(tiny: LanguagePolicy) -> None:
@@ -150,7 +161,7 @@ def test_a_run_without_its_long_prompts(tmp_path: Path) -> None:
     settings = recipe(tasks=tasks, max_prompt_length=10, stages=one)
     with pytest.warns(PoloptWarning) as found:
         training = LanguageTraining(settings, Run(tmp_path / "none"))
-    said = [str(w.message) for w in found]
+    said = [str(w.message) for w in found if "max_prompt_length" in str(w.message)]
     assert [s.partition(":")[2].partition(" prompts")[0] for s in said] == [
         " training tasks: 4 of 12",
         " held-out tasks: 1 of 4",
