@@ -97,8 +97,8 @@ def read_rows(path: Path, problem: Callable[[dict[str, Any]], str | None]) -> li
         ConfigError: no such file, no rows, or malformed ones: the first ten with their line numbers.
     """
     if not path.is_file():
-        found = "is a folder" if path.is_dir() else "is no plain file" if path.exists() else "does not exist"
-        raise ConfigError(f"{path} {found}; give a file with one JSON object per line")
+        wrong = "is a folder" if path.is_dir() else "is no plain file" if path.exists() else "does not exist"
+        raise ConfigError(f"{path} {wrong}; give a file with one JSON object per line")
     rows: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
     for line, raw in enumerate(path.read_bytes().splitlines(), start=1):
