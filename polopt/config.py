@@ -69,7 +69,7 @@ def _plain(path: str, value: Any) -> Any:
 
 
 # Settings whose meaning is known to others: a method's, a world's, an architecture's.
-PlainMap = Annotated[dict[str | int, Any], pydantic.BeforeValidator(plain_data)]
+PlainMap = Annotated[dict[Any, Any], pydantic.BeforeValidator(plain_data)]
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 

@@ -184,6 +184,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "optimiser.final", 2),
     (RL + "optimiser.decay", "exponential"),
     (RL + "optimiser.warmup", -1),
+    (RL + "optimiser.warmup", 10**23),
     (RL + "optimiser.momentum", 0.9),
     (RL + "method", None),
     (RL + "method", ""),
@@ -208,6 +209,8 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "method", "polopt.part:Part"),
     (RL + "method", "a b:c"),
     (RL + "method", "..:c"),
+    (RL + "method", {"name": "grpo", "group": ["a" * 50] * 1000}, "group"),
+    (RL + "but", {"sampling.phrasings": {"part": "sampling.Phrasings", "endings": ["a"] * 1000}}, "but"),
     (RL + "but", []),
     (RL + "but", {"objective.trust.high": NAN}, "objective.trust.high"),
     (RL + "but", {"objective.trust.high": "x"}, "high"),
@@ -543,7 +546,7 @@ def test_only_sentences_come_out() -> None:
     """Changed recipes, methods' settings, parts and `but`: each is accepted, and then read back, or refused."""
     smoke = recipes.load("smoke").model_dump()
     slugs, refusals = po.slugs(), 0
-    for seed in range(160):
+    for seed in range(120):
         rng = random.Random(seed)
         slug = rng.choice(slugs)
         settings = {name: rng.choice(VALUES) for name in list(po.catalogue.find(slug).settings())[: rng.randint(0, 2)]}
@@ -560,7 +563,7 @@ def test_only_sentences_come_out() -> None:
             refusals += 1
         else:
             assert Recipe.of_yaml(recipe.to_yaml()) == recipe
-    assert 60 < refusals < 160
+    assert 50 < refusals < 120
 
 
 def test_config_error_is_a_user_error() -> None:

@@ -27,6 +27,7 @@ from polopt.worlds.recipe import parse_world
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
+Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
 ENGINES = ("native", "vllm")
@@ -101,7 +102,7 @@ class OptimiserSpec(Config):
     lr: float = pydantic.Field(default=1e-3, gt=0, le=1)
     betas: tuple[Momentum, Momentum] = (0.9, 0.95)
     weight_decay: float = pydantic.Field(default=0.0, ge=0)
-    warmup: int = pydantic.Field(default=0, ge=0)
+    warmup: Count = 0
     decay: Literal["constant", "linear", "cosine"] = "constant"
     final: float = pydantic.Field(default=0.0, ge=0, le=1)
     clip: Unbounded = pydantic.Field(default=1.0, gt=0)
@@ -196,11 +197,11 @@ class StageSpec(Config):
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{where}.method: {error}") from None
+            raise ConfigError(f"{where}.method: {_short(error)}") from None
         try:
             algorithm = algorithm.but({str(path): value for path, value in self.but.items()})
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{where}.but: {error}") from None
+            raise ConfigError(f"{where}.but: {_short(error)}") from None
         group = getattr(algorithm.sampling, "group", 1)
         if self.rows % group:
             raise ConfigError(
@@ -229,7 +230,7 @@ class EvaluationSpec(Config):
     problems: Positive = 400
     samples: Positive = 1
     k: tuple[Positive, ...] = ()
-    every: int = pydantic.Field(default=0, ge=0)
+    every: Count = 0
     quick: Positive = 100
     support: Support = Support()
 
@@ -349,8 +350,15 @@ class Recipe(Config):
         return self
 
     def to_yaml(self) -> str:
-        """The complete recipe, defaults included; `of_yaml` reads it back to an equal one."""
-        return write_yaml(plain_data(self.model_dump()))
+        """The complete recipe, defaults included; `of_yaml` reads it back to an equal one.
+
+        Raises:
+            ConfigError: a setting that YAML cannot hold.
+        """
+        try:
+            return write_yaml(plain_data(self.model_dump()))
+        except ValueError as error:
+            raise ConfigError(f"recipe: {error}") from None
 
     @classmethod
     def of_yaml(cls, text: str, name: str = "recipe") -> Recipe:
@@ -446,6 +454,12 @@ def _find(source: Path | str) -> Path:
         return recipes.path(str(source))
     hint = nearest(str(source), recipes.names())
     raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{hint}")
+
+
+def _short(error: Exception) -> str:
+    """An error's message on one line; of a long one, which quotes what was given, the middle is left out."""
+    message = " ".join(str(error).split())
+    return message if len(message) <= 320 else f"{message[:200]} … {message[-100:]}"
 
 
 def name_of_method(method: str | Mapping[str, Any]) -> str:

@@ -26,13 +26,13 @@ class ClusterSpec(Config):
     no worker at all.
     """
 
-    workers: Annotated[int, pydantic.Field(ge=1)] = 2
-    shares: Annotated[int, pydantic.Field(ge=1)] | None = None
-    ahead: Annotated[int, pydantic.Field(ge=0)] = 0
+    workers: Annotated[int, pydantic.Field(ge=1, le=10**6)] = 2
+    shares: Annotated[int, pydantic.Field(ge=1, le=10**6)] | None = None
+    ahead: Annotated[int, pydantic.Field(ge=0, le=10**6)] = 0
     cpus: Annotated[float, pydantic.Field(ge=0)] = 1.0
     gpus: Annotated[float, pydantic.Field(ge=0)] = 0.0
     seconds: Annotated[float, pydantic.Field(gt=0)] = 600.0
-    attempts: Annotated[int, pydantic.Field(ge=1)] = 4
+    attempts: Annotated[int, pydantic.Field(ge=1, le=10**6)] = 4
     patience: Annotated[float, pydantic.Field(gt=0)] = 600.0
 
     @property
