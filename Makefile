@@ -1,16 +1,23 @@
-# `make demo` trains a language policy; `make test` runs the tests. Both set up .venv on first use.
+# `make demo` trains a language policy; `make test` runs the tests. Each installs into .venv what it needs, on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test check claims benchmark clean
 
-.venv/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+# The library alone.
+.venv/demo: pyproject.toml constraints.txt
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(PIP) torch
+	$(PIP) -e ".[language]"
 	touch $@
 
-demo: .venv/ready
+# With the tests' tools, and the libraries that polopt is compared with.
+.venv/ready: .venv/demo
+	$(PIP) -e ".[dev]"
+	touch $@
+
+demo: .venv/demo
 	$(BIN)/polopt train
 
 test: .venv/ready
@@ -26,7 +33,7 @@ claims: .venv/ready
 	$(BIN)/python -m benchmarks.catalogue
 
 benchmark: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[trl]"
+	$(PIP) -e ".[trl]"
 	$(BIN)/python -m benchmarks.language
 
 clean:

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
-from polopt.method import Method
+from polopt.method import TIERS, Method
 from polopt.part import diff
 
 PAGE = HERE.parent / "docs" / "methods.md"
@@ -21,11 +21,6 @@ RACED = (
     " Accuracy is from [one small budget for every method](../benchmarks/results/methods.md), which says what a method "
     "does when it is dropped in by name."
 )
-TIERS = {
-    "proven": "its claims hold, its identities are exact, it trains on the main job",
-    "faithful": "the formula was confirmed at the source, and the claims run",
-    "reading": "the paper leaves the formula open; ours is a stated reading",
-}
 
 
 def page() -> str:

@@ -7,6 +7,7 @@ python -m benchmarks.language --quick     seconds: shows that everything runs, m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -200,13 +201,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test on a tiny model")
     parser.add_argument("--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0, help="so many processes beside, which compute all the time")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
     asked = parser.parse_args()
     wanted = asked.only or ["import", "1M", "25M", "memory", "job"]
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, busy(asked.busy):
         bench = Bench(Path(folder), asked.threads)
         results: dict[str, Any] = {"about": table.about(ROOT, asked.threads), "speed": {}}
+        results["about"]["busy"] = asked.busy
         for _ in sections(bench, results, wanted, quick=asked.quick):
             results["about"] |= {"seconds": time.perf_counter() - start, "load_after": os.getloadavg()}
             if not asked.quick:  # after every section, so that an interrupted run leaves what it has
@@ -214,6 +217,18 @@ def main() -> None:
                 asked.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
                 asked.output.with_suffix(".md").write_text(table.markdown(results))
     print(table.markdown(results))
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """`count` other processes, each of which keeps a core busy as long as the block runs."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick: bool) -> Iterator[None]:

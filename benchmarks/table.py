@@ -123,6 +123,7 @@ def machine(it: dict[str, Any]) -> str:
     return (
         f"{where['cpu']}, {where['cores']} cores ({where['usable']} usable), {it['threads']} thread(s), float32. "
         f"Python {it['python']}, {packages}.\n\nLoad average {load[0]:.1f} before and {load[1]:.1f} after."
+        + (f" Beside it ran {it['busy']} process(es) that computed all the time." if it.get("busy") else "")
     )
 
 

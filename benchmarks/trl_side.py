@@ -180,6 +180,7 @@ def give_positions(model: Any) -> None:
 
 
 def measure(spec: Spec) -> Measured:
+    # Before polopt, which would change how threads wait for each other: TRL runs as it does for its users.
     import torch
     import transformers
     from datasets import Dataset

@@ -4,55 +4,98 @@ import polopt as po
 algorithm = po.method("grpo")
 experience = algorithm.judge(experience)
 result = algorithm.objective(experience, evaluation)      # result.loss, result.metrics
+
+run = po.train("smoke", "runs/first")                     # a language policy, in seconds; po.load_run reads it again
 """
 
-import importlib
-from importlib import metadata
-from typing import Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from polopt import credit, objectives, ops, rewards, sampling, schedules, teachers
-from polopt.algorithm import Algorithm
-from polopt.catalogue import cite, find, method, slugs
-from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
-from polopt.part import Part, build, diff, from_yaml
-from polopt.support import ByEntropy
+from polopt.threads import limit_spinning
 
-__version__ = metadata.version("polopt")
+limit_spinning()  # before torch is loaded
 
-# Training needs `transformers` and friends, so it is imported when it is asked for.
-_LAZY = {
-    "train": "polopt.training.language",
-    "resume": "polopt.training.language",
-    "lab": "polopt.lab",
-    "checks": "polopt.checks",
+if TYPE_CHECKING:
+    from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt.algorithm import Algorithm, add_metrics
+    from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
+    from polopt.catalogue import cite, find, method, slugs
+    from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
+    from polopt.part import Part, build, diff, from_yaml
+    from polopt.policies.language import LanguagePolicy
+    from polopt.support import ByEntropy, Density
+    from polopt.tokens import experience_from_generate, experience_from_tokens
+
+    __version__: str
+
+# Where each name comes from. Nothing is imported before it is asked for: torch alone takes a second.
+_HOMES = {
+    "Algorithm": "algorithm",
+    "ByEntropy": "support",
+    "Density": "support",
+    "Evaluation": "experience",
+    "Experience": "experience",
+    "ExperienceError": "experience",
+    "LanguagePolicy": "policies.language",
+    "Loss": "experience",
+    "Part": "part",
+    "RunHandle": "api",
+    "Support": "experience",
+    "SupportError": "experience",
+    "add_metrics": "algorithm",
+    "build": "part",
+    "checks": "",
+    "cite": "catalogue",
+    "compare": "api",
+    "credit": "",
+    "diff": "part",
+    "evaluate": "api",
+    "experience_from_generate": "tokens",
+    "experience_from_tokens": "tokens",
+    "find": "catalogue",
+    "from_yaml": "part",
+    "lab": "",
+    "load_run": "api",
+    "method": "catalogue",
+    "objectives": "",
+    "ops": "",
+    "resume": "api",
+    "rewards": "",
+    "sampling": "",
+    "schedules": "",
+    "slugs": "catalogue",
+    "teachers": "",
+    "train": "api",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'polopt' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    return module if module.__name__ == f"polopt.{name}" else getattr(module, name)
-
 
 __all__ = [
     "Algorithm",
     "ByEntropy",
+    "Density",
     "Evaluation",
     "Experience",
     "ExperienceError",
+    "LanguagePolicy",
     "Loss",
     "Part",
+    "RunHandle",
     "Support",
     "SupportError",
+    "add_metrics",
     "build",
     "checks",
     "cite",
+    "compare",
     "credit",
     "diff",
+    "evaluate",
+    "experience_from_generate",
+    "experience_from_tokens",
     "find",
     "from_yaml",
     "lab",
+    "load_run",
     "method",
     "objectives",
     "ops",
@@ -64,3 +107,30 @@ __all__ = [
     "teachers",
     "train",
 ]
+
+if not TYPE_CHECKING:  # a type checker takes the imports above
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("polopt")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'polopt' has no attribute {name!r}")
+        if home := _HOMES[name]:
+            return getattr(importlib.import_module(f"polopt.{home}"), name)
+        return importlib.import_module(f"polopt.{name}")
+
+    def __dir__() -> list[str]:
+        return [*__all__, *(name for name in globals() if name.startswith("__")), "__version__"]
+
+
+class _Package(ModuleType):
+    """`polopt.method` is the function, though there is a module of that name, which importing it would put there."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and _HOMES[name] and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

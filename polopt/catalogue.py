@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import polopt.methods
-from polopt.algorithm import Algorithm
+from polopt.absent import unknown_method
+from polopt.errors import UserError
 from polopt.method import Method
-from polopt.part import build, locate, nearest
+
+if TYPE_CHECKING:  # torch comes with the first method that is built
+    from polopt.algorithm import Algorithm
+
+
+class UnknownMethod(UserError, ValueError):
+    """There is no method of that name. The message says why, or which name was likely meant."""
 
 
 @functools.cache
@@ -36,15 +46,36 @@ def slugs() -> list[str]:
     return sorted(_modules())
 
 
+def slug_of(name: str) -> str:
+    """The method's name as the catalogue writes it ('-', '_' and '.' are the same).
+
+    Raises:
+        UnknownMethod: there is no such method; why, or the name that was likely meant.
+    """
+    key = _slug(name)
+    if key not in _modules():
+        raise UnknownMethod(f"there is no method {name!r:.100}{unknown_method(key, _modules())}")
+    return key
+
+
+def family_of(slug: str) -> str:
+    """Which of the five rooms the method changes above all: the folder of its file."""
+    return _modules()[slug].split(".")[2]
+
+
+def file_of(slug: str) -> Path:
+    """The method's file."""
+    family = importlib.import_module(_modules()[slug].rpartition(".")[0])
+    return Path(family.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
+
+
 def find(slug: str) -> Method[Any]:
     """The method of that name ('-', '_' and '.' are the same).
 
     Raises:
-        ValueError: there is no such method; the nearest name is given.
+        UnknownMethod: there is no such method; why, or the name that was likely meant.
     """
-    key = _slug(slug)
-    if key not in _modules():
-        raise ValueError(f"there is no method {slug!r}{nearest(key, _modules())}")
+    key = slug_of(slug)
     module = importlib.import_module(_modules()[key])
     methods = [m for m in vars(module).values() if isinstance(m, Method) and m.slug == key]
     if len(methods) != 1:
@@ -56,7 +87,7 @@ def method(slug: str, **settings: Any) -> Algorithm:
     """The algorithm of a published method, with its paper's defaults where nothing else is said.
 
     Raises:
-        ValueError, TypeError: an unknown method or setting; the nearest name is given.
+        UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
     """
     return find(slug)(**settings)
 
@@ -68,16 +99,53 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     Raises:
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
+    from polopt.algorithm import Algorithm
+    from polopt.part import build
+
     if isinstance(spec, Algorithm):
         return spec
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
-    if name is None:
-        raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-    settings = {key: build(value) for key, value in settings.items()}
-    algorithm = locate(name)(**settings) if ":" in name else method(name, **settings)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a method needs its name, as grpo or {{name: grpo, clip: 0.1}}, found {name!r:.60}")
+    settings = {str(key): build(value) for key, value in settings.items()}
+    return own_method(name)(**settings) if ":" in name else method(name, **settings)
+
+
+def own_method(name: str) -> Callable[..., Algorithm]:
+    """The function behind `my_method.py:build` or `package.module:build`.
+
+    Raises:
+        ValueError: there is none, or it is neither a function of that file nor declared to return an `Algorithm`, and
+            so is not called.
+    """
+    from polopt.algorithm import Algorithm
+    from polopt.part import locate, written_in
+
+    found = locate(name)
+    if isinstance(found, Method):
+        return found
+    try:
+        declared = typing.get_type_hints(found).get("return") if inspect.isfunction(found) else None
+    except NameError:
+        declared = None
+    # Loading a file has run its code already; a module that is installed may be about anything.
+    its_own = inspect.isfunction(found) and written_in(found, name)
+    if declared is not Algorithm and not its_own:
+        raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
+    return functools.partial(_own, name, found)
+
+
+def _own(name: str, build: Callable[..., Any], **settings: Any) -> Algorithm:
+    from polopt.algorithm import Algorithm
+
+    try:
+        inspect.signature(build).bind(**settings)
+    except TypeError as error:
+        raise ValueError(f"{name!r:.100} is called with {', '.join(settings) or 'no settings'}, but {error}") from None
+    algorithm = build(**settings)
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+        raise ValueError(f"{name!r:.100} returned {algorithm!r:.60}, expected an Algorithm")
     return algorithm
 
 

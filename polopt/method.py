@@ -6,17 +6,21 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable
-from typing import Any, Generic, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
 
-from polopt.algorithm import Algorithm
-from polopt.part import nearest
+from polopt.names import nearest
+
+if TYPE_CHECKING:  # what a method is can be said without torch
+    from polopt.algorithm import Algorithm
 
 P = ParamSpec("P")
 
-# proven: the claims hold, the identities are exact, it trains on the main job.
-# faithful: the formula was confirmed at the source and the claims run.
-# reading: the paper leaves the formula open; ours is a stated best reading.
 Tier = Literal["proven", "faithful", "reading"]
+TIERS: dict[Tier, str] = {
+    "proven": "its claims hold, its identities are exact, it trains on the main job",
+    "faithful": "the formula was confirmed at the source, and the claims run",
+    "reading": "the paper leaves the formula open; ours is a stated reading",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +94,15 @@ class Method(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
         known = self.settings()
-        for key in kwargs:
+        from polopt.setting_types import checked_setting, setting_types
+
+        checks = setting_types(self.build, tuple(known))
+        given: dict[str, Any] = {}
+        for key, value in kwargs.items():
             if key not in known:
-                raise TypeError(f"method {self.slug!r} has no setting {key!r}{nearest(key, known)}")
-        return self.build(*args, **kwargs)
+                raise TypeError(f"method {self.slug!r} has no setting {key!r:.100}{nearest(key, known)}")
+            given[key] = checked_setting(checks[key], value, f"method {self.slug!r}", key)
+        return self.build(*args, **given)  # type: ignore[arg-type]
 
     def settings(self) -> dict[str, Any]:
         """The builder's settings with the paper's defaults."""

@@ -1,25 +1,42 @@
-"""Every Python snippet of the README and the docs runs, in order, in an empty folder."""
+"""Every snippet of the README runs alone, those of a page of the docs in order; pages that are made are current."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import typing
 from pathlib import Path
 
+import pydantic
 import pytest
 
-from benchmarks import catalogue
+from benchmarks import catalogue, recipe_page
+from polopt.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if SNIPPET.search(p.read_text())], ids=lambda p: p.name)
-def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def run_snippets(page: Path, snippets: list[tuple[int, str]]) -> None:
+    """Run code as a file of its own would, one snippet after the other in one namespace."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for number, code in enumerate(SNIPPET.findall(page.read_text())):
+    for number, code in snippets:
         exec(compile(code, f"{page.name}, snippet {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES[1:] if SNIPPET.search(p.read_text())], ids=lambda p: p.name)
+def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of the docs is read from the top: its snippets build on each other."""
+    monkeypatch.chdir(tmp_path)
+    run_snippets(page, list(enumerate(SNIPPET.findall(page.read_text()))))
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPET.findall(PAGES[0].read_text()))))
+def test_each_snippet_of_the_readme_runs_alone(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what people copy, one at a time."""
+    monkeypatch.chdir(tmp_path)
+    run_snippets(PAGES[0], [(number, SNIPPET.findall(PAGES[0].read_text())[number])])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -30,3 +47,33 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_catalogue_page_is_what_the_method_files_say() -> None:
     assert catalogue.PAGE.read_text() == catalogue.page(), "run: python -m benchmarks.catalogue"
+
+
+def test_the_recipe_page_is_what_the_settings_say() -> None:
+    assert recipe_page.PAGE.read_text() == recipe_page.page(), "run: python -m benchmarks.recipe_page"
+
+
+@pytest.mark.parametrize(("place", "model"), recipe_page.SECTIONS)
+def test_every_field_of_a_recipe_has_a_meaning(place: str, model: type) -> None:
+    _, meanings = recipe_page.described(model)
+    assert set(meanings) == set(recipe_page.fields(model))
+    assert all(meanings.values())
+
+
+def test_every_group_of_settings_is_on_the_recipe_page() -> None:
+    """All that can be reached from a recipe, by the types of its fields, worlds apart."""
+    found: set[type] = set()
+
+    def follow(annotation: object) -> None:
+        for inner in typing.get_args(annotation):
+            follow(inner)
+        is_group = isinstance(annotation, type) and (
+            issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
+        )
+        if is_group and annotation not in found:
+            found.add(annotation)
+            for field in recipe_page.fields(annotation).values():
+                follow(field.annotation)
+
+    follow(Recipe)
+    assert found == {model for _, model in recipe_page.SECTIONS}

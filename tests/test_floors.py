@@ -13,12 +13,12 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors"},
-    {"support"},
+    {"errors", "names", "absent", "recipes", "threads"},
+    {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
-    {"part"},
-    {"config", "schedules"},
-    {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
+    {"part", "values", "tokens"},
+    {"config", "schedules", "outline"},
+    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
     {"policies", "worlds"},
     {"lab", "plan"},
@@ -26,15 +26,18 @@ FLOORS = [
     {"method"},
     {"methods"},
     {"catalogue"},
+    {"index"},
     {"training"},
     {"bridges"},
-    {"report"},
+    {"report", "display"},
+    {"api"},
     {"cli"},
     {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FLOOR[""] = FLOOR["catalogue"]  # `import polopt` brings all that polopt/__init__.py imports
-HEAVY = ("transformers", "reasoning_gym", "plotly", "rich", "typer", "pandas", "scipy")
+LIBRARIES = {"torch", "numpy", "pydantic", "yaml", "scipy"}
+HEAVY = sorted(LIBRARIES | {"transformers", "reasoning_gym", "plotly", "rich", "typer", "pandas"})
 
 
 def room_of(path: Path) -> str:

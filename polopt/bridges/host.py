@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from polopt.errors import UserError
 from polopt.algorithm import Algorithm
+from polopt.errors import UserError
 from polopt.part import Part, default_of, name_of, settings_of, to_plain
 from polopt.sampling import Rollouts
 

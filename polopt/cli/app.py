@@ -1,4 +1,4 @@
-"""The commands, each in a few lines; what they do is next door."""
+"""The commands. Importing them imports no torch: each imports what it needs when it runs, so that help is at once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, plan, train
+from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, plan, recipes, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
     cls=Door,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,11 +45,11 @@ app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)
 app.command(rich_help_panel=TRAINING)(convert.convert)
 app.command(rich_help_panel=TRAINING)(export.export)
-app.command(rich_help_panel=TRAINING)(train.recipes)
+app.command(rich_help_panel=TRAINING)(recipes.recipes)
 app.command(rich_help_panel=METHODS)(catalogue.methods)
 app.command(rich_help_panel=METHODS)(catalogue.show)
 app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)
 app.command(rich_help_panel=METHODS)(catalogue.claims)
 app.command(rich_help_panel=METHODS)(bridges.bridges)
-app.command("check", rich_help_panel=METHODS)(check.check_command)
+app.command(rich_help_panel=METHODS)(check.check)

@@ -4,116 +4,159 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from polopt import catalogue
-from polopt.algorithm import Algorithm
+from polopt import catalogue, index
 from polopt.cli import text
 from polopt.cli.door import Refused, checked
-from polopt.cli.train import sentence
-from polopt.method import Method
-from polopt.part import Part, from_yaml, locate
-from polopt.part import diff as differences
-from polopt.training.spread import spread_over
+from polopt.display import format
+from polopt.index import Entry
+from polopt.method import TIERS
 
-Slugs = Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.")]
+if TYPE_CHECKING:
+    from polopt.algorithm import Algorithm
+
+Slugs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.", autocompletion=text.complete_method),
+]
+Slug = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=text.complete_method)]
 
 # Columns below which a table of methods would be a column of words.
 NARROW = 100
 
 
-def methods(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """List the methods: what each changes, its paper, how sure its formula is."""
-    found = [catalogue.find(slug) for slug in catalogue.slugs()]
+def methods(
+    like: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="TEXT", help="Words in name, family, tier, title, or what it changes."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option("--family", metavar="NAME", help="objectives, rewards or sampling.")
+    ] = None,
+    tier: Annotated[str | None, typer.Option("--tier", metavar="NAME", help=f"{', '.join(TIERS)}.")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """List the methods: what each changes, its paper, how sure its formula is. One line each in a pipe."""
+    found = index.entries()
+    _known("--family", family, sorted({m.family for m in found}))
+    _known("--tier", tier, list(TIERS))
+    found = [m for m in found if family in (None, m.family) and tier in (None, m.tier) and m.matches(like or "")]
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
     screen = text.screen()
+    if screen.is_terminal:
+        show_methods(screen, found)
+    else:
+        for line in method_lines(found):
+            typer.echo(line)
+
+
+def _known(option: str, value: str | None, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise Refused(f"{option} {value}: give one of {', '.join(known)}")
+
+
+def method_lines(found: Sequence[Entry]) -> Iterator[str]:
+    """One line for each method, in columns, whatever its length: for grep and its like."""
+    rows = [(m.slug, m.family, m.tier, _source(m)) for m in found]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, m in zip(rows, found, strict=True):
+        yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), m.changes])
+
+
+def show_methods(screen: Console, found: Sequence[Entry]) -> None:
+    """The methods over the whole width, and what the tiers mean."""
     if screen.width >= NARROW:
         screen.print(_methods_table(found))
-        return
-    for m in found:
-        claims = "1 claim" if len(m.claims) == 1 else f"{len(m.claims)} claims"
-        screen.print(Text.assemble((m.slug, "bold"), (f"  {_source(m)}, {m.tier}, {claims}", "dim")))
-        screen.print(Padding(Text(m.changes), (0, 0, 0, 2)))
+    else:
+        for m in found:
+            screen.print(Text.assemble((m.slug, "bold"), (f"  {_source(m)}, {m.family}, {m.tier}", "dim")))
+            screen.print(Padding(Text(m.changes), (0, 0, 0, 2)))
+    screen.print()
+    for name, meaning in TIERS.items():
+        screen.print(f"{name}: {meaning}", style="dim")
+    screen.print(f"{len(found)} of {len(catalogue.slugs())} methods; `polopt show METHOD` has the formula", style="dim")
 
 
-def _methods_table(found: list[Method[Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _methods_table(found: Sequence[Entry]) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True)
     table.add_column("method", style="bold", no_wrap=True)
     table.add_column("what it changes", ratio=1)
     table.add_column("paper", no_wrap=True)
+    table.add_column("family", no_wrap=True)
     table.add_column("tier", no_wrap=True)
     table.add_column("claims", justify="right")
     for m in found:
-        table.add_row(m.slug, m.changes, _source(m), m.tier, str(len(m.claims)))
+        table.add_row(m.slug, m.changes, _source(m), m.family, m.tier, str(len(m.claims)))
     return table
 
 
-def _row(m: Method[Any]) -> dict[str, Any]:
+def _row(m: Entry) -> dict[str, Any]:
     return {
         "slug": m.slug,
+        "family": m.family,
         "changes": m.changes,
         "tier": m.tier,
         "paper": dataclasses.asdict(m.paper),
-        "claim": [claim.statement for claim in m.claims],
+        "claim": [statement for _, statement in m.claims],
     }
 
 
-def _source(m: Method[Any]) -> str:
+def _source(m: Entry) -> str:
     return m.paper.arxiv or f"{m.paper.authors.split(',')[0]} {m.paper.year}"
 
 
 def show(
-    slug: Annotated[str, typer.Argument(metavar="METHOD")],
+    slug: Slug,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="The algorithm as data, every default included.")] = False,
 ) -> None:
     """Show a method: its formula, settings, sentence of parts, paper and claims."""
-    with checked():
-        m = catalogue.find(slug)
-    screen = text.screen()
+    m = index.entry(slug)
     if as_yaml:
-        typer.echo(m().to_yaml(), nl=False)
+        typer.echo(catalogue.method(slug).to_yaml(), nl=False)
         return
-    screen.print(Text.assemble((m.slug, "bold"), f"  {m.tier}"))
+    screen = text.screen()
+    screen.print(Text.assemble((m.slug, "bold"), f"  {m.family}, {m.tier}: {TIERS[m.tier]}"))
     screen.print(m.changes)
-    screen.print(Padding(Text(text.paragraphs(m.doc)), (1, 0, 1, 2)))
-    if m.settings():
+    screen.print(Padding(Text(format.paragraphs(m.doc)), (1, 0, 1, 2)))
+    if m.settings:
         screen.print("Settings", style="bold")
         screen.print(_settings(m))
         screen.print()
-    screen.print("The sentence", style="bold")
-    screen.print(sentence(m()))
+    screen.print("The sentence, with these settings", style="bold")
+    screen.print(text.sentence(m.sentence))
     where = f"arXiv {m.paper.arxiv}" if m.paper.arxiv else m.paper.venue
     screen.print("\nPaper", style="bold")
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))
     if m.claims:
         screen.print("\nClaims", style="bold")
-        for claim in m.claims:
-            screen.print(Padding(Text(f"{claim.name}: {claim.statement}"), (0, 0, 0, 2)))
+        for name, statement in m.claims:
+            screen.print(Padding(Text(f"{name}: {statement}"), (0, 0, 0, 2)))
 
 
-def _settings(m: Method[Any]) -> Table:
+def _settings(m: Entry) -> Table:
     table = Table.grid(padding=(0, 2))
-    for name, default in m.settings().items():
-        required = default is inspect.Parameter.empty
-        table.add_row(f"  {name}", "must be given" if required else repr(default))
+    for name, default in m.settings:
+        table.add_row(f"  {name}", default)
     return table
 
 
-def diff(left: Annotated[str, typer.Argument(metavar="A")], right: Annotated[str, typer.Argument(metavar="B")]) -> None:
+def diff(
+    left: Annotated[str, typer.Argument(metavar="A", autocompletion=text.complete_method)],
+    right: Annotated[str, typer.Argument(metavar="B", autocompletion=text.complete_method)],
+) -> None:
     """Say exactly what differs: two methods, YAML files (of algorithms or recipes), or file.py:function."""
     with checked():
         found = list(_differences(_side(left), _side(right)))
@@ -132,26 +175,29 @@ def diff(left: Annotated[str, typer.Argument(metavar="A")], right: Annotated[str
 
 def _side(name: str) -> Algorithm | dict[str, Any]:
     """What a name stands for: an algorithm, or a recipe's settings by dotted path."""
+    from polopt.algorithm import Algorithm
+    from polopt.part import build
+    from polopt.yaml_data import read_yaml_file
+
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise Refused(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
-        content = path.read_text(encoding="utf-8")
-        try:
-            data = yaml.safe_load(content)
-        except yaml.YAMLError as error:
-            raise Refused(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+        data = read_yaml_file(path)
         if isinstance(data, dict) and "stages" in data:
             return dict(_flat("", data))
-        found = from_yaml(content)
+        found = build(data)
     else:
-        found = locate(name)() if ":" in name else catalogue.method(name)
+        found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
     if not isinstance(found, Algorithm):
         raise Refused(f"{name} gives {found!r:.60}, expected an Algorithm")
     return found
 
 
 def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    from polopt.part import Part
+    from polopt.part import diff as differences
+
     if isinstance(left, Part) and isinstance(right, Part):
         for path, a, b in differences(left, right):
             yield path, repr(a), repr(b)
@@ -172,10 +218,11 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def cite(slugs: Annotated[list[str], typer.Argument(metavar="METHOD...")]) -> None:
+def cite(
+    slugs: Annotated[list[str], typer.Argument(metavar="METHOD...", autocompletion=text.complete_method)],
+) -> None:
     """Print the BibTeX of the methods' papers."""
-    with checked():
-        typer.echo(catalogue.cite(slugs))
+    typer.echo("\n\n".join(m.paper.bibtex(m.slug) for m in map(index.entry, slugs)))
 
 
 def claims(
@@ -185,6 +232,8 @@ def claims(
     cluster: text.ClusterOption = None,
 ) -> None:
     """Measure what the papers claim. Ends with code 1 if a claim fails."""
+    from polopt.training.spread import spread_over
+
     with checked():
         planned = catalogue.planned_claims(slugs or catalogue.slugs(), "fast" if fast else None)
     rows: list[catalogue.ClaimResult] = []
@@ -201,7 +250,7 @@ def claims(
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False))
     failing = [f"{row.slug} {row.name}" for row in rows if not row.holds]
-    seconds = text.duration(sum(row.seconds for row in rows))
+    seconds = format.duration(sum(row.seconds for row in rows))
     verdict = f"{len(rows) - len(failing)} of {len(rows)} claims hold, {seconds}."
     screen.print(verdict + (f" Failing: {', '.join(failing)}." if failing else ""))
     raise typer.Exit(1 if failing else 0)

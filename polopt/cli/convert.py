@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polopt.cli import text
 from polopt.cli.door import Refused
-from polopt.cli.text import percent
-from polopt.training import handover
+from polopt.display.format import percent
+
+if TYPE_CHECKING:
+    from polopt.training import handover
 
 Folder = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write; new, or empty.")]
 
@@ -21,7 +23,9 @@ def convert(
     base: Annotated[
         str | None, typer.Option("--base", metavar="MODEL", help="The base of an adapter; the adapter's own if none.")
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Which checkpoint of a run; the last if none.")] = None,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="Which checkpoint of a run: its step, best or last.")
+    ] = None,
     adapter: Annotated[bool, typer.Option("--adapter", help="Of a run: its adapter, not the merged model.")] = False,
     rank: Annotated[
         int | None, typer.Option("--rank", min=1, help="Of an adapter made of two models; the least exact one if none.")
@@ -29,6 +33,8 @@ def convert(
 ) -> None:
     """Hand a policy over: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
     difference of a model and --base as an adapter."""
+    from polopt.training import handover
+
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise Refused(f"{to} is not empty: name another folder")
     place, screen = Path(source), text.screen()
@@ -38,7 +44,7 @@ def convert(
     if is_run:
         if base is not None or rank is not None:
             raise Refused(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
-        handover.write_checkpoint(place, to, step, adapter=adapter)
+        handover.write_checkpoint(place, to, text.checkpoint(step or "last"), adapter=adapter)
     elif is_adapter:
         if rank is not None:
             raise Refused(f"--rank is of an adapter to be made, and {source} is one already")

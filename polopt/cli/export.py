@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,7 @@ import typer
 
 from polopt.cli import text
 from polopt.cli.door import Refused, checked
-from polopt.cli.train import SetOption, loaded, method_of
-from polopt.training.run import Run
+from polopt.cli.train import MethodOption, SetOption, loaded, method_of
 
 
 def export(
@@ -21,23 +21,25 @@ def export(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="A new folder; exports/TRAINER-METHOD if none.")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Of the last stage: gspo, or '{name: rloo, kl: 0}'.")
-    ] = None,
+    method: MethodOption = None,
     seed: Annotated[int | None, typer.Option("--seed")] = None,
     changes: SetOption = None,
 ) -> None:
     """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""
     from polopt.bridges.export import TRAINERS
     from polopt.bridges.export import export as write
+    from polopt.training.origin import at_base
+    from polopt.training.run import Run
 
     if to not in TRAINERS:
         raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
-    run = Run(Path(recipe)) if recipe is not None and (Path(recipe) / "recipe.yaml").is_file() else None
-    found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
-    place = folder or Path("exports") / f"{to}-{method_of(found)}"
-    with checked():
-        done = write(found, to, place, run)
+    run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
+    here = Path.cwd()
+    with nullcontext(here) if run is None else at_base(run) as base:
+        found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
+        place = folder or Path("exports") / f"{to}-{method_of(found)}"
+        with checked():
+            done = write(found, to, place if base == here else here / place, run)
     screen = text.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

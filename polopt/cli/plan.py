@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from polopt.cli import text
-from polopt.cli.door import Refused
-from polopt.cli.train import RecipeArgument
-from polopt.config import parse
-from polopt.plan import efficiency, hardware, models
-from polopt.plan.hardware import Device
-from polopt.plan.holds import Holds
-from polopt.plan.predict import Plan, Span, predict
-from polopt.plan.shape import Shape, shape_of
-from polopt.training import recipe as recipe_file
-from polopt.training.planning import job_of
-from polopt.training.recipe import PolicySpec, StageSpec
+from polopt.cli.train import MethodOption, RecipeArgument
+from polopt.display import format
+
+if TYPE_CHECKING:
+    from polopt.plan import efficiency
+    from polopt.plan.hardware import Device
+    from polopt.plan.holds import Holds
+    from polopt.plan.predict import Plan, Span
+    from polopt.plan.shape import Shape
+    from polopt.training.recipe import PolicySpec, StageSpec
 
 BATCH, MACHINE, HOW = "Batch", "Machine", "How"
 
@@ -35,10 +34,11 @@ def plan(
     model: Annotated[
         str | None, _option("A folder with a config.json, or a public model by name, as Qwen2.5-7B.", MACHINE)
     ] = None,
-    devices: Annotated[str, _option("How many of which, as 8xH100; cpu is this machine.", MACHINE)] = "H100",
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="gspo, or '{name: rloo, kl: 0}'.")
+    devices: Annotated[
+        str | None,
+        _option("How many of which, as 8xH100; cpu is this machine, and the default of a recipe for it.", MACHINE),
     ] = None,
+    method: MethodOption = None,
     rows: Annotated[int | None, _option("Rollouts in a batch, on all devices.", BATCH)] = None,
     group: Annotated[int | None, _option("Rollouts per prompt; the method's own if not given.", BATCH)] = None,
     prompt: Annotated[float, _option("Mean tokens of a prompt.", BATCH)] = 512,
@@ -79,7 +79,16 @@ def plan(
     if calibrate is not None:
         _calibrate(calibrate, threads)
         return
+    from polopt.config import parse
+    from polopt.plan import efficiency
+    from polopt.plan.predict import predict
+    from polopt.training.planning import job_of
+    from polopt.training.recipe import StageSpec
+
+    recipe = "laptop" if recipe is None and model is None else recipe
     policy, stage, shape, usual = _asked(recipe, model, method)
+    on_cpu = usual.pop("device", "") == "cpu" and model is None
+    devices = devices or ("cpu" if on_cpu else "H100")
     changes = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
     given = {name: value for name, value in changes.items() if value is not None}
     stage = parse(StageSpec, {**stage.model_dump(), **given}, "plan")
@@ -122,10 +131,14 @@ def _asked(
     recipe: str | None, model: str | None, method: str | None
 ) -> tuple[PolicySpec, StageSpec, Shape, dict[str, Any]]:
     """Policy, main stage, the model's shape, and what else a recipe says."""
+    from polopt.plan import models
+    from polopt.plan.shape import shape_of
+    from polopt.training import recipe as recipe_file
+    from polopt.training.recipe import PolicySpec, StageSpec
+
     way = None if method is None else text.method(method)
     if recipe is None:
-        if model is None:
-            raise Refused("plan needs a model: name one with --model Qwen2.5-7B, or give a recipe")
+        assert model is not None, "else the recipe is the laptop's"
         return PolicySpec(), StageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
     found = recipe_file.load(recipe, method=way)
     stage, policy = found.stages[found.main_stage], found.policy
@@ -136,6 +149,7 @@ def _asked(
         shape = shape_of(_filled({"vocab_size": 128, **policy.config}), Path(recipe).stem)
     engine = "native" if found.rollout.engine == "native" else "paged"
     usual = {"limit": found.limit_of(found.main_stage), "sharding": found.parallel, "engine": engine}
+    usual |= {"device": found.device}
     return policy, stage, shape, usual
 
 
@@ -156,6 +170,9 @@ def _filled(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _device(asked: str, file: Path | None, calibrated: list[Any], price: float | None) -> tuple[int, Device]:
+    from polopt.plan import hardware
+    from polopt.plan.hardware import Device
+
     measured = {r["device"]["name"]: Device(**r["device"]) for r in calibrated}
     described = {} if file is None else hardware.read(file)
     count, device = hardware.find(asked, {**measured, **hardware.table(), **described})
@@ -164,11 +181,14 @@ def _device(asked: str, file: Path | None, calibrated: list[Any], price: float |
 
 def known(device: Device, calibrated: list[Any]) -> efficiency.Known:
     """The efficiencies measured on this device, else the assumed ones."""
+    from polopt.plan import efficiency
+
     record = next((r for r in calibrated if r["device"]["name"] == device.name), None)
     return efficiency.ASSUMED if record is None else efficiency.of_record(record)
 
 
 def _calibrate(file: Path, threads: int) -> None:
+    from polopt.plan import efficiency
     from polopt.training.calibrate import calibrate
 
     screen = text.screen()
@@ -182,7 +202,7 @@ def show(screen: Console, found: Plan) -> None:
     """The plan as a page."""
     job = found.job
     screen.print(
-        f"{job.shape.name}, {text.count(job.shape.parameters)} parameters, {job.precision}; "
+        f"{job.shape.name}, {format.count(job.shape.parameters)} parameters, {job.precision}; "
         f"{job.devices} x {job.device.name}{f', {job.apart} of them sample' if job.apart else ''}",
         style="bold",
     )
@@ -201,7 +221,7 @@ def show(screen: Console, found: Plan) -> None:
     screen.print(f"\nBottleneck: {found.bottleneck}.")
     if not found.fits:
         over = max(held.over for held in found.memory.values())
-        screen.print(f"It does not fit, by {text.size(over)} a device; the times are as if it did.", style="red")
+        screen.print(f"It does not fit, by {format.size(over)} a device; the times are as if it did.", style="red")
         for remedy in found.remedies or ("nothing that was tried does",):
             screen.print(f"  would fit: {remedy}")
     screen.print(f"{found.known.story[0].upper()}{found.known.story[1:]}.", style="dim")
@@ -214,12 +234,12 @@ def _memory(kind: str, held: Holds, error: float) -> Table:
     for when, items in (("always", held.always), ("learning", held.learning), ("sampling", held.sampling)):
         for name, value in items.items():
             if value:
-                table.add_row(name, text.size(value), when)
+                table.add_row(name, format.size(value), when)
     if held.aside:
-        table.add_row("libraries and allocator", text.size(held.aside), "always")
+        table.add_row("libraries and allocator", format.size(held.aside), "always")
     low, high = held.peak / error, held.peak * error
-    table.add_row("peak", f"{text.size(held.peak)} ({text.size(low)} to {text.size(high)})", "", style="bold")
-    table.add_row("there is", text.size(held.capacity), f"{held.concurrent} rows at once" if held.concurrent else "")
+    table.add_row("peak", f"{format.size(held.peak)} ({format.size(low)} to {format.size(high)})", "", style="bold")
+    table.add_row("there is", format.size(held.capacity), f"{held.concurrent} rows at once" if held.concurrent else "")
     return table
 
 
@@ -234,13 +254,13 @@ def _times(found: Plan) -> Table:
 
     for name, span in found.phases.items():
         if span.likely >= 0.005 * found.step.likely:
-            row(name, span, text.duration)
-    row("one step", found.step, text.duration, "bold")
+            row(name, span, format.duration)
+    row("one step", found.step, format.duration, "bold")
     per_second = lambda rate: f"{rate:,.0f} tokens/s"  # noqa: E731
     row("sampling", found.sampling, per_second)
     row("learning", found.learning, per_second)
     row("both", found.whole, per_second)
-    row(f"{found.job.steps} steps", found.run, text.duration, "bold")
+    row(f"{found.job.steps} steps", found.run, format.duration, "bold")
     if found.job.device.price:
         price = f"{found.job.devices} x ${found.job.device.price:g} an hour"
         row(f"cost at {price}", found.cost, lambda dollars: f"${dollars:,.0f}", "bold")

@@ -31,8 +31,10 @@ PREFIX = "base_model.model."
 class AdapterSpec(Config):
     """A new adapter: y = W x + alpha / rank B A x, with W frozen, A random and B zero, so that it begins as its base.
 
+    rank: of B A.
+    alpha: what scales B A, with the rank.
     targets: names of the linear maps that get one, as q_proj; "all-linear" for all but the output layer. There is no
-    dropout: it would make the sampler and the learner two policies.
+        dropout: it would make the sampler and the learner two policies.
     """
 
     rank: int = pydantic.Field(default=8, ge=1)

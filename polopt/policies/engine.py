@@ -12,7 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lookahead import explore
-from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, sample
+from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, check_attention, sample
 from polopt.sampling.lookahead import Look
 from polopt.support import Support
 
@@ -82,6 +82,7 @@ class NativeSpec(EngineSpec):
         """Nothing that polopt does not come with."""
 
     def build(self, policy: LanguagePolicy) -> Engine:
+        check_attention(policy.model)
         return NativeEngine(policy)
 
 

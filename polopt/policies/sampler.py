@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polopt import ops
+from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
@@ -60,7 +61,7 @@ def sample(
     has one; without it transformers' own forward pass is used, to the same end.
 
     Raises:
-        ValueError: a context without tokens, or a model with recurrent layers.
+        ValueError: a context without tokens. ConfigError: a model with recurrent layers.
         FloatingPointError: the model's logits are not finite.
     """
     if not contexts:
@@ -96,7 +97,7 @@ def copies_of(contexts: Sequence[Sequence[int]], group: int | Sequence[int]) -> 
 def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, stop: frozenset[int]) -> list[Sampled]:
     """Rows that grow from `logits` [rows, V] on, one token at each row of `noise` [limit, rows]."""
     limit, rows, device = *noise.shape, logits.device
-    record = _Record(support)
+    record = _Record(support, limit, ops.wide(logits))
     stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
     goes_on = ~torch.isin(torch.arange(logits.shape[-1], device=device), stops)
     alive = torch.arange(rows, device=device)
@@ -108,6 +109,7 @@ def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, sto
             break
         running = running & goes_on[token]
         if step % patience == patience - 1:
+            record.settle()
             left = int(running.sum())
             if not left:
                 break
@@ -117,7 +119,7 @@ def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, sto
                 alive, token, running, noise = alive[going], token[going], running[going], noise[:, going]
                 steps.keep(going)
         logits = steps.step(token)
-    return record.rows(rows, goes_on)
+    return record.rows(goes_on)
 
 
 def _fill_holes(running: Tensor, left: int) -> Tensor:
@@ -286,38 +288,58 @@ class ModelSteps:
         return output.logits[:, -1]
 
 
-def inverted(p: Tensor, noise: Tensor) -> Tensor:
-    """[rows] the choices at which the cumulative distributions of p [rows, V] pass the noise [rows]."""
-    reached = p.cumsum(-1, dtype=torch.float64)
+def inverted(p: Tensor, noise: Tensor, reached: Tensor | None = None) -> Tensor:
+    """[rows] the choices at which the cumulative distributions of p [rows, V] pass the noise [rows].
+
+    reached: [rows, V] float64 to compute the cumulative distributions in, None for a new tensor.
+    """
+    reached = torch.cumsum(p, -1, dtype=torch.float64, out=reached)
     token = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)
     # Beyond the last only where a logit is not finite, which is told at the end.
     return token.clamp_(max=p.shape[-1] - 1).flatten()
 
 
 class _Record:
-    """What was chosen: step by step for the rows still there, and in the end row by row."""
+    """The choices of a rollout, in buffers of [limit, rows] that are reserved once.
 
-    def __init__(self, support: Support) -> None:
-        self.support = support
-        self.rows_: list[Tensor] = []
-        self.said: list[tuple[Tensor, Tensor, Tensor]] = []
-        self.kept: list[Tensor] = []
-        self.noted: dict[str, list[Tensor]] = {}
+    Nothing that outlives a step is allocated in it. A small tensor that stays, allocated between tensors of [rows, V]
+    that go, would keep the heap from using their place again, and a rollout would grow by a tensor of logits a step.
+    For the same reason the tensors of [rows, V] are computed in a workspace where an operation allows it.
+    """
+
+    def __init__(self, support: Support, limit: int, logits: Tensor) -> None:
+        rows, self.device = len(logits), logits.device
+        self.support, self.steps = support, 0
+        self.token = torch.full((limit, rows), -1, device=self.device)
+        self.logp, self.entropy = (logits.new_zeros(limit, rows) for _ in range(2))
+        self.noted: dict[str, Tensor] = {}
+        self.kept: list[list[Tensor]] = [[] for _ in range(rows)]
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        # From which step on the columns hold which rows.
+        self.columns: list[tuple[int, Tensor]] = []
+        kinds = (logits.dtype, logits.dtype, torch.float64)  # log-probabilities, probabilities, and their running sum
+        self.workspace = [torch.empty_like(logits, dtype=kind) for kind in kinds]
 
     def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
         """Draw the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
+        step, count = self.steps, len(rows)
+        if not self.columns or len(self.columns[-1][1]) != count:
+            self.columns.append((step, rows))
+        logp, p, reached = (buffer[:count] for buffer in self.workspace)
         logits = ops.heated(logits, self._temperature(logits))
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)
-            logits = logits.masked_fill(~keep, -torch.inf)
-            self.kept.append(keep)
-        logp = logits.log_softmax(-1)
-        p = logp.exp()
-        token = inverted(p, noise)[:, None]
-        self.rows_.append(rows)
+            logits = torch.where(keep, logits, -torch.inf)
+            self.pending.append((rows, keep))
+        torch.log_softmax(logits, -1, out=logp)
+        torch.exp(logp, out=p)
+        token = inverted(p, noise, reached)
+        self.token[step, :count] = token
+        self.logp[step, :count] = logp.gather(1, token[:, None])[:, 0]
         entropy = ops.entropy_of(logp) if self.support.truncated else -torch.linalg.vecdot(p, logp)
-        self.said.append((token, logp.gather(1, token), entropy))
-        return token.flatten()
+        self.entropy[step, :count] = entropy
+        self.steps += 1
+        return token
 
     def _temperature(self, logits: Tensor) -> float | Tensor:
         """One for all rows, or, where it follows the entropy, one for each, which is noted."""
@@ -326,27 +348,27 @@ class _Record:
         entropy = ops.entropy_of(ops.heated(logits, self.support.temperature).log_softmax(-1))
         temperature = ops.temperatures(self.support, entropy)
         for name, values in (("temperature", temperature), ("plain_entropy", entropy)):
-            self.noted.setdefault(name, []).append(values)
+            buffer = self.noted.setdefault(name, values.new_zeros(self.token.shape))
+            buffer[self.steps, : len(values)] = values
         return temperature
 
-    def rows(self, count: int, goes_on: Tensor) -> list[Sampled]:
-        device, rows = goes_on.device, torch.cat(self.rows_)
-        steps = torch.arange(len(self.rows_), device=device)
-        step = steps.repeat_interleave(torch.tensor([len(r) for r in self.rows_], device=device))
+    def settle(self) -> None:
+        """Store which choices top-k and top-p left, as ids instead of a mask over the vocabulary."""
+        for rows, keep in self.pending:
+            for row, mine in zip(rows.tolist(), keep.cpu(), strict=True):
+                self.kept[row].append(mine.nonzero().flatten())
+        self.pending.clear()
 
-        def spread(values: list[Tensor], blank: float) -> Tensor:
-            flat = torch.cat(values).flatten()
-            return flat.new_full((count, len(steps)), blank).index_put((rows, step), flat)
-
-        said = zip(*self.said, strict=True)
-        tokens, logp, entropy = (spread(list(values), blank) for values, blank in zip(said, (-1, 0, 0), strict=True))
+    def rows(self, goes_on: Tensor) -> list[Sampled]:
+        steps = torch.arange(self.steps, device=self.device)
+        tokens, logp, entropy = self._by_row(self.token), self._by_row(self.logp), self._by_row(self.entropy)
         stopped = (tokens >= 0) & ~goes_on[tokens.clamp(min=0)]
         ended = stopped.any(1)
         length = torch.where(ended, stopped.int().argmax(1) + 1, (tokens >= 0).sum(1))
         if not torch.where(steps < length[:, None], logp, 0).isfinite().all():
             raise FloatingPointError("sample: the model's logits are not finite; its weights, or training, diverged")
-        kept = self._kept(count, length) if self.support.truncated else None
-        noted = {name: spread(values, 0).tolist() for name, values in self.noted.items()}
+        self.settle()
+        noted = {name: self._by_row(values).tolist() for name, values in self.noted.items()}
         lists = (length.tolist(), tokens.tolist(), logp.tolist(), entropy.tolist(), ended.tolist())
         return [
             Sampled(
@@ -354,34 +376,45 @@ class _Record:
                 logp=lp[:n],
                 entropy=h[:n],
                 stopped=end,
-                kept=None if kept is None else kept[row],
+                kept=self.kept[row][:n] if self.support.truncated else None,
                 noted={name: values[row][:n] for name, values in noted.items()},
             )
             for row, (n, t, lp, h, end) in enumerate(zip(*lists, strict=True))
         ]
 
-    def _kept(self, count: int, length: Tensor) -> list[list[Tensor]]:
-        """Row by row, the ids that each of its choices was made among."""
-        kept: list[list[Tensor]] = [[] for _ in range(count)]
-        limits = length.tolist()
-        for rows, keep in zip(self.rows_, self.kept, strict=True):
-            for row, mine in zip(rows.tolist(), keep.cpu(), strict=True):
-                if len(kept[row]) < limits[row]:
-                    kept[row].append(mine.nonzero().flatten())
-        return kept
+    def _by_row(self, values: Tensor) -> Tensor:
+        """[rows, steps] of a buffer [limit, columns]; where a row had gone, -1 for tokens and 0 for numbers."""
+        found = values.new_full((values.shape[1], self.steps), 0 if values.is_floating_point() else -1)
+        ends = [start for start, _ in self.columns[1:]] + [self.steps]
+        for (start, rows), end in zip(self.columns, ends, strict=True):
+            found[rows, start:end] = values[start:end, : len(rows)].T
+        return found
+
+
+def check_attention(model: Any) -> None:
+    """Refuse a model that the sampler cannot draw from.
+
+    Raises:
+        ConfigError: it has recurrent layers.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import LinearAttentionCacheLayerMixin
+
+    layers = DynamicCache(config=model.config).layers
+    if model._is_stateful or any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers):
+        raise ConfigError(
+            f"{type(model).__name__} has recurrent layers, which cannot read prompts of different lengths together; "
+            "take a model whose layers are all attention"
+        )
 
 
 def _cache(model: Any, length: int) -> Any:
     """A cache that is written in place where the model's layers are plain attention, and grows otherwise."""
     from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
+    from transformers.cache_utils import DynamicLayer
 
+    check_attention(model)
     cache = DynamicCache(config=model.config)
-    if model._is_stateful or any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in cache.layers):
-        raise ValueError(
-            f"sample: {type(model).__name__} has recurrent layers, which cannot read prompts of different lengths "
-            "together; take a model whose layers are all attention"
-        )
     if all(type(layer) is DynamicLayer for layer in cache.layers):
         cache.layers = [_reserved_layer(length) for _ in cache.layers]
     return cache

@@ -27,7 +27,7 @@ def compare(
     methods: Sequence[Method],
     *,
     seeds: int,
-    folder: Path | str,
+    folder: Path | str | None = None,
     recipe: Path | str | None = None,
     changes: Mapping[str, Any] | None = None,
     processes: int | None = None,
@@ -37,8 +37,8 @@ def compare(
     """Train every method with seeds 0 to seeds - 1 and compare their held-out accuracy; the first is the yardstick.
 
     Everything but the last stage's method is the same. Runs of one seed begin with the same warm-up to the bit,
-    so differences are paired by seed. `folder` gets a run folder each and comparison.json; called again it
-    takes finished runs as they are and continues the others.
+    so differences are paired by seed. `folder` (`default_folder` if None) gets a run folder each and
+    comparison.json; called again it takes finished runs as they are and continues the others.
 
     processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread:
         with models this small two such runs together took less time than one run of two threads.
@@ -50,7 +50,7 @@ def compare(
         ConfigError: the recipe or a method is wrong, or a name is given twice.
         RunError: the folder holds runs of another recipe, or a run failed.
     """
-    folder = Path(folder)
+    folder = default_folder(methods) if folder is None else Path(folder)
     names = [label(m) for m in methods]
     if len(set(names)) != len(names):
         raise ConfigError(f"each method needs a name of its own, found {', '.join(names)}")
@@ -97,6 +97,11 @@ def label(method: Method) -> str:
         return method
     settings = ", ".join(f"{k}={v}" for k, v in method.items() if k != "name")
     return f"{recipes.name_of_method(method)}({settings})"
+
+
+def default_folder(methods: Sequence[Method]) -> Path:
+    """runs/compare-A-B of these methods."""
+    return Path("runs") / f"compare-{'-'.join(file_name(label(m)) for m in methods)}"
 
 
 def file_name(name: str) -> str:

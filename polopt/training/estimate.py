@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -12,9 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.plan.hardware import Device
 from polopt.plan.holds import Holds, holds
 from polopt.plan.job import Job
+from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling import Demonstrations
@@ -28,6 +31,8 @@ from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.transcript import Transcript
 from polopt.worlds.protocol import Tasks
 
+# Trials of a step, at most, with answers of either length.
+TRIALS = 3
 # Prompts that are read for the longest one.
 SEEN = 500
 # Held-out problems that the speed of evaluations is measured on.
@@ -37,31 +42,37 @@ PROBLEMS = 128
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
-    until the first step. steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of
-    the whole run.
+    until the first step. steps: seconds of one step, by stage that was tried. problem: seconds per held-out answer.
+    total: seconds of the whole run, None where a stage was not tried. servers: addresses that a stage asks, by stage
+    that was not tried because of them. Each span is from the fastest trial with answers of a typical length to the
+    slowest with long ones.
     """
 
     parameters: int
     memory: Holds
     preparing: float
-    steps: dict[str, float]
-    problem: float
-    total: float
+    steps: dict[str, Span]
+    problem: Span
+    total: Span | None
+    servers: dict[str, list[str]]
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
 
     A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
-    is scaled up by its rows. The policy is untrained, or as loaded: one that writes to the token limit now
-    and stops early later makes the estimate too long.
+    is scaled up by its rows. A stage that asks servers, which may cost money, is not tried. The policy is untrained, or
+    as loaded, and how long its answers will be is not known: each stage is tried with answers of a typical length and
+    with long ones, see `answer_lengths`.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
+        training.try_worlds()
         preparing = time.perf_counter() - start
+        asked = {name: sorted(servers_of(a)) for name, a in training.algorithms.items() if servers_of(a)}
         budget = seconds / len(recipe.stages)
-        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
+        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages if name not in asked}
     problem = _problem_seconds(training)
     planned = [
         min(problems, len(training.splits[name].heldout))
@@ -69,7 +80,8 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         for _, problems in recipe.evaluations(name).values()
     ]
     answers = sum(planned) * recipe.evaluation.samples
-    total = preparing + sum(steps[n] * s.steps for n, s in recipe.stages.items()) + problem * answers
+    parts = [seconds.times(recipe.stages[n].steps) for n, seconds in steps.items()] + [problem.times(answers)]
+    total = Span(*(preparing + sum(ends) for ends in zip(*map(dataclasses.astuple, parts), strict=True)))
     longest = max(
         longest_prompt(training.policy, training.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
     )
@@ -79,8 +91,14 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         preparing=preparing,
         steps=steps,
         problem=problem,
-        total=total,
+        total=None if asked else total,
+        servers=asked,
     )
+
+
+def servers_of(algorithm: Algorithm) -> frozenset[str]:
+    """Addresses of the servers that learning by this algorithm asks."""
+    return frozenset().union(*(part.servers for part in algorithm.parts()))
 
 
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
@@ -90,15 +108,20 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     return max(len(dialogue.opening(task.prompt, task.history)) for task in first)
 
 
-def likely_limit(training: LanguageTraining, stage: str) -> int:
-    """Tokens that a stage's answers will not often exceed: of its longest solution, if some stage imitates."""
+def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:
+    """Tokens of a typical and of a long answer in a stage.
+
+    If some stage imitates, these are the median and the maximum of its solutions; else half the token limit, and the
+    limit.
+    """
     recipe, tasks = training.recipe, training.splits[stage].train
     limit = recipe.limit_of(stage)
     if not any(isinstance(a.sampling, Demonstrations) for a in recipe.algorithms.values()):
-        return limit
+        return max(1, limit // 2), limit
     dialogue = Player(training.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
-    return min(limit, max((len(dialogue.answer(s)) for s in shown if s), default=limit))
+    lengths = [len(dialogue.answer(s)) for s in shown if s] or [limit]
+    return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
 
 
 def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
@@ -156,26 +179,37 @@ class Coin(Player):
         return rows
 
 
-def _step_seconds(training: LanguageTraining, name: str, budget: float) -> float:
+def _step_seconds(training: LanguageTraining, name: str, budget: float) -> Span:
     """Seconds of one whole step of a stage."""
+    typical, long = answer_lengths(training, name)
+    _time_step(training, name, _eighth(training, name), long)  # the first step of all also fills caches
+    fast, slow = (_trials(training, name, length, budget / 2) for length in (typical, long))
+    likely = (statistics.median(fast) + statistics.median(slow)) / 2
+    return Span(likely, min(fast + slow), max(fast + slow))
+
+
+def _eighth(training: LanguageTraining, name: str) -> StageSpec:
     whole = training.recipe.stages[name]
     group = getattr(training.recipe.algorithms[name].sampling, "group", 1)
-    small = whole.model_copy(update={"rows": min(whole.rows, max(1, whole.rows // 8 // group) * group)})
+    return whole.model_copy(update={"rows": min(whole.rows, max(1, whole.rows // 8 // group) * group)})
+
+
+def _trials(training: LanguageTraining, name: str, limit: int, budget: float) -> list[float]:
+    """Seconds of a whole step, from up to `TRIALS` of them, or of small ones scaled up if whole ones take too long."""
+    whole, small = training.recipe.stages[name], _eighth(training, name)
     start = time.perf_counter()
-    _time_step(training, name, small)  # the first step of all also fills caches
-    found = _time_step(training, name, small) * whole.rows / small.rows
-    if time.perf_counter() - start + found < budget:
-        found = _time_step(training, name, whole)
-    if time.perf_counter() - start + found < budget:
-        found = min(found, _time_step(training, name, whole))
-    return found
+    scaled = [_time_step(training, name, small, limit) * whole.rows / small.rows]
+    found: list[float] = []
+    while len(found) < TRIALS and time.perf_counter() - start + (found or scaled)[-1] < budget:
+        found.append(_time_step(training, name, whole, limit))
+    while not found and len(scaled) < TRIALS and time.perf_counter() - start < budget:
+        scaled.append(_time_step(training, name, small, limit) * whole.rows / small.rows)
+    return found or scaled
 
 
-def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float:
+def _time_step(training: LanguageTraining, name: str, stage: StageSpec, limit: int) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = Coin(
-        training.policy, training.splits[name].train, likely_limit(training, name), training.engine, training.grounds
-    )
+    player = Coin(training.policy, training.splits[name].train, limit, training.engine, training.grounds)
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
@@ -184,13 +218,16 @@ def _time_step(training: LanguageTraining, name: str, stage: StageSpec) -> float
     return time.perf_counter() - start
 
 
-def _problem_seconds(training: LanguageTraining) -> float:
+def _problem_seconds(training: LanguageTraining) -> Span:
     """Seconds per held-out answer."""
     spec = training.recipe.evaluation
     stage = training.recipe.main_stage
     heldout = training.splits[stage].heldout
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
-    player = Player(training.policy, heldout, likely_limit(training, stage), training.engine, training.grounds)
-    start = time.perf_counter()
-    evaluate(player, tasks, support=spec.support)
-    return (time.perf_counter() - start) / len(tasks)
+    found = []
+    for limit in answer_lengths(training, stage):
+        player = Player(training.policy, heldout, limit, training.engine, training.grounds)
+        start = time.perf_counter()
+        evaluate(player, tasks, support=spec.support)
+        found.append((time.perf_counter() - start) / len(tasks))
+    return Span(sum(found) / len(found), min(found), max(found))

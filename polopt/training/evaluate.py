@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,15 +24,16 @@ BATCH = 512
 class Accuracy:
     """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
 
-    lost: how many of them were given up, see `Grounds`; they count as unsolved.
+    wrong: how many of them were given up or cut short, by the names of `Grounds.counts`; where they were not solved
+    before, they count as unsolved.
     """
 
     problems: int
     samples: int
     overall: dict[int, Interval]
     kinds: dict[str, tuple[Interval, int]]
-    rows: list[Transcript]
-    lost: int = 0
+    rows: list[Transcript] = dataclasses.field(repr=False)
+    wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As it stands in evaluations.jsonl."""
@@ -44,7 +45,7 @@ class Accuracy:
             **{f"pass@{k}": shown(interval) for k, interval in self.overall.items()},
             "kinds": {kind: {**shown(i), "problems": n} for kind, (i, n) in self.kinds.items()},
             "length/mean": sum(lengths) / len(lengths),
-            **({"episodes/lost": self.lost} if self.lost else {}),
+            **{f"episodes/{name}": count for name, count in self.wrong.items() if count},
         }
 
 
@@ -66,7 +67,7 @@ def evaluate(
     team = Team() if team is None else team
     generator = torch.Generator().manual_seed(seed + team.rank)
     mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
-    lost = player.grounds.lost
+    before = player.grounds.counts
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
@@ -80,6 +81,7 @@ def evaluate(
             row.episode = None  # nobody plays on, and it need not travel
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     rows = {i: found for part in team.gather(rows) for i, found in part.items()}
+    wrong = team.gather({name: count - before[name] for name, count in player.grounds.counts.items()})
     player.policy.train(mode)
     player.seconds, player.sampled = clock, sampled
     solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]
@@ -94,7 +96,7 @@ def evaluate(
             if (of := [c for c, task in zip(solved, tasks, strict=True) if task.kind == kind])
         },
         rows=[row for i in range(len(tasks)) for row in rows[i]],
-        lost=sum(team.gather(player.grounds.lost - lost)),
+        wrong={name: sum(part[name] for part in wrong) for name in before},
     )
 
 

@@ -16,6 +16,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
 from polopt.sampling.lookahead import Look
+from polopt.training.preflight_models import check_room
 from polopt.training.told import Told, each
 from polopt.training.transcript import Transcript, first
 from polopt.worlds.grounds import Grounds
@@ -82,6 +83,10 @@ class Player(Told):
             for play in plays[mine]:
                 rows.append(Transcript.begin(tasks[i], i, play, plain, read))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
+                # Behind a hint an answer may be shorter, but there must be one.
+                least = 1 if start.hint else self.limit - rows[-1].room
+                longest = max(len(rows[-1].ids), len(rows[-1].context))
+                check_room(tasks[i], longest, least, self.policy.context_length)
         return rows
 
     def go_on(
@@ -95,7 +100,8 @@ class Player(Told):
     ) -> None:
         """Play on. The first copies[0] rows stand at the same place, and so do the next copies[1].
 
-        An answer that is cut off by the token limit never reaches the world: its episode is truncated. window: how many
+        An answer that is cut off by the token limit, or by the end of the model's context, never reaches the world: its
+        episode is truncated. window: how many
         more tokens the policy may decide in each row; an episode that is not over then is left as it stands. look: how
         the first answers are drawn, by an engine that can; later ones are drawn independently.
         """
@@ -104,12 +110,35 @@ class Player(Told):
         going, shares = list(rows), list(copies)
         while going:
             rooms = [min(self.limit - row.room, row.left or self.limit) for row in going]
-            places = itertools.accumulate(shares[:-1], initial=0)
-            contexts = [going[i].context for i in places]
-            answers = self._sample(contexts, shares, max(rooms), support, generator, look)
+            answers = self._answers(going, shares, rooms, support, generator, look)
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
             going = [row for row in going if not row.over and row.left != 0]
             shares, look = [1] * len(going), None
+
+    def _answers(
+        self,
+        rows: Sequence[Transcript],
+        shares: Sequence[int],
+        rooms: Sequence[int],
+        support: Support,
+        generator: torch.Generator,
+        look: Look | None,
+    ) -> list[Sampled]:
+        """An answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All are drawn
+        in one call, but for those whose context has no room for the longest of them."""
+        ends = list(itertools.accumulate(shares))
+        groups = [slice(end - share, end) for end, share in zip(ends, shares, strict=True)]
+        longest, calls = max(rooms), dict[int, list[slice]]()
+        for group in groups:
+            space = self._space(rows[group.start])
+            calls.setdefault(longest if space >= longest else min(space, max(rooms[group])), []).append(group)
+        found: dict[int, Sampled] = {}
+        for limit, several in calls.items():
+            contexts = [rows[group.start].context for group in several]
+            copies = [group.stop - group.start for group in several]
+            places = [i for group in several for i in range(group.start, group.stop)]
+            found |= zip(places, self._sample(contexts, copies, limit, support, generator, look), strict=True)
+        return [found[i] for i in range(len(rows))]
 
     def _sample(
         self,
@@ -139,7 +168,9 @@ class Player(Told):
             row.answer = self.dialogue.text(row.saying)
             if answer.stopped:
                 whole.append(row)
-            elif row.left != 0 or row.room == self.limit:
+            elif row.left != 0 or row.room == self.limit or self._space(row) < 1:
+                if row.room < self.limit and self._space(row) < 1:
+                    self._count_full(row)
                 row.complete()
                 row.truncated = True
         self._step(whole)

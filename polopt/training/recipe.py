@@ -5,28 +5,30 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 from pydantic_core import PydanticCustomError
 
-from polopt import catalogue
+from polopt import catalogue, recipes
 from polopt.algorithm import Algorithm
-from polopt.config import Config, ConfigError, parse
+from polopt.config import Config, ConfigError, PlainMap, parse, plain_data
 from polopt.experience import Support
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.setting_types import Unbounded
 from polopt.training.cluster.grounds import ClusterGroundsSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
+from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
-Positive = Annotated[int, pydantic.Field(ge=1)]
+Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
 ENGINES = ("native", "vllm")
 PLACES = ("here", "threads", "cluster")
 
@@ -43,18 +45,23 @@ def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
 
 
 class PolicySpec(Config):
-    """model: a local folder or hub name. Without it, a new model is made from `config` (fields of the
-    `transformers` config of `config.model_type`) with a tokenizer made from the tasks' texts.
-    dtype: of weights, gradients and the optimiser's memory. compute: of the arithmetic, None for the same; bfloat16
-    on float32 weights is for GPUs and large models: on a CPU small ones were slower with it.
+    """The policy that is trained.
+
+    model: a local folder or hub name. Without it, a new model is made from `config`.
+    config: of a new model: fields of the `transformers` config of `config.model_type`; its tokenizer is made from the
+        tasks' texts.
+    dtype: of weights, gradients and the optimiser's memory.
+    compute: of the arithmetic, None for the same; bfloat16 on float32 weights is for GPUs and large models: on a CPU
+        small ones were slower with it.
     checkpointing: compute each layer's activations again in the backward pass instead of keeping them.
     adapter: train a LoRA adapter and leave `model` as it is: settings of a new one, or a folder (or hub name) with one
-    in PEFT's format to go on from. None trains the whole model.
+        in PEFT's format to go on from. None trains the whole model.
     chat_template_kwargs: what the tokenizer's chat template is given beside the messages, as {enable_thinking: false};
-    names that the template does not read are refused."""
+        names that the template does not read are refused.
+    """
 
     model: str | None = None
-    config: dict[str, Any] = pydantic.Field(default_factory=dict)
+    config: PlainMap = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
@@ -80,20 +87,34 @@ class PolicySpec(Config):
 
 
 class OptimiserSpec(Config):
-    """AdamW. The rate rises over `warmup` steps, then decays to `final` times `lr` at the stage's end."""
+    """AdamW, and the course of its learning rate over a stage.
 
-    lr: float = pydantic.Field(default=1e-3, gt=0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    lr: the learning rate, at most 1, since a step moves each weight by about that much.
+    betas: decay of the averages of gradients and of their squares.
+    weight_decay: share of a weight, times the rate, that a step takes off.
+    warmup: steps over which the rate rises to `lr`.
+    decay: its course from there to `final` times `lr` at the stage's end.
+    final: the rate at the stage's end, as a fraction of `lr`; of no effect where decay is constant.
+    clip: the largest norm of a step's gradient; a longer one is scaled down to it; inf for any.
+    """
+
+    lr: float = pydantic.Field(default=1e-3, gt=0, le=1)
+    betas: tuple[Momentum, Momentum] = (0.9, 0.95)
     weight_decay: float = pydantic.Field(default=0.0, ge=0)
     warmup: int = pydantic.Field(default=0, ge=0)
     decay: Literal["constant", "linear", "cosine"] = "constant"
     final: float = pydantic.Field(default=0.0, ge=0, le=1)
-    clip: float = pydantic.Field(default=1.0, gt=0)
+    clip: Unbounded = pydantic.Field(default=1.0, gt=0)
 
 
 class Until(Config):
-    """When a stage is done before its last step: the mean of a logged metric over the last `over` steps is at least
-    `above`, or at most `below`."""
+    """When a stage is done before its last step.
+
+    metric: a name in metrics.jsonl, whose mean over the last `over` steps is looked at.
+    above: the stage is done when the mean is at least this.
+    below: the stage is done when the mean is at most this; one of the two bounds is given.
+    over: how many steps the mean is taken over.
+    """
 
     metric: str
     above: float | None = None
@@ -126,16 +147,23 @@ class StageSpec(Config):
     """One stretch of training with one method.
 
     method: a method's name, or its name and settings as {name: grpo, clip: 0.1}, or a Python function that
-    returns an `Algorithm`, as my_method.py:build. but: changes to the algorithm, by dotted path.
-    rows: rollouts (or demonstrations) in one batch. group: rollouts per prompt, for methods
-    that sample; None leaves it to the method.
-    epochs x minibatches: optimiser steps per batch. micro_rows: rows per forward pass, None for all.
-    until: what ends the stage before its last step. tasks, limit: of this stage, the recipe's if None; its evaluations
-    are on its own held-out tasks. train: a regular expression; only parameters whose names it is found in learn.
+        returns an `Algorithm`, as my_method.py:build.
+    but: changes to the algorithm, by dotted path.
+    steps: batches that are learned from.
+    rows: rollouts (or demonstrations) in one batch.
+    group: rollouts per prompt, for methods that sample; None leaves it to the method.
+    epochs: times that each batch is learned from.
+    minibatches: parts of the batch with an optimiser step each, in every epoch.
+    micro_rows: rows per forward pass, None for all; the gradient is the same.
+    until: what ends the stage before its last step.
+    tasks: of this stage, the recipe's if None; its evaluations are on its own held-out tasks.
+    limit: most new tokens per answer in this stage, the recipe's if None.
+    train: a regular expression; only parameters whose names it is found in learn.
+    optimiser: of this stage; each stage begins with a new one.
     """
 
-    method: str | dict[str, Any] = "dr-grpo"
-    but: dict[str, Any] = pydantic.Field(default_factory=dict)
+    method: str | PlainMap = "dr-grpo"
+    but: PlainMap = pydantic.Field(default_factory=dict)
     steps: Positive
     rows: Positive
     group: Positive | None = None
@@ -143,7 +171,7 @@ class StageSpec(Config):
     minibatches: Positive = 1
     micro_rows: Positive | None = None
     until: Until | None = None
-    tasks: dict[str, Any] | None = None
+    tasks: PlainMap | None = None
     limit: Positive | None = None
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
@@ -153,8 +181,8 @@ class StageSpec(Config):
     def _is_a_pattern(cls, value: str | None) -> str | None:
         try:
             re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"{value!r:.60} is no regular expression: {error}") from None
         return value
 
     def algorithm(self, where: str) -> Algorithm:
@@ -167,22 +195,35 @@ class StageSpec(Config):
             algorithm = catalogue.sentence(self.method)
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
-            algorithm = algorithm.but(self.but)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}.method: {error}") from None
+        try:
+            algorithm = algorithm.but({str(path): value for path, value in self.but.items()})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}.but: {error}") from None
         group = getattr(algorithm.sampling, "group", 1)
         if self.rows % group:
             raise ConfigError(
                 f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
                 f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
             )
+        if self.minibatches > self.rows // group:
+            raise ConfigError(
+                f"{where}.minibatches = {self.minibatches}, and the batch has {self.rows // group} groups, which stay "
+                f"whole; set it to {self.rows // group} or less"
+            )
         return algorithm
 
 
 class EvaluationSpec(Config):
-    """problems: held-out problems at the beginning and end of the last stage; quick: how many of them every
-    `every` steps of each stage (0 for never). samples: answers per problem. k: which pass@k to report (pass@1
-    always is).
+    """How held-out accuracy is measured.
+
+    problems: held-out problems at the beginning and end of the last stage.
+    samples: answers per problem.
+    k: which pass@k to report; pass@1 always is.
+    every: steps of each stage between quick evaluations, 0 for none.
+    quick: held-out problems of a quick evaluation.
+    support: temperature, top-k and top-p of the answers.
     """
 
     problems: Positive = 400
@@ -199,31 +240,62 @@ class EvaluationSpec(Config):
         return self
 
 
-class Recipe(Config):
-    """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
+class CheckpointSpec(Config):
+    """When checkpoints are written, and which stay; `checkpoint: 20` is short for `{every: 20}`.
 
-    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
-    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
-    threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
-    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
-    threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
-    parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
-    each with a piece of them. One process alone has all.
+    every: steps between checkpoints; a stage's last step has one, too.
+    keep: how many of the last ones stay.
+    best: a held-out estimate, as pass@1: of the checkpoints that were evaluated on the last stage's held-out tasks, the
+    one where it is highest stays, too. A step at which it rises is checkpointed whatever `every` is.
     """
 
-    seed: int = 0
+    every: Positive = 20
+    keep: Positive = 2
+    best: str | None = None
+
+
+class Recipe(Config):
+    """A complete run.
+
+    seed: of everything that is drawn at random.
+    device: where the policy is, as cpu, cuda or cuda:1.
+    threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
+    parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
+        each with a piece of them. One process alone has all.
+    policy: the model that is trained.
+    tasks: what it is trained and evaluated on, a world's `kind` and settings.
+    limit: most new tokens per answer.
+    max_prompt_length: tasks with longer prompts, in tokens, are left out of training and evaluation, with a warning
+        that counts them. None keeps all of them, and refuses a run in which one does not fit in the model's context.
+    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
+        settings of `VLLMSpec`.
+    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
+    episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where: threads} with the settings of
+        `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
+    evaluation: how held-out accuracy is measured.
+    checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
+    """
+
+    seed: Seed = 0
     device: str = "cpu"
-    threads: Positive | None = None
+    threads: Annotated[int, pydantic.Field(ge=1, le=1024)] | None = None
     parallel: Literal["ddp", "fsdp"] = "ddp"
     policy: PolicySpec = PolicySpec()
-    tasks: dict[str, Any]
+    tasks: PlainMap
     limit: Positive = 64
+    max_prompt_length: Positive | None = None
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
-    checkpoint: Positive = 20
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @pydantic.field_validator("checkpoint", mode="before")
+    @classmethod
+    def _steps_between(cls, value: Any) -> Any:
+        return value if isinstance(value, (Mapping, CheckpointSpec)) else {"every": value}
 
     @pydantic.field_validator("rollout", mode="before")
     @classmethod
@@ -239,11 +311,35 @@ class Recipe(Config):
     def _some_stage(self) -> Recipe:
         if not self.stages:
             raise ValueError("a recipe needs at least one stage, found none")
+        for name in self.stages:  # files are named after them
+            if not re.fullmatch(r"\w[\w -]{0,59}", name):
+                raise ValueError(f"stage {name!r:.70} needs a plain name, of at most 60 letters, digits, _ and -")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _best_is_evaluated(self) -> Recipe:
+        best, known = self.checkpoint.best, [f"pass@{k}" for k in dict.fromkeys((1, *self.evaluation.k))]
+        if best is not None and best not in known:
+            raise ValueError(f"checkpoint.best = {best!r} is not evaluated; give {' or '.join(known)}")
+        if best is not None and not self.evaluation.every:
+            raise ValueError(
+                f"checkpoint.best = {best!r} needs evaluations during training, and evaluation.every is 0; set it to "
+                "the steps between them"
+            )
         return self
 
     def to_yaml(self) -> str:
-        """The complete recipe, defaults included; `load` reads it back to an equal one."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+        """The complete recipe, defaults included; `of_yaml` reads it back to an equal one."""
+        return write_yaml(plain_data(self.model_dump()))
+
+    @classmethod
+    def of_yaml(cls, text: str, name: str = "recipe") -> Recipe:
+        """Inverse of `to_yaml`.
+
+        Raises:
+            ConfigError, YamlError: it is no complete recipe.
+        """
+        return parse(cls, read_yaml(text, name), name)
 
     def seed_of(self, *purpose: object) -> int:
         """A seed for one purpose, so that no two draw the same numbers; the same in every process."""
@@ -303,10 +399,7 @@ def load(
             method that does not exist. Nothing is generated or trained before all of it is checked.
     """
     path = _find("laptop" if source is None else source)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml_file(path)
     if isinstance(data, dict):
         if method is not None:
             _set_method(data, method)
@@ -325,22 +418,14 @@ def load(
     return recipe
 
 
-def names() -> list[str]:
-    """The recipes that come with polopt."""
-    return sorted(p.name.removesuffix(".yaml") for p in _shipped().iterdir() if p.name.endswith(".yaml"))
-
-
-def _shipped() -> Path:
-    return Path(str(resources.files("polopt") / "recipes"))
-
-
 def _find(source: Path | str) -> Path:
     path = Path(source)
     if path.is_file():
         return path
-    if str(source) in names():
-        return _shipped() / f"{source}.yaml"
-    raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{nearest(str(source), names())}")
+    if str(source) in recipes.names():
+        return recipes.path(str(source))
+    hint = nearest(str(source), recipes.names())
+    raise ConfigError(f"{source} is neither a file nor one of polopt's recipes{hint}")
 
 
 def name_of_method(method: str | Mapping[str, Any]) -> str:
@@ -368,5 +453,5 @@ def _set(data: Any, key: str, value: Any) -> None:
     for step in path:
         data = data.setdefault(step, {})
         if not isinstance(data, dict):
-            raise ConfigError(f"{key}: {step!r} is {data!r}, which holds no settings")
+            raise ConfigError(f"{key}: {step!r} is {data!r:.60}, which holds no settings")
     data[last] = value

@@ -20,7 +20,7 @@ class Teacher:
     """What `spec` says, for a language policy.
 
     rows: rows per forward pass, None for all. policy: that learns. record: of the latest batch, the share of rows that
-    were taught, and of those that were not since the model has too few positions for what the teacher would read.
+    were taught, and of those that were not since the model's context is too short for what the teacher would read.
     """
 
     def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None, team: Team | None = None) -> None:
@@ -66,7 +66,7 @@ class Teacher:
             opening = self.dialogue.opening(text, tasks[row].history)
             first = marks.index(True)
             rest = [token for token in tokens[row][first:] if token >= 0]
-            if self.policy.places is None or len(opening) + len(rest) <= self.policy.places:
+            if self.policy.context_length is None or len(opening) + len(rest) <= self.policy.context_length:
                 rows.append(row)
                 lines.append(opening + rest)
                 decided.append([False] * len(opening) + marks[first : first + len(rest)])

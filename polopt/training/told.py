@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling.parts import Said
+from polopt.training.preflight_models import ContextError, check_room
 from polopt.training.transcript import Past, Transcript
 from polopt.worlds.grounds import Grounds, Here, Play
 from polopt.worlds.protocol import Task, Tasks
@@ -28,6 +30,11 @@ class Told:
     def horizon(self) -> int:
         """The most decisions that one episode may take."""
         return self.limit * self.tasks.turns
+
+    def _space(self, row: Transcript) -> int:
+        """Tokens for which the model's context has room behind a row."""
+        context = self.policy.context_length
+        return sys.maxsize if context is None else context - max(len(row.ids), len(row.context))
 
     def _but_the_last(self, action: str) -> list[int]:
         """Ids of a demonstrated first answer but the last, which the policy always decides."""
@@ -110,10 +117,10 @@ class Told:
         Raises:
             ValueError: one of them ends the answer, or they leave no room for more.
         """
-        if self.policy.stop & set(ids) or row.room + len(ids) >= self.limit:
+        if self.policy.stop & set(ids) or len(ids) >= min(self.limit - row.room, self._space(row)):
             raise ValueError(
                 f"extend: a row of {row.room} tokens cannot say {list(ids)} and go on: at most {self.limit} tokens an "
-                "answer, none of which stops it"
+                "answer, none of which stops it, within the model's context"
             )
         row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
 
@@ -143,7 +150,14 @@ class Told:
         while going:
             actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
             for row, action in zip(going, actions, strict=True):
-                row.imitate(self.dialogue.answer(action))
+                ids = self.dialogue.answer(action)
+                if len(ids) > self._space(row):
+                    raise ContextError(
+                        f"task {row.task.id}: behind {len(row.ids)} tokens its demonstration of {len(ids)} does not "
+                        f"fit in the model's context of {self.policy.context_length}; leave the task out, or "
+                        "take a model with a longer context"
+                    )
+                row.imitate(ids)
                 row.answer = action
             self._step(going)
             going = [row for row in going if not row.over]
@@ -159,7 +173,14 @@ class Told:
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
         be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
+
+        Raises:
+            ValueError: an id that no token has.
         """
+        known = self.policy.model.get_input_embeddings().weight.shape[0]
+        told = (ids for given in answers for turns in given for ids in turns if not isinstance(ids, str))
+        if any(not 0 <= token < known for ids in told for token in ids):
+            raise ValueError(f"receive: an answer has a token that is none of the {known} of this policy")
         counts = [len(given) for given in answers]
         rows = self._fresh(each(tasks, counts), each(range(len(tasks)), counts))
         said = [turns for given in answers for turns in given]
@@ -172,13 +193,17 @@ class Told:
 
     def _hear(self, row: Transcript, answer: Said) -> bool:
         """Whether the answer reaches the world."""
-        ids = (self.dialogue.answer(answer) if isinstance(answer, str) else list(answer))[: self.limit]
+        whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
+        space = self._space(row)
+        ids = whole[: min(self.limit, space)]
         if row.over or not ids:
             return False
         row.imitate(ids)
         row.answer = self.dialogue.text(ids)
         if ids[-1] in self.policy.stop:
             return True
+        if space < min(self.limit, len(whole)):
+            self._count_full(row)
         row.complete()
         row.truncated = True
         return False
@@ -188,7 +213,10 @@ class Told:
         plays = self.grounds.open(self.tasks, tasks)
         begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
         opening = self.dialogue.opening
-        return [Transcript.begin(task, i, play, opening(seen, task.history)) for task, i, play, seen in begun]
+        rows = [Transcript.begin(task, i, play, opening(seen, task.history)) for task, i, play, seen in begun]
+        for row in rows:
+            check_room(row.task, len(row.ids), self.limit, self.policy.context_length)
+        return rows
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
         """Raw texts, as token ids, each as one long answer to nothing."""
@@ -212,7 +240,25 @@ class Told:
             row.solved = bool(step.info.get("solved", row.reward >= 1))
             row.terminated, row.truncated = step.terminated, step.truncated
             if not row.over:
-                row.observe(self.dialogue.reply(step.observation, row.ids[-1]))
+                self._observe(row, step.observation)
+
+    def _observe(self, row: Transcript, observation: str) -> None:
+        """Let the row go on behind an observation, if the world's turns and the model's context allow another answer;
+        otherwise the episode is truncated, and counted."""
+        if row.turns >= self.tasks.turns:
+            row.truncated = True
+            self.grounds.count_cut(row.task, self.tasks.turns)
+            return
+        ids = self.dialogue.reply(observation, row.ids[-1])
+        if len(ids) < self._space(row):
+            row.observe(ids)
+            return
+        row.truncated = True
+        self._count_full(row)
+
+    def _count_full(self, row: Transcript) -> None:
+        assert self.policy.context_length is not None  # otherwise there is always room
+        self.grounds.count_full(row.task, self.policy.context_length)
 
 
 def each(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:

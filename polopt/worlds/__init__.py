@@ -4,10 +4,11 @@ from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains
 from polopt.worlds.critic import Critic
 from polopt.worlds.dataset import DatasetReader
+from polopt.worlds.episodes import environment
 from polopt.worlds.functions import VerifierError
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, signals_of
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, WorldError, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.rulebook import Rulebook
@@ -37,7 +38,9 @@ __all__ = [
     "VerifierError",
     "Weighted",
     "World",
+    "WorldError",
     "build_tasks",
+    "environment",
     "make_verifier",
     "parse_world",
     "read_texts",

@@ -66,6 +66,8 @@ class TaskList:
     """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`. score_many,
     together: as for `OneAnswer`."""
 
+    in_memory = True
+
     def __init__(
         self,
         tasks: Sequence[Task],
@@ -97,16 +99,21 @@ class TaskList:
 
 
 def step_together(episodes: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-    """`step` of each episode. Those whose class defines `step_many` beside its `step` are stepped in one call."""
+    """`step` of each episode. Those whose class takes many at once are stepped in one call."""
     steps: dict[int, Step] = {}
     kinds: dict[type[Any], list[int]] = {}
     for i, episode in enumerate(episodes):
         kinds.setdefault(type(episode), []).append(i)
     for kind, places in kinds.items():
-        definer: Any = next((c for c in kind.__mro__ if "step" in vars(c)), None)
-        if definer is not None and "step_many" in vars(definer):
-            found = definer.step_many([episodes[i] for i in places], [actions[i] for i in places])
+        if takes_many(kind):
+            found = kind.step_many([episodes[i] for i in places], [actions[i] for i in places])
         else:
             found = [episodes[i].step(actions[i]) for i in places]
         steps |= dict(zip(places, found, strict=True))
     return [steps[i] for i in range(len(episodes))]
+
+
+def takes_many(kind: type[Any]) -> bool:
+    """Whether a class of episodes has a `step_many` that belongs to its `step`: both stand in the same class."""
+    definer: Any = next((c for c in kind.__mro__ if "step" in vars(c)), None)
+    return definer is not None and "step_many" in vars(definer)

@@ -8,6 +8,7 @@ import concurrent.futures
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
@@ -15,7 +16,9 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import Config
+from polopt.errors import PoloptWarning
 from polopt.worlds.answers import step_together
+from polopt.worlds.contract import new_episode
 from polopt.worlds.functions import limited
 from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
 
@@ -34,16 +37,41 @@ class Grounds(abc.ABC):
     lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
     that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
     lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
-    played again, because who played them had gone.
+    played again, because who played them had gone. cut: episodes so far that were not over after the last turn that
+    their world declares, and were truncated there. full: episodes so far that were truncated because the model's
+    context has no place for more.
     """
 
     def __init__(self) -> None:
-        self.lost, self.again = 0, 0
+        self.lost, self.again, self.cut, self.full = 0, 0, 0, 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """`lost` and `again` by name."""
-        return {"lost": self.lost, "again": self.again}
+        """`lost`, `again`, `cut` and `full` by name."""
+        return {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
+
+    def count_cut(self, task: Task, turns: int) -> None:
+        """Count an episode that was not over after its world's `turns`; the first gets a warning."""
+        if not self.cut:
+            warnings.warn(
+                f"task {task.id}: its episode was not over after the {turns} turns that the world declares, and was "
+                "truncated there; let step() end it, or raise turns (all of them are counted in episodes/cut)",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        self.cut += 1
+
+    def count_full(self, task: Task, context: int) -> None:
+        """Count an episode that filled the model's context; the first gets a warning."""
+        if not self.full:
+            warnings.warn(
+                f"task {task.id}: its episode filled the model's context of {context} tokens and was truncated there; "
+                "lower limit, max_prompt_length or the world's turns, or take a model with a longer context (all of "
+                "them are counted in episodes/full)",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        self.full += 1
 
     @abc.abstractmethod
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
@@ -55,7 +83,11 @@ class Grounds(abc.ABC):
 
     @abc.abstractmethod
     def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
-        """As `Episode.step`, of each. Whatever an episode raises is raised."""
+        """As `Episode.step`, of each.
+
+        Raises:
+            WorldError: as `CheckedEpisode`.
+        """
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
@@ -66,7 +98,7 @@ class Here(Grounds):
     """In this process, one after another."""
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
-        return [world.episode(task) for task in tasks]
+        return [new_episode(world, task) for task in tasks]
 
     def reset(self, plays: Sequence[Episode]) -> list[str]:
         return [play.reset() for play in plays]
@@ -138,7 +170,7 @@ class Threads(Patient):
         self.workers, self.timeout = workers, timeout
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[InThread]:
-        return [InThread(task, episode=world.episode(task)) for task in tasks]
+        return [InThread(task, episode=new_episode(world, task)) for task in tasks]
 
     def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         episodes: list[Any] = [play.episode for play in plays]
@@ -255,7 +287,11 @@ class HereSpec(GroundsSpec):
 
 
 class ThreadsSpec(GroundsSpec):
-    """In threads of the learner's process, see `Threads`."""
+    """In threads of the learner's process, see `Threads`.
+
+    workers: threads, and so episodes at once.
+    timeout: seconds after which an episode's call is given up, None for never.
+    """
 
     where: Literal["threads"] = "threads"
     workers: pydantic.PositiveInt = 8

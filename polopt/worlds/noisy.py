@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from polopt.worlds.answers import step_together
-from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, signals_of
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, held_in_memory, signals_of
 
 
 class NoisyTasks:
@@ -43,6 +43,10 @@ class NoisyTasks:
             if not 0 <= rate <= 1:
                 raise ValueError(f"noisy: {name} must be in [0, 1], found {rate} for {kind}")
         return rates
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
 
     @property
     def kinds(self) -> list[str]:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from polopt.errors import UserError
+
 
 class Step(NamedTuple):
     """What the world answers to an action.
@@ -90,7 +92,7 @@ class Tasks(Protocol):
 
     @property
     def turns(self) -> int:
-        """The most answers that one episode may ask for."""
+        """The most answers that one episode takes; one that is not over after them is truncated."""
 
     def __len__(self) -> int: ...
 
@@ -107,6 +109,12 @@ def signals_of(tasks: Tasks) -> tuple[str, ...]:
     return tuple(getattr(tasks, "signals", ()))
 
 
+def held_in_memory(tasks: Tasks) -> bool:
+    """Whether every task exists already, so that looking at all of them costs little: their attribute `in_memory`, if
+    they have one. Tasks that are generated when they are asked for have none."""
+    return bool(getattr(tasks, "in_memory", False))
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskSplit:
     """Tasks to learn from, and tasks to be judged on; no task is in both. texts: raw texts on what they are about."""
@@ -116,5 +124,9 @@ class TaskSplit:
     texts: Sequence[str] = ()
 
 
-class EpisodeError(RuntimeError):
+class WorldError(UserError, RuntimeError):
+    """A world broke its protocol, or its own code raised; the message names the task and the method."""
+
+
+class EpisodeError(WorldError):
     """A step was taken in an episode that is over or has not begun."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from polopt.worlds.answers import step_together
-from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks, signals_of
+from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks, held_in_memory, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
@@ -23,6 +23,10 @@ class SecondChanceTasks:
         if tasks.turns != 1:
             raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
         self.tasks, self.ask, self.signals = tasks, ask, signals_of(tasks)
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
 
     @property
     def kinds(self) -> list[str]:

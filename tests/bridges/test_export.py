@@ -241,6 +241,12 @@ class TestVerl:
         assert sorted(found) == [0, 0, 1, 1]
         assert subprocess.run(["bash", "-n", str(folder / "train.sh")], check=False).returncode == 0
 
+    def test_longer_prompts_are_left_out_there_too(self, tmp_path: Path) -> None:
+        asked = recipe(tmp_path / "a", max_prompt_length=6)
+        data = yaml.safe_load((export(asked, "verl", tmp_path / "verl").folder / "verl.yaml").read_text())["data"]
+        assert (data["max_prompt_length"], data["filter_overlong_prompts"]) == (6, True)
+        assert any(n.startswith("max_prompt_length: ") for n in export(asked, "trl", tmp_path / "trl").notes)
+
     def test_a_model_without_a_chat_template_is_refused(self, tmp_path: Path) -> None:
         done = export(recipe(tmp_path / "a"), "trl", tmp_path / "out")
         (done.folder / "policy" / "chat_template.jinja").unlink()

@@ -1,6 +1,7 @@
-"""polopt methods, show, diff, cite, claims."""
+"""polopt methods, show, diff, cite, claims, recipes: right, and without torch where none is needed."""
 
 import dataclasses
+import io
 import json
 import subprocess
 import sys
@@ -8,11 +9,16 @@ from pathlib import Path
 
 import pytest
 from command import flat, polopt
+from rich.console import Console
 
 import polopt as po
-from polopt import catalogue
-from polopt.method import Claim, Finding
+from polopt import catalogue, index, recipes
+from polopt.cli import text
+from polopt.cli.catalogue import show_methods
+from polopt.cli.recipes import rows as recipe_rows
+from polopt.method import TIERS, Claim, Finding
 from polopt.part import from_yaml
+from polopt.training.recipe import load, name_of_method
 
 
 def test_methods_are_all_there_with_their_data() -> None:
@@ -23,8 +29,43 @@ def test_methods_are_all_there_with_their_data() -> None:
     assert grpo["paper"]["arxiv"] == "2402.03300"
     assert grpo["tier"] in ("proven", "faithful", "reading")
     assert grpo["claim"] == [claim.statement for claim in po.find("grpo").claims]
-    table = polopt("methods").output
-    assert all(any(line.startswith(slug) for line in table.splitlines()) for slug in po.slugs())
+    table = polopt("methods").output.splitlines()
+    assert [line.split()[0] for line in table] == po.slugs()  # one line each, whatever its length
+    assert all(line.endswith(po.find(slug).changes) for line, slug in zip(table, po.slugs(), strict=True))
+
+
+def test_methods_are_filtered() -> None:
+    found = polopt("methods", "--filter", "clip WHOLE").output.splitlines()
+    assert "gspo" in [line.split()[0] for line in found]
+    for line in found:
+        m = po.find(line.split()[0])
+        assert all(word in f"{m.slug} {m.paper.title} {m.changes} {m.tier}".lower() for word in ("clip", "whole"))
+    rows = json.loads(polopt("methods", "--family", "rewards", "--tier", "reading", "--json").stdout)
+    wanted = [s for s in po.slugs() if ".rewards." in po.find(s).build.__module__ and po.find(s).tier == "reading"]
+    assert [row["slug"] for row in rows] == wanted
+    assert polopt("methods", "--filter", "nosuchword").output == ""
+    assert "give one of proven, faithful, reading" in flat(polopt("methods", "--tier", "sure").stderr)
+
+
+@pytest.mark.parametrize("width", [70, 200])
+def test_on_a_terminal_methods_fill_the_width_and_tiers_are_explained(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    show_methods(console, index.entries())
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    if width == 200:
+        assert sum(line.split()[0] in po.slugs() for line in lines if line and not line.startswith(" ")) == len(
+            po.slugs()
+        )
+    for tier, meaning in TIERS.items():
+        assert f"{tier}: {meaning}" in flat(" ".join(lines))
+
+
+def test_columns_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "47")
+    assert text.screen().width == 47
+    monkeypatch.delenv("COLUMNS")
+    assert text.screen().width == text.WIDE
 
 
 def test_show_tells_formula_settings_and_paper() -> None:
@@ -36,6 +77,13 @@ def test_show_tells_formula_settings_and_paper() -> None:
         assert f"{name} {default!r}" in flat(output)
     assert m.paper.title in flat(output)
     assert all(claim.name in output for claim in m.claims)
+
+
+def test_show_has_every_setting_of_the_sentence() -> None:
+    output = flat(polopt("show", "grpo").output)
+    assert "ratio objectives.Token()" in output
+    assert "trust objectives.Clip(low=0.2, high=0.2, dual=None)" in output
+    assert "regularise.0 objectives.ReferenceKL(coefficient=0.04," in output
 
 
 def test_show_as_yaml_builds_the_method() -> None:
@@ -73,6 +121,10 @@ def test_diff_of_recipes(tmp_path: Path, recipe: Path) -> None:
         (["show", "gropo"], "there is no method 'gropo'; did you mean 'grpo'?"),
         (["cite", "rlooo"], "did you mean 'rloo'?"),
         (["claims", "gsop"], "did you mean 'gspo'?"),
+        (["show", "dpo"], "there is no method 'dpo': it compares pairs of answers, which polopt does not train from"),
+        (["show", "reinforce++"], "there is no method 'reinforce++': it is not here by name; `grpo` has its advantage"),
+        (["show", "xyzzy"], "there is no method 'xyzzy'; `polopt methods` lists all"),
+        (["recipes", "labtop"], "there is no recipe 'labtop'; did you mean 'laptop'?"),
         (["diff", "grpo", "nowhere.yaml"], "nowhere.yaml does not exist"),
         (["diff", "grpo", "nowhere.py:build"], "nowhere.py does not exist"),
     ],
@@ -127,6 +179,39 @@ def test_claims_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("c1", False, {"bias": 0.125}),
     ]
     assert {"slug", "statement", "criterion", "baseline", "seconds", "note"} <= rows[0].keys()
+
+
+def test_recipes_lists_what_they_hold_and_prints_one() -> None:
+    output = flat(polopt("recipes").output)
+    for name, (_, stages, tasks) in zip(recipes.names(), recipe_rows(), strict=True):
+        found = load(name)
+        held = ", ".join(f"{k} ({name_of_method(s.method)}, {s.steps} steps)" for k, s in found.stages.items())
+        assert stages == held
+        assert tasks.startswith(found.tasks["kind"])
+        assert name in output
+    assert polopt("recipes", "laptop").stdout == recipes.path("laptop").read_text()
+
+
+def test_no_torch_before_a_command_needs_it() -> None:
+    """Help, version, lists and completions; in one process, as each of them alone starts in a moment."""
+    program = """
+import sys
+from typer.testing import CliRunner
+from polopt.cli.app import app
+from polopt.cli import text
+for line in ("--version", "--help", "methods", "methods --json", "show gspo", "cite gspo", "recipes", "recipes smoke",
+             "show dpo", "train --help", "plan --help", "check --help", "compare --help"):
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == (2 if "dpo" in line else 0), (line, result.output)
+    assert not {"torch", "numpy", "transformers"} & set(sys.modules), line
+assert text.complete_method("gsp") == ["gspo"] and "smoke" in text.complete_recipe("sm")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_completion_can_be_installed() -> None:
+    assert "--install-completion" in polopt("--help").output
 
 
 def test_version() -> None:

@@ -9,7 +9,7 @@ import pytest
 import vllm_stand_in
 from command import polopt
 
-from polopt.training import recipe as recipes
+from polopt import recipes
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^    polopt (.*?)(?:  +#.*)?$", re.MULTILINE)
@@ -21,7 +21,7 @@ def place(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """An empty folder, where the main recipe is the tiny one."""
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "laptop.yaml").write_text(recipe.read_text())
-    monkeypatch.setattr(recipes, "_shipped", lambda: tmp_path / "recipes")
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path / "recipes")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

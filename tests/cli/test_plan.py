@@ -56,6 +56,13 @@ def test_a_recipe_is_planned_as_it_stands(recipe: Path) -> None:
     assert plan("plan", recipe, "--method", "ppo", "--rows", 8)["job"]["demands"]["critic"]
 
 
+def test_without_arguments_the_laptop_is_planned_on_this_machine() -> None:
+    found = plan("plan")
+    assert found == plan("plan", "laptop", "--devices", "cpu")
+    assert found["job"]["device"]["kind"] == "cpu"
+    assert plan("plan", "--devices", "H100")["job"]["shape"] == found["job"]["shape"]
+
+
 def test_this_machine_is_calibrated() -> None:
     found = plan("plan", "--model", "gpt2", "--devices", "cpu", "--rows", 16, "--group", 4, "--limit", 32)
     assert found["efficiency"]["measured"]
@@ -79,7 +86,7 @@ def test_a_machine_of_ones_own(tmp_path: Path) -> None:
         (["--model", "gpt2", "--rows", "10", "--group", "4"], "plan.rows = 10 must be a multiple of the group of 4"),
         (["--model", "gpt2", "--answer", "90", "--limit", "80"], "answers of 90 tokens on average with a limit of 80"),
         (["--model", "gpt2", "--calibration", "none.json"], "no calibration"),
-        ([], "plan needs a model"),
+        (["--devices", "8xH10"], "did you mean 'H100'?"),
     ],
 )
 def test_a_mistake_gets_one_sentence(arguments: list[str], sentence: str) -> None:

@@ -154,7 +154,7 @@ def test_an_estimate_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The baseline's own memory goes along."""
     monkeypatch.setitem(RUNS, "baseline", (GPT2, DIGITS, {"method": "reinforce-baseline"}))
     with plain_adam(), far_device():
-        assert estimate(the_recipe("baseline", "meta"), seconds=0.1).steps["rl"] > 0
+        assert estimate(the_recipe("baseline", "meta"), seconds=0.1).steps["rl"].low > 0
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])

@@ -134,7 +134,7 @@ def test_who_hangs_is_given_up_and_counted() -> None:
     plain = played(Here(), world, [actions[:1] if i in (1, 4) else actions for i, actions in enumerate(script)])
     for i in range(6):
         assert found[i] == (plain[i] if i not in (1, 4) else [*plain[i], LOST, LOST])
-    assert grounds.counts == {"lost": 2, "again": 0}
+    assert grounds.counts == {"lost": 2, "again": 0, "cut": 0, "full": 0}
     assert LOST.truncated
     assert not LOST.terminated
 

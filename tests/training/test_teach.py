@@ -139,7 +139,7 @@ def test_rows_that_would_not_fit_are_not_taught() -> None:
     """The tiny GPT-2 has 64 positions."""
     made = stopping()
     batch = batch_of(made)
-    assert made.places == 64
+    assert made.context_length == 64
     batch = batch.replace(outcome=torch.arange(12) % 3 / 2.0)
     fits = []
     for row, hint in enumerate(SHORT(batch)):

@@ -55,7 +55,7 @@ def write_verl(job: Job) -> Exported:
     data = _merged(config(job.algorithm, name=name), _settings(job))
     notes = [*job.notes, *_differences(job)]
     longest = max(_write(job, split) for split in ("train", "heldout"))
-    data["data"]["max_prompt_length"] = longest
+    data["data"]["max_prompt_length"] = min(longest, job.recipe.max_prompt_length or longest)
     data["algorithm"]["polopt"]["algorithm"] = job.sentence
     job.write("verl.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     job.write("reward.py", REWARD)
@@ -107,11 +107,13 @@ def _settings(job: Job) -> dict[str, Any]:
             "clip_grad": optimiser.clip,
         },
     }
+    filtered = {} if recipe.max_prompt_length is None else {"filter_overlong_prompts": True}
     rollout = {"name": "vllm", "tensor_model_parallel_size": 1, "seed": recipe.seed, **micro}
     return {
         "data": {
             "train_batch_size": prompts,
             "max_response_length": job.limit,
+            **filtered,
             "seed": recipe.seed,
         },
         "actor_rollout_ref": {
@@ -124,7 +126,7 @@ def _settings(job: Job) -> dict[str, Any]:
         "trainer": {
             "total_training_steps": stage.steps,
             "total_epochs": -(-stage.steps * prompts // len(job.train)) + 1,
-            "save_freq": recipe.checkpoint,
+            "save_freq": recipe.checkpoint.every,
             "test_freq": recipe.evaluation.every or -1,
             "nnodes": 1,
             "n_gpus_per_node": 1,

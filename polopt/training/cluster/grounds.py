@@ -17,6 +17,7 @@ import pydantic
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
 from polopt.training.spread import at
+from polopt.worlds.contract import new_episode
 from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
 from polopt.worlds.protocol import Episode, Step, Task, Tasks
 
@@ -59,7 +60,7 @@ class Worker:
             self.episodes.pop(other, None)
         if begin is not None and world is not None:
             task, past = begin
-            episode = (self.worlds[world] if isinstance(world, int) else world).episode(task)
+            episode = new_episode(self.worlds[world] if isinstance(world, int) else world, task)
             for call, arguments, answer in past:
                 if not _same(getattr(episode, call)(*arguments), answer):
                     raise Strayed
@@ -266,7 +267,14 @@ class ClusterGrounds(Patient):
 
 
 class ClusterGroundsSpec(GroundsSpec):
-    """In Ray actors, see `ClusterGrounds`. address: of the cluster, where the run is not on one already."""
+    """In Ray actors, see `ClusterGrounds`.
+
+    workers: actors.
+    threads: of each actor, and so episodes at once in it.
+    timeout: seconds after which an episode's call is given up, None for never.
+    cpus: what each actor takes of its node.
+    address: of the cluster, where the run is not on one already.
+    """
 
     where: Literal["cluster"] = "cluster"
     workers: pydantic.PositiveInt = 8

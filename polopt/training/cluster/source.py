@@ -112,7 +112,7 @@ class ClusterSource(LanguageSource):
         order = torch.cat(pieces).argsort().to(experience.device)
         return Evaluation.cat(found)[order]
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
         pieces, found = self._each(experience, "gradient_norms", block=block)
         return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
 
@@ -159,8 +159,9 @@ class ClusterSource(LanguageSource):
         for kind in self.player.seconds:
             self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
         self.player.sampled += int(sum(one["sampled"] for one in spent))
-        self.player.grounds.lost += int(sum(one["episodes/lost"] for one in spent))
-        self.player.grounds.again += int(sum(one["episodes/again"] for one in spent))
+        grounds = self.player.grounds
+        for name in grounds.counts:
+            setattr(grounds, name, getattr(grounds, name) + int(sum(one[f"episodes/{name}"] for one in spent)))
 
     def _states(self, count: int) -> list[Tensor]:
         if count == 1:

@@ -31,12 +31,14 @@ class Progress:
         self.entropies: list[float] = []
         self.heldout: list[Mapping[str, Any]] = []
         self._spent: dict[str, list[float]] = {}
+        self._samples: dict[str, bool] = {}
         self._judged = [0.0, 0]  # seconds, problems
         self._before = 0.0
         self._start = self._mark = clock()
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
         self.recipe, self.parameters, self._before = recipe, about["parameters"], about["seconds"]
+        self._samples = {name: hasattr(a.sampling, "group") for name, a in recipe.algorithms.items()}
         self.done = dict.fromkeys(recipe.stages, 0)
         self.stage = next(iter(recipe.stages))
         if about["step"]:
@@ -106,12 +108,8 @@ class Progress:
             recent = (spent[1:] or spent)[-RECENT:]
             return sum(recent) / len(recent)
         row = max(self._pace(n) / self.recipe.stages[n].rows for n in self._spent)
-        sampled = self._samples(name) and not any(self._samples(n) for n in self._spent)
+        sampled = self._samples[name] and not any(self._samples[n] for n in self._spent)
         return row * self.recipe.stages[name].rows * (SAMPLED if sampled else 1.0)
-
-    def _samples(self, name: str) -> bool:
-        assert self.recipe is not None
-        return hasattr(self.recipe.algorithms[name].sampling, "group")
 
     def _note(self, record: Mapping[str, Any]) -> None:
         self.record = record

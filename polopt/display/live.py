@@ -1,7 +1,8 @@
-"""A run on the screen: a live page in a terminal, a line now and then elsewhere."""
+"""A run on the screen: a live page in a terminal or notebook, lines in a log."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,19 +13,25 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli.progress import Progress
-from polopt.cli.text import count, duration, percent, rate, sparkline
+from polopt.display.format import count, duration, rate, sparkline
+from polopt.display.progress import Progress
 from polopt.training.language import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
-# Seconds between lines where there is no terminal.
-EVERY = 10.0
+# Where there is no terminal: seconds between lines, at most, and lines of a stage, at least.
+EVERY, LINES = 10.0, 20
+# Seconds between two drawings in a notebook, at least; its width in characters.
+REDRAW, NOTEBOOK = 0.5, 100
 
 
 @contextmanager
 def watching(console: Console, progress: Progress) -> Iterator[Watcher]:
-    """A watcher that shows what it hears for as long as the block runs."""
-    if console.is_terminal:
+    """A watcher that shows the run for as long as the block runs."""
+    if console.is_jupyter:
+        page = NotebookPage(progress)
+        yield page
+        page.draw()
+    elif console.is_terminal:
         with Live(Page(progress), console=console, refresh_per_second=4):
             yield progress
     else:
@@ -78,30 +85,67 @@ class Page:
         return table
 
 
-class Lines:
-    """A `Watcher` for logs and pipes."""
+class NotebookPage:
+    """A `Watcher` that draws the live page into the output of a notebook's cell."""
 
-    def __init__(self, console: Console, progress: Progress) -> None:
-        self.console, self.progress, self.told = console, progress, 0.0
+    def __init__(self, progress: Progress) -> None:
+        from IPython.display import HTML, display
+
+        self.progress, self.drawn, self._html = progress, progress.clock(), HTML
+        self.output = display(HTML("Preparing tasks and policy …"), display_id=True)
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
         self.progress.begin(recipe, about)
-        self.told = self.progress.clock()
-        self._say(headline(self.progress))
+        self.draw()
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        self.progress.step(record)
+        if self.progress.clock() - self.drawn >= REDRAW:
+            self.draw()
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        self.progress.evaluation(record)
+        self.draw()
+
+    def draw(self) -> None:
+        self.drawn = self.progress.clock()
+        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK, force_terminal=True, force_jupyter=False)
+        console.print(Page(self.progress))
+        style = "font-family: monospace; line-height: 1.3"
+        drawn = console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+        self.output.update(self._html(drawn))
+
+
+class Lines:
+    """A `Watcher` for logs and pipes: a line at least every `EVERY` seconds, and at least `LINES` a stage."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self.console, self.progress, self.printed_at = console, progress, 0.0
+
+    def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
+        self.progress.begin(recipe, about)
+        self.printed_at = self.progress.clock()
+        self._print(headline(self.progress))
 
     def step(self, record: Mapping[str, Any]) -> None:
         self.progress.step(record)
         now = self.progress.clock()
-        if now - self.told >= EVERY:
-            self.told = now
-            self._say(f"{where(self.progress)}  {', '.join(numbers(record))}  ({clock(self.progress)})")
+        assert self.progress.recipe is not None
+        steps, done = self.progress.recipe.stages[record["stage"]].steps, record["stage_step"] + 1
+        is_due = done == steps or done % max(1, steps // LINES) == 0
+        if is_due or now - self.printed_at >= EVERY:
+            self.printed_at = now
+            place = f"{record['stage']} {done}/{steps}"
+            self._print(f"{place}  {', '.join(numbers(record))}  ({clock(self.progress)})")
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
         self.progress.evaluation(record)
         accuracy = rate(record["pass@1"])
-        self._say(f"{where(self.progress)}  held-out accuracy {accuracy} on {record['problems']} problems")
+        self._print(
+            f"{judged_at(self.progress, record)}  held-out accuracy {accuracy} on {record['problems']} problems"
+        )
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
 
 
@@ -112,22 +156,28 @@ def headline(progress: Progress) -> str:
     return f"{progress.folder}: {method}, {count(progress.parameters)} parameters, seed {recipe.seed}"
 
 
-def where(progress: Progress) -> str:
-    assert progress.recipe is not None
-    return f"{progress.stage} {progress.done[progress.stage]}/{progress.recipe.stages[progress.stage].steps}"
+def judged_at(progress: Progress, record: Mapping[str, Any]) -> str:
+    """When an evaluation was: "rl, before", or the stage and its step."""
+    stage = record["stage"]
+    if record["when"] != "during" or progress.recipe is None:
+        return f"{stage}, {record['when']}"
+    return f"{stage} {progress.done[stage]}/{progress.recipe.stages[stage].steps}"
+
+
+# What a log line shows of a step, where it was measured: key, label, form.
+SHOWN = (
+    ("reward/mean", "reward", ".3f"),
+    ("solved", "solved", ".1%"),
+    ("loss", "loss", ".4g"),
+    ("reference_kl", "KL to reference", ".3g"),
+    ("entropy", "entropy", ".3f"),
+)
 
 
 def numbers(record: Mapping[str, Any]) -> list[str]:
     """The few numbers of a step that a log line has room for."""
-    told = [f"workers {text}"] if (text := workers(record)) else []
-    if "entropy" not in record:
-        return ([f"loss {record['loss']:.3f}"] if "loss" in record else []) + told
-    return [
-        f"reward {record['reward/mean']:.3f}",
-        f"solved {percent(record['solved'])}",
-        f"entropy {record['entropy']:.3f}",
-        *told,
-    ]
+    found = [f"{label} {format(record[key], form)}" for key, label, form in SHOWN if key in record]
+    return found + ([f"workers {text}"] if (text := workers(record)) else [])
 
 
 def workers(record: Mapping[str, Any]) -> str:

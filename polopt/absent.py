@@ -1,0 +1,75 @@
+"""Published methods that polopt does not have, by the names that people type: why, and what comes nearest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+PAIRS = "it compares pairs of answers, which polopt does not train from"
+LABELS = "it learns from answers marked good or bad beforehand, which polopt does not train from"
+VALUES = "it learns a Q-function from replayed transitions, which polopt does not train yet"
+NOT_YET = "it is not here yet"
+BATCH = (
+    "it is not here by name; `grpo` has its advantage with credit.GroupMean and credit.GroupStd within "
+    "credit.Everyone, `tricks-lite-ppo` the group's mean and the batch's std"
+)
+BATCH_STD = (
+    "it is not here by name; `tricks-lite-ppo` has the group's mean and the batch's std too, of the rewards before "
+    "the mean is taken off"
+)
+
+# name -> why it is not here, and where to look instead: methods of polopt in backquotes.
+ABSENT = {
+    **dict.fromkeys(("dpo", "ipo", "simpo", "orpo", "cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
+    **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "sppo", "dno"), PAIRS),
+    "spin": PAIRS,
+    "kto": LABELS,
+    "bco": LABELS,
+    **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn", "ddpg", "td3", "sac"), VALUES),
+    **dict.fromkeys(("redq", "tqc", "cql", "iql", "awac", "bcq", "td3-bc"), VALUES),
+    "a2c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step",
+    "a3c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step as A2C",
+    "trpo": f"{NOT_YET}; `ppo` replaces its constrained step by a clip",
+    "npg": f"{NOT_YET}; `ppo` replaces a constrained step by a clip",
+    "mpo": f"{NOT_YET}; `mpo-meta` is another method of that abbreviation",
+    "impala": f"{NOT_YET}; `ppo` is the actor-critic method here",
+    "appo": f"{NOT_YET}; `ppo` is the method that it runs asynchronously",
+    "vapo": f"{NOT_YET}; `ppo` is what it begins from",
+    "vc-ppo": f"{NOT_YET}; `ppo` is what it begins from",
+    "gmpo": f"{NOT_YET}; `gspo` has a ratio that is a geometric mean too, and clips it as a whole",
+    "sapo": f"{NOT_YET} (soft adaptive policy optimisation); `sapo-swarm` is another method of that abbreviation",
+    "gfpo": f"{NOT_YET}; `grpo` is what it begins from",
+    "cppo": f"{NOT_YET}; `grpo` is what it begins from",
+    "gpg": NOT_YET,
+    "opo": NOT_YET,
+    "reinforce++": BATCH,
+    "reinforce-plus-plus": BATCH,
+    "reinforce-pp": BATCH,
+    "rpp": BATCH,
+    "reinforce++-baseline": BATCH_STD,
+    "reinforce-plus-plus-baseline": BATCH_STD,
+    "tis": "it is a correction, not a method: `objectives.TruncatedImportance` is a part that a method takes",
+    "prime": f"{NOT_YET}; it needs a reward model of processes that learns online",
+    "lite-ppo": "it is `tricks-lite-ppo` here",
+    "bapo": "it is `bapo-clip` here",
+    "srpo": "`srpo-routing` is one method of that abbreviation",
+    "drgrpo": "it is `dr-grpo` here",
+    "grpo-done-right": "it is `dr-grpo` here",
+    "raft++": "`raft` is here; its variant with importance weights is not",
+    "best-of-n": "it is a way of sampling; `raft` learns from the best of each prompt's answers",
+    "bc": "it is `sft` here",
+    "behaviour-cloning": "it is `sft` here",
+    "behavior-cloning": "it is `sft` here",
+}
+
+
+def unknown_method(slug: str, known: Collection[str]) -> str:
+    """The end of the sentence on a method that does not exist: why it is not here, or the name that was likely meant.
+
+    A name is only guessed where it is a slip of the keyboard away: most methods' names are each other's neighbours.
+    """
+    if reason := ABSENT.get(slug.replace("_", "-").replace(" ", "-").lower()):
+        return f": {reason}"
+    close = difflib.get_close_matches(slug, known, n=1, cutoff=0.72)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{hint or ';'} `polopt methods` lists all {len(known)}"

@@ -1,0 +1,48 @@
+"""polopt train --dry-run: what would run and what it takes."""
+
+from __future__ import annotations
+
+from rich.syntax import Syntax
+from rich.table import Table
+
+from polopt.cli import text
+from polopt.display.format import count, duration, size
+from polopt.plan.predict import Span
+from polopt.training.estimate import Estimate, estimate
+from polopt.training.recipe import Recipe, name_of_method
+
+
+def describe(recipe: Recipe) -> None:
+    """The complete recipe, each stage's sentence, and last, where it stays in sight, what the run will take."""
+    screen = text.screen()
+    screen.print(Syntax(recipe.to_yaml().rstrip(), "yaml", background_color="default"))
+    for name, algorithm in recipe.algorithms.items():
+        screen.print(f"\n{name}: {name_of_method(recipe.stages[name].method)}", style="bold")
+        screen.print(text.sentence((0, word, repr(part)) for word, part in algorithm.settings().items()))
+    if screen.is_terminal:
+        with screen.status("Trying a few steps of each stage …"):
+            found = estimate(recipe)
+    else:
+        found = estimate(recipe)
+    screen.print()
+    screen.print(takes(recipe, found))
+
+
+def takes(recipe: Recipe, found: Estimate) -> Table:
+    """Parameters, memory and time."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("parameters", count(found.parameters), "")
+    held = ", ".join(f"{k} {size(v)}" for k, v in found.memory.items.items() if v)
+    peak = f"about {size(found.memory.peak)}"
+    table.add_row("memory", peak, f"{held}; an estimate from shapes, libraries add about 0.7 GB")
+    paces = [f"{name} {recipe.stages[name].steps} x {between(span)}" for name, span in found.steps.items()]
+    remarks = [f"{', '.join(paces)}; measured on an untrained copy"] if paces else []
+    remarks += [f"{name} asks {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
+    table.add_row("time", "not measured" if found.total is None else between(found.total), "; ".join(remarks))
+    return table
+
+
+def between(span: Span) -> str:
+    """A range of seconds."""
+    low, high = duration(span.low), duration(span.high)
+    return low if low == high else f"{low} to {high}"

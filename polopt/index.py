@@ -1,0 +1,100 @@
+"""What the method files hold, readable without running them: names, papers, formulas, sentences.
+
+Importing 79 methods means importing torch. index.json is what they held when `python -m polopt.index` was run last; the
+entry of a file that has changed since is made anew from the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from polopt import catalogue
+from polopt.method import Paper, Tier
+
+FILE = Path(__file__).with_name("index.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A method as it is shown. settings: name and default. sentence: the algorithm with its paper's settings as
+    `outline` has it: depth, name, value. claims: name and statement. digest: of the file."""
+
+    slug: str
+    family: str
+    tier: Tier
+    changes: str
+    paper: Paper
+    doc: str
+    settings: tuple[tuple[str, str], ...]
+    sentence: tuple[tuple[int, str, str], ...]
+    claims: tuple[tuple[str, str], ...]
+    digest: str
+
+    def matches(self, text: str) -> bool:
+        """Whether every word of the text is in the method's name, family, tier, title or what it changes."""
+        found = " ".join([self.slug, self.family, self.tier, self.paper.title, self.changes]).lower()
+        return all(word in found for word in text.lower().split())
+
+
+def entries() -> list[Entry]:
+    """All methods, by name."""
+    return [entry(slug) for slug in catalogue.slugs()]
+
+
+def entry(name: str) -> Entry:
+    """One method.
+
+    Raises:
+        UnknownMethod: as `catalogue.find`.
+    """
+    slug = catalogue.slug_of(name)
+    stored = _stored().get(slug)
+    if stored is None or stored["digest"] != digest(slug):
+        return made(slug)
+    pairs = {key: tuple(tuple(pair) for pair in stored[key]) for key in ("settings", "sentence", "claims")}
+    return Entry(**{**stored, **pairs, "paper": Paper(**stored["paper"])})
+
+
+def made(slug: str) -> Entry:
+    """The entry as the method file gives it now."""
+    from polopt.outline import outline
+
+    m = catalogue.find(slug)
+    return Entry(
+        slug=m.slug,
+        family=catalogue.family_of(m.slug),
+        tier=m.tier,
+        changes=m.changes,
+        paper=m.paper,
+        doc=m.doc,
+        settings=tuple((name, repr(value)) for name, value in m.settings().items()),
+        sentence=tuple(outline(m())),
+        claims=tuple((claim.name, claim.statement) for claim in m.claims),
+        digest=digest(m.slug),
+    )
+
+
+def digest(slug: str) -> str:
+    """Of a method's file, whatever the line endings of the checkout."""
+    text = catalogue.file_of(slug).read_text(encoding="utf-8")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def text() -> str:
+    """index.json as it should be."""
+    found = {slug: dataclasses.asdict(made(slug)) for slug in catalogue.slugs()}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+@functools.cache
+def _stored() -> dict[str, Any]:
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

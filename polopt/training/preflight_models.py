@@ -1,0 +1,148 @@
+"""Prompts against the model's context, before anything is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+
+from polopt.algorithm import Algorithm
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning, UserError
+from polopt.policies.dialogue import Dialogue
+from polopt.policies.language import LanguagePolicy
+from polopt.policies.preflight import check_turns
+from polopt.training.recipe import Recipe
+from polopt.worlds.protocol import Task, Tasks, TaskSplit, held_in_memory
+from polopt.worlds.subset import SubsetTasks
+
+# Prompts that are measured of tasks that are generated when they are asked for; the others are as they come.
+MEASURED = 2000
+
+
+class ContextError(UserError, ValueError):
+    """A prompt and its answer do not fit in the model's context."""
+
+
+def check_room(task: Task, prompt: int, answer: int, context: int | None) -> None:
+    """Refuse a prompt that leaves no room for an answer. prompt, answer: tokens of each. context: of the model, None
+    for one without a bound.
+
+    Raises:
+        ContextError: the sum is above the context.
+    """
+    if context is not None and prompt + answer > context:
+        raise ContextError(_too_long(f"the prompt of task {task.id}", prompt, answer, context))
+
+
+def fitted_splits(
+    recipe: Recipe, splits: Mapping[str, TaskSplit], algorithms: Mapping[str, Algorithm], policy: LanguagePolicy
+) -> dict[str, TaskSplit]:
+    """Each stage's tasks, without the prompts that are longer than the recipe's `max_prompt_length`.
+
+    Raises:
+        ConfigError: a prompt and the longest answer, or a demonstration, are longer than the model's context; all
+            prompts are left out; or tasks of several turns, and a chat template that has none.
+    """
+    found: dict[str, TaskSplit] = {}
+    known: dict[tuple[int, int], Tasks] = {}  # stages share their tasks
+    for name, split in splits.items():
+        limit, parts = recipe.limit_of(name), {"training": split.train, "held-out": split.heldout}
+        if split.train.turns > 1 or split.heldout.turns > 1:
+            check_turns(policy, _model(recipe))
+        for part, tasks in parts.items():
+            key = (id(tasks), limit)
+            if key not in known:
+                where = f"stages.{name}: {part} tasks"
+                known[key] = fitted(tasks, policy, limit, recipe.max_prompt_length, where)
+            parts[part] = known[key]
+        if any("demonstrations" in getattr(p, "asks", frozenset()) for p in algorithms[name].parts()):
+            _check_demonstrations(parts["training"], policy, f"stages.{name}")
+        found[name] = dataclasses.replace(split, train=parts["training"], heldout=parts["held-out"])
+    return found
+
+
+def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: int | None, where: str) -> Tasks:
+    """The tasks whose prompts have at most `max_prompt_length` tokens; a warning counts the others. None keeps all.
+
+    limit: tokens of the longest answer. where: for messages.
+
+    Raises:
+        ConfigError: one of them and an answer do not fit in the model's context, or none is left.
+    """
+    context = policy.context_length
+    if max_prompt_length is not None:
+        if context is not None and max_prompt_length + limit > context:
+            raise ConfigError(
+                f"max_prompt_length = {max_prompt_length} and limit = {limit} are more than the model's context of "
+                f"{context} tokens; lower one of them"
+            )
+    elif context is None:
+        return tasks
+    lengths = _lengths(tasks, policy, len(tasks) if max_prompt_length is not None else _measured(tasks))
+    longest = max(lengths)
+    if max_prompt_length is None:
+        if context is not None and longest + limit > context:
+            task = tasks[lengths.index(longest)]
+            raise ConfigError(_too_long(f"{where}: the longest prompt, of task {task.id},", longest, limit, context))
+        return tasks
+    kept = [i for i, length in enumerate(lengths) if length <= max_prompt_length]
+    if len(kept) == len(lengths):
+        return tasks
+    if not kept:
+        raise ConfigError(
+            f"{where}: all {len(lengths)} prompts are longer than max_prompt_length = {max_prompt_length} tokens, the "
+            f"shortest has {min(lengths)}; raise it"
+        )
+    warnings.warn(
+        f"{where}: {len(lengths) - len(kept)} of {len(lengths)} prompts are longer than max_prompt_length = "
+        f"{max_prompt_length} tokens and are left out; the longest has {longest}",
+        PoloptWarning,
+        stacklevel=2,
+    )
+    return SubsetTasks(tasks, kept)
+
+
+def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
+    """Tokens of the first prompts."""
+    dialogue, known = Dialogue(policy.tokenizer), dict[str, int]()
+    found = []
+    for i in range(count):
+        prompt = tasks[i].prompt
+        if prompt not in known:
+            known[prompt] = len(dialogue.opening(prompt))
+        found.append(known[prompt])
+    return found
+
+
+def _measured(tasks: Tasks) -> int:
+    return len(tasks) if held_in_memory(tasks) else min(MEASURED, len(tasks))
+
+
+def _check_demonstrations(tasks: Tasks, policy: LanguagePolicy, where: str) -> None:
+    context = policy.context_length
+    if context is None or tasks.turns > 1:
+        return
+    dialogue = Dialogue(policy.tokenizer)
+    for task in (tasks[i] for i in range(_measured(tasks))):
+        if task.solution is not None:
+            prompt, answer = len(dialogue.opening(task.prompt)), len(dialogue.answer(task.solution))
+            if prompt + answer > context:
+                raise ConfigError(
+                    f"{where}: task {task.id} has a prompt of {prompt} tokens and a solution of {answer}, and the "
+                    f"model's context is {context}; leave the task out, or take a model with a longer context"
+                )
+
+
+def _model(recipe: Recipe) -> str:
+    return "policy.config" if recipe.policy.model is None else f"policy.model = {recipe.policy.model!r}"
+
+
+def _too_long(what: str, prompt: int, answer: int, context: int) -> str:
+    fix = "lower limit"
+    if context > answer:
+        fix += f", set max_prompt_length: {context - answer} to leave longer prompts out"
+    return (
+        f"{what} has {prompt} tokens and an answer up to limit = {answer}, together more than the model's context of "
+        f"{context}; {fix}, or take a model with a longer context"
+    )
