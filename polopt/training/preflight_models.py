@@ -105,13 +105,13 @@ def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: 
 
 def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
     """Tokens of the first prompts."""
-    dialogue, known = Dialogue(policy.tokenizer), dict[str, int]()
+    dialogue, known = Dialogue(policy.tokenizer, policy.chat_template_kwargs), dict[str, int]()
     found = []
-    for i in range(count):
-        prompt = tasks[i].prompt
-        if prompt not in known:
-            known[prompt] = len(dialogue.opening(prompt))
-        found.append(known[prompt])
+    for task in (tasks[i] for i in range(count)):
+        key = task.prompt if not task.history else repr((task.history, task.prompt))
+        if key not in known:
+            known[key] = len(dialogue.opening(task.prompt, task.history))
+        found.append(known[key])
     return found
 
 
@@ -123,10 +123,10 @@ def _check_demonstrations(tasks: Tasks, policy: LanguagePolicy, where: str) -> N
     context = policy.context_length
     if context is None or tasks.turns > 1:
         return
-    dialogue = Dialogue(policy.tokenizer)
+    dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
     for task in (tasks[i] for i in range(_measured(tasks))):
         if task.solution is not None:
-            prompt, answer = len(dialogue.opening(task.prompt)), len(dialogue.answer(task.solution))
+            prompt, answer = len(dialogue.opening(task.prompt, task.history)), len(dialogue.answer(task.solution))
             if prompt + answer > context:
                 raise ConfigError(
                     f"{where}: task {task.id} has a prompt of {prompt} tokens and a solution of {answer}, and the "
