@@ -243,6 +243,8 @@ def test_a_worked_solution_beside_the_answer(tmp_path: Path) -> None:
     episode.reset()
     assert episode.demonstrate() == "2+2 is 4"
     assert episode.step("4").reward == 1
+    (tmp_path / "x.csv").write_text("prompt,answer,solution\n2+2,4,\n")  # an empty value is none
+    assert DatasetReader("exact").read(tmp_path / "x.csv")[0].solution == "4"
     with pytest.raises(ConfigError, match="line 2: field 'solution' is missing"):
         DatasetReader("exact", solution="solution").read(tmp_path / "x.jsonl")
 

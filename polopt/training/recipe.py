@@ -71,7 +71,7 @@ class PolicySpec(Config):
 
     @pydantic.field_validator("chat_template_kwargs")
     @classmethod
-    def _left_to_the_person(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _template_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
         loop = {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
         if taken := value.keys() & loop:
             raise ValueError(f"{min(taken)} is set by the loop; leave it out")

@@ -116,8 +116,8 @@ class DatasetReader:
                 f"{path}: {len(without)} of {len(rows)} rows have no field {self.answer!r}, {places(without, path)}; "
                 "give every row one, or none"
             )
-        doubts = self.verifier.doubts([task.row for task in tasks])
-        for sentence in (*contradictions(rows, path), *huge(rows, path), *doubts):
+        odd = self.verifier.warnings_for([task.row for task in tasks])
+        for sentence in (*contradictions(rows, path), *huge(rows, path), *odd):
             _warn(f"{path}: {sentence}")
         return tasks
 
@@ -153,7 +153,7 @@ class DatasetReader:
             if not mark or not after.strip():
                 raise MalformedRow(f"field {self.answer!r} has nothing after {self.answer_after!r}, the answer_after")
             answer, solution = after.strip(), answer
-        if self.solution is not None or row.get("solution") is not None:
+        if self.solution is not None or row.get("solution") not in (None, ""):
             solution = text_of(row, self.solution or "solution")
         return answer, solution
 

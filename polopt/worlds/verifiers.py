@@ -26,8 +26,8 @@ class Verifier(Protocol):
     def check(self, row: Row) -> str | None:
         """What keeps this row from ever being judged; None if nothing does."""
 
-    def doubt(self, rows: Sequence[Row]) -> str | None:
-        """What is odd about these rows together, for a warning; None if nothing is."""
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
+        """The sentence of a warning about these rows together; None if there is nothing to warn of."""
 
 
 class Named(Config):
@@ -38,7 +38,7 @@ class Named(Config):
     def check(self, row: Row) -> str | None:
         return None
 
-    def doubt(self, rows: Sequence[Row]) -> str | None:
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
         return None
 
 
@@ -50,7 +50,7 @@ class Exact(Named):
     def verify(self, completion: str, row: Row) -> float:
         return float(self._plain(completion) == self._plain(row["answer"]))
 
-    def doubt(self, rows: Sequence[Row]) -> str | None:
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
         worked = [row["answer"] for row in rows if "####" in row["answer"] or len(row["answer"].split()) > WORDS]
         if 2 * len(worked) <= len(rows):
             return None
@@ -197,7 +197,7 @@ class Function:
             return f"{self.name} needs the column {min(absent)!r}{nearest(min(absent), row)}"
         return None
 
-    def doubt(self, rows: Sequence[Row]) -> str | None:
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
         return None
 
 
@@ -234,9 +234,9 @@ class Weighted:
         """Whether a part compares with `row["answer"]`."""
         return any(verifier.reads_answer for _, verifier, _ in self.parts)
 
-    def doubts(self, rows: Sequence[Row]) -> list[str]:
-        """What its parts find odd about these rows together."""
-        return [doubt for _, verifier, _ in self.parts if (doubt := verifier.doubt(rows))]
+    def warnings_for(self, rows: Sequence[Row]) -> list[str]:
+        """The sentences of all parts about these rows together."""
+        return [found for _, verifier, _ in self.parts if (found := verifier.warning_for(rows))]
 
     @property
     def names(self) -> tuple[str, ...]:

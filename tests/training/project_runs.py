@@ -31,7 +31,7 @@ def project(folder: Path) -> Path:
 
 def small(**changes: Any) -> Recipe:
     """The recipe of a run in the project folder, which must be the working directory."""
-    tasks = {"kind": "jsonl", "path": "tasks.jsonl", "verifier": "rewards/mine.py:near", "heldout": 0.2}
+    tasks = {"kind": "dataset", "path": "tasks.jsonl", "verifier": "rewards/mine.py:near", "heldout": 0.2}
     evaluation = {"problems": 4, "quick": 4}
     settings = {"tasks": tasks, "stages": STAGES, "evaluation": evaluation, "checkpoint": {"every": 1}}
     return recipe(policy={"config": MODEL}, **(settings | changes))

@@ -179,6 +179,17 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
         assert longest_prompt(training.policy, training.splits["rl"].train, 3) == decided  # all have one digit
 
 
+def test_messages_before_a_prompt_count_in_the_context(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{i} + 1", "answer": f"{i + 1}"} for i in range(10)]
+    stages = {"sft": {"method": "sft", "steps": 1, "rows": 4}}
+    world = tasks(tmp_path, rows, system="1" * 60)  # a digit is a token, and the model has 64 places
+    with pytest.raises(
+        ConfigError, match=r"stages.sft: training tasks: the longest prompt, of task rows:1,? .*context"
+    ):
+        train(recipe(tasks=world, stages=stages), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_arguments_of_the_chat_template_reach_every_prompt(tmp_path: Path) -> None:
     made = player(DatasetReader("exact"), tasks(tmp_path)["path"]).policy
     made.tokenizer.chat_template += "{% if loud %}!{% endif %}"
