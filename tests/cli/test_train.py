@@ -74,7 +74,7 @@ def test_answers_are_expected_as_long_as_demonstrations(recipe: Path, tmp_path: 
     answers = ["".join(letters.choices("abcdefgh", k=1 + i % 5)) for i in range(50)]  # 1 to 5 letters
     rows = [{"prompt": f"{i}: ", "answer": answer} for i, answer in enumerate(answers)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl"), "heldout": 0.02}
+    tasks = {"kind": "dataset", "path": str(tmp_path / "rows.jsonl"), "heldout": 0.02}
     training = LanguageTraining(recipes.load(recipe, {"limit": 20, "tasks": tasks}), Run(tmp_path))
     solutions = [training.splits["rl"].train[i].solution for i in range(len(training.splits["rl"].train))]
     tokens = sorted(len(training.policy.tokenizer.encode(s)) + 1 for s in solutions)  # and the stop token
