@@ -97,7 +97,7 @@ SUITES: dict[str, Suite] = {
                 "need": {"part": "rewards.Signalled", "name": "needed"},
                 "malformed": {"part": "rewards.Answering", "pattern": "^[a-z]+( [a-z]+)*$", "invert": True},
             },
-            {"name": "gtalign", "group": 8, "answer": (0, 3), "whole": (2, 14), "steepness": 1.0},
+            {"name": "gtalign", "group": 8, "blocks": False, "answer": (0, 3), "whole": (2, 14), "steepness": 1.0},
             {"name": "infocons", "group": 2, "by": "content", "outcome": 1.0, "helpful": 0.0, "kl": 0.0},
             {"name": "rex-rag", "group": 8, "texts": (" ab ", " bc ", " ca "), "kl": 0.0},
         ],
@@ -112,7 +112,7 @@ SUITES: dict[str, Suite] = {
         methods=[
             {"name": "noisy-verifier", "correction": "backward", "kinds": RATES},
             {"name": "noisy-verifier", "correction": "forward", "kinds": RATES},
-            {"name": "noisy-verifier", "judge": "signal_true"},
+            {"name": "noisy-verifier", "correction": "forward", "judge": "signal_true"},
             {
                 "name": "mpo-meta",
                 "group": 8,

@@ -18,12 +18,14 @@ limit_spinning()  # before torch is loaded
 
 if TYPE_CHECKING:
     from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
-    from polopt.algorithm import Algorithm
+    from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method, slugs
     from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
     from polopt.part import Part, build, diff, from_yaml
-    from polopt.support import ByEntropy
+    from polopt.policies.language import LanguagePolicy
+    from polopt.support import ByEntropy, Density
+    from polopt.tokens import experience_from_generate, experience_from_tokens
 
     __version__: str
 
@@ -31,14 +33,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "Algorithm": "algorithm",
     "ByEntropy": "support",
+    "Density": "support",
     "Evaluation": "experience",
     "Experience": "experience",
     "ExperienceError": "experience",
+    "LanguagePolicy": "policies.language",
     "Loss": "experience",
     "Part": "part",
     "RunHandle": "api",
     "Support": "experience",
     "SupportError": "experience",
+    "add_metrics": "algorithm",
     "build": "part",
     "checks": "",
     "cite": "catalogue",
@@ -46,6 +51,8 @@ _HOMES = {
     "credit": "",
     "diff": "part",
     "evaluate": "api",
+    "experience_from_generate": "tokens",
+    "experience_from_tokens": "tokens",
     "find": "catalogue",
     "from_yaml": "part",
     "lab": "",
@@ -65,14 +72,17 @@ _HOMES = {
 __all__ = [
     "Algorithm",
     "ByEntropy",
+    "Density",
     "Evaluation",
     "Experience",
     "ExperienceError",
+    "LanguagePolicy",
     "Loss",
     "Part",
     "RunHandle",
     "Support",
     "SupportError",
+    "add_metrics",
     "build",
     "checks",
     "cite",
@@ -80,6 +90,8 @@ __all__ = [
     "credit",
     "diff",
     "evaluate",
+    "experience_from_generate",
+    "experience_from_tokens",
     "find",
     "from_yaml",
     "lab",

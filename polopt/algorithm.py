@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from polopt import ops
 from polopt.credit import Credit, Relative
-from polopt.experience import Experience
+from polopt.experience import Experience, ExperienceError
 from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
 from polopt.rewards import Outcome, Reward
-from polopt.sampling import Rollouts, Sampling, Select
+from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
 from polopt.teachers import SelfTeacher
+from polopt.values import check_values
 
 
 class Algorithm(Part):
@@ -53,43 +55,73 @@ class Algorithm(Part):
         return any(part.judges_demonstrations for part in self.credit.parts() if isinstance(part, Credit))
 
     def judge(self, experience: Experience) -> Experience:
-        """What is to be learned from the batch: credited, then selected."""
+        """Computes what is to be learned from a batch: its rows are filtered as the sampling part filters, then
+        credited, then selected. Rows may be left out.
+
+        A batch that this algorithm's own sampling part made is filtered already (`Experience.sampled_by`). In any other
+        the outcome of each row is `outcome`, or the row's `reward` where there is none.
+
+        Raises:
+            ExperienceError: the sampling part decides more than filters can make up for; `reward` is [B, T] and the
+                algorithm's reward part does not read it; as `credited`.
+        """
+        if not self.sampling.made(experience):
+            experience = self._with_outcome(experience)
+            self._check_reward(experience)
+            check_values(experience, by="Algorithm.judge")  # before filters, to which NaN is a low outcome
+            experience = self.sampling.filtered(experience)
         return self.selected(self.credited(experience))
 
+    def _with_outcome(self, experience: Experience) -> Experience:
+        if experience.outcome is not None or experience.reward is None:
+            return experience
+        return experience.replace(outcome=experience.returns())
+
+    def _check_reward(self, experience: Experience) -> None:
+        if experience.reward is None or experience.reward.ndim == 1 or "reward" in self.reward.all_needs:
+            return
+        raise ExperienceError(
+            f"Algorithm.judge: experience.reward has a reward for each decision, {list(experience.reward.shape)}, and "
+            f"{self.reward!r} would put the outcome of the row in its place; compute it from these rewards with "
+            "algorithm.but(reward=po.rewards.Environment()), or give one reward for each row, "
+            f"[{len(experience)}]"
+        )
+
     def credited(self, experience: Experience) -> Experience:
-        """The batch with its shaped `reward` and its `advantage`, computed on the whole of it.
+        """The batch with its shaped `reward` and its `advantage`, computed on the whole of it; no row is left out.
 
         Reward and credit see no demonstrated rows, unless the credit judges them too. Otherwise these are paid their
         outcome, and each of their decisions has advantage 1, which makes a likelihood of the score function.
+
+        Raises:
+            ExperienceError: a field that a part reads is missing, or holds what nothing can be learned from
+                (`values.check_values`).
         """
+        experience = self._with_outcome(experience)
+        check_values(experience, by="Algorithm.credited")
         shown = experience.demonstrated
         if not shown.any() or self._judges_demonstrations:
             return self._credited(experience)
         others = experience[shown]
-        advantage = others.mask.to(torch.get_default_dtype())
+        advantage = others.mask.to(others.precision)
         if shown.all():
             return others.replace(reward=others.outcome, advantage=advantage)
-        own = self._credited(experience[~shown])
+        own = self._credited(experience[~shown], (~shown).nonzero().flatten())
         paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
         joined = Experience.join([own, others.replace(reward=paid, advantage=advantage).matched(own)])
         return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
 
-    def _credited(self, experience: Experience) -> Experience:
+    def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
+        """rows: [B] the rows' numbers for people, as in `check_values`."""
         with torch.no_grad():
-            experience = experience.replace(reward=self.reward(experience))
+            experience = self.reward.rewarded(experience)
+            check_values(experience, by=repr(self.reward), rows=rows)
             return self.credit.credited(experience)
 
     def selected(self, experience: Experience) -> Experience:
         """What is worth learning from, of a credited batch. Demonstrated rows stay, unless a part judges them too."""
         with torch.no_grad():
-            for select in self.select:
-                shown = experience.demonstrated
-                if select.judges_demonstrations or not shown.any():
-                    experience = select(experience)
-                elif not shown.all():
-                    own = select(experience[~shown])
-                    experience = Experience.join([own, experience[shown].matched(own)])
-        return experience
+            return select_rows(self.select, experience)
 
     @torch.no_grad()
     def lead(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:

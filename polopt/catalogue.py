@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,7 +54,7 @@ def slug_of(name: str) -> str:
     """
     key = _slug(name)
     if key not in _modules():
-        raise UnknownMethod(f"there is no method {name!r}{unknown_method(key, _modules())}")
+        raise UnknownMethod(f"there is no method {name!r:.100}{unknown_method(key, _modules())}")
     return key
 
 
@@ -98,18 +100,52 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
     from polopt.algorithm import Algorithm
-    from polopt.part import build, locate
+    from polopt.part import build
 
     if isinstance(spec, Algorithm):
         return spec
     settings = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = settings.pop("name", None)
-    if name is None:
-        raise ValueError("a method needs its name, as {name: grpo, clip: 0.1}")
-    settings = {key: build(value) for key, value in settings.items()}
-    algorithm = locate(name)(**settings) if ":" in name else method(name, **settings)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a method needs its name, as grpo or {{name: grpo, clip: 0.1}}, found {name!r:.60}")
+    settings = {str(key): build(value) for key, value in settings.items()}
+    return own_method(name)(**settings) if ":" in name else method(name, **settings)
+
+
+def own_method(name: str) -> Callable[..., Algorithm]:
+    """The function behind `my_method.py:build` or `package.module:build`.
+
+    Raises:
+        ValueError: there is none, or it is neither a function of that file nor declared to return an `Algorithm`, and
+            so is not called.
+    """
+    from polopt.algorithm import Algorithm
+    from polopt.part import locate, written_in
+
+    found = locate(name)
+    if isinstance(found, Method):
+        return found
+    try:
+        declared = typing.get_type_hints(found).get("return") if inspect.isfunction(found) else None
+    except NameError:
+        declared = None
+    # Loading a file has run its code already; a module that is installed may be about anything.
+    its_own = inspect.isfunction(found) and written_in(found, name)
+    if declared is not Algorithm and not its_own:
+        raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
+    return functools.partial(_own, name, found)
+
+
+def _own(name: str, build: Callable[..., Any], **settings: Any) -> Algorithm:
+    from polopt.algorithm import Algorithm
+
+    try:
+        inspect.signature(build).bind(**settings)
+    except TypeError as error:
+        raise ValueError(f"{name!r:.100} is called with {', '.join(settings) or 'no settings'}, but {error}") from None
+    algorithm = build(**settings)
     if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"{name!r} returned {algorithm!r}, expected an Algorithm")
+        raise ValueError(f"{name!r:.100} returned {algorithm!r:.60}, expected an Algorithm")
     return algorithm
 
 

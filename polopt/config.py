@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from polopt.errors import UserError
+from polopt.errors import ConfigError
 from polopt.names import nearest
-
-
-class ConfigError(UserError, ValueError):
-    """A setting is unknown, missing or wrong. The message names its path, what was found and the fix."""
+from polopt.part import to_plain
 
 
 class Config(pydantic.BaseModel):
-    """Base of every group of settings: frozen, and a key it does not know is an error, never ignored."""
+    """Base of every group of settings: frozen, and a key it does not know is an error, never ignored.
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    Numbers are finite, unless a setting's own type allows inf.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -34,6 +35,41 @@ class Config(pydantic.BaseModel):
                     )
         return data
 
+
+def plain_data(value: Any) -> Any:
+    """`value` as text, numbers, booleans, None, lists and maps, which YAML reads back equal: parts become maps and
+    tuples lists.
+
+    Raises:
+        ValueError: NaN, a whole number of more than 64 bits, or anything else that YAML cannot hold; the path is named.
+    """
+    return _plain("", to_plain(value))
+
+
+def _plain(path: str, value: Any) -> Any:
+    place = f"at {path}: " if path else ""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{place}a whole number has more than 64 bits")
+        return int(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise ValueError(f"{place}.nan is not a number; give one")
+        return float(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) and type(key) is not int:
+                raise ValueError(f"{place}the key {_shown(key)} must be text or a whole number")
+        return {key: _plain(f"{path}.{key}" if path else str(key), to_plain(each)) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(f"{path}.{i}" if path else str(i), to_plain(each)) for i, each in enumerate(value)]
+    raise ValueError(f"{place}a {type(value).__name__} is no setting; give text, numbers, lists or maps")
+
+
+# Settings whose meaning is known to others: a method's, a world's, an architecture's.
+PlainMap = Annotated[dict[str | int, Any], pydantic.BeforeValidator(plain_data)]
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 

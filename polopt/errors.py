@@ -11,5 +11,13 @@ class UserError(Exception):
     """
 
 
+class RunError(UserError, ValueError):
+    """A run folder cannot be used as was asked: it is no run, is one already, is in use, damaged or changed."""
+
+
+class ConfigError(UserError, ValueError):
+    """A setting is unknown, missing or wrong. The message names its path, what was found and the fix."""
+
+
 class PoloptWarning(UserWarning):
     """Something that a run goes on in spite of: given before training begins, shown once, and logged."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -62,10 +63,11 @@ HINTS = {
     "logp": "record the behaviour policy's log-probabilities while sampling",
     "group": "number the rows by prompt or start state",
     "reward": "score the rollouts first",
+    "outcome": "give each row's reward as reward or outcome, [B]",
 }
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Experience:
     """A padded batch of decisions, B trajectories by T decisions. Immutable: stages return new views.
 
@@ -76,7 +78,8 @@ class Experience:
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
     ref_logp: [B, T] log-probabilities under a reference policy.
     prev_logp: [B, T] log-probabilities under the learner as it was one batch earlier.
-    reward: [B] outcome or [B, T] per decision. outcome: [B] what the world paid, before any shaping.
+    outcome: [B] what the environment paid for the whole row, before any shaping. reward: [B], or [B, T] for each
+        decision, what credit is computed from; `Algorithm.credited` sets it from the outcome.
     terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
     group: [B] int64, same number = same prompt or start state.
     turn: [B, T] int64, index of the turn of each decision.
@@ -84,7 +87,10 @@ class Experience:
         each decision at which an episode inside the row was cut off.
     entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
     extras: tensors with leading dimension B, or lists of length B, by name. `extras["demonstrated"]` [B] bool marks
-        rows that somebody else decided; see `demonstrated`.
+        rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
+        decisions where `reward` is [B, T].
+    sampled_by: the sampling part that made the batch, as it prints; None for a batch from anywhere else, to which
+        `Algorithm.judge` applies that part's filters.
     survey: what the policy says now of the whole optimiser batch, without gradient, for the parts that need a
         statistic of all of it (`Part.surveys`). It is there before a batch is split.
 
@@ -111,33 +117,35 @@ class Experience:
     advantage: Tensor = _ABSENT
     weight: Tensor = _ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
-    survey: Evaluation = dataclasses.field(default=_ABSENT, repr=False)
+    sampled_by: str | None = None
+    survey: Evaluation = _ABSENT
     declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
-    _whole: Experience | None = dataclasses.field(default=None, repr=False)
-    _rows: Tensor | None = dataclasses.field(default=None, repr=False)  # which rows of the whole these are
-    _counted: Experience | None = dataclasses.field(default=None, repr=False)
-    _kept: Tensor | None = dataclasses.field(default=None, repr=False)  # [B] bool, the rows that `only` left
+    _whole: Experience | None = None
+    _rows: Tensor | None = None  # which rows of the whole these are
+    _counted: Experience | None = None
+    _kept: Tensor | None = None  # [B] bool, the rows that `only` left
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
-            raise ExperienceError(
-                f"Experience: field 'mask' must be bool of shape [B, T], found {_describe(self.mask)}"
-            )
+            raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(self.mask)}")
         for name in SHAPES:
             value = getattr(self, name)
             if value is not None:
                 self._check(name, value)
+        if not isinstance(self.extras, dict):
+            raise ExperienceError(
+                f"Experience: extras must be a dict of tensors and lists by name, found {type(self.extras).__name__}"
+            )
         for name, value in self.extras.items():
             if not hasattr(value, "__len__") or len(value) != len(self):
                 raise ExperienceError(
                     f"Experience: extras[{name!r}] must have one entry per row, B = {len(self)}, "
-                    f"found {_describe(value)}"
+                    f"found {describe(value)}"
                 )
         shown = self.extras.get("demonstrated", _ABSENT)
         if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
             raise ExperienceError(
-                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], "
-                f"found {_describe(shown)}"
+                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], found {describe(shown)}"
             )
 
     def _check(self, name: str, value: Any) -> None:
@@ -153,12 +161,17 @@ class Experience:
             return
         expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
         kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
-        raise ExperienceError(
-            f"Experience: field {name!r} must be {kind} of shape {expected}, found {_describe(value)}"
-        )
+        raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+    def __repr__(self) -> str:
+        """The fields that are there, by type and shape."""
+        fields = {name: value for name in SHAPES if (value := getattr(self, name)) is not None}
+        rest = {"support": self.support, "horizon": self.horizon, "sampled_by": self.sampled_by}
+        shown = [f"{k}={v!r}" for k, v in rest.items() if v is not None and v != PLAIN]
+        return f"Experience({', '.join([*_listed(fields), *_listed(self.extras, 'extras.'), *shown])})"
 
     @property
     def device(self) -> torch.device:
@@ -197,8 +210,10 @@ class Experience:
         """This micro-batch's rows of `values`, one entry for each row of `whole`: [B of the whole, ...] -> [B, ...]."""
         return values if self._rows is None else values[self._rows]
 
-    def _place(self, index: Tensor) -> Tensor:
-        """Where in the whole these of its rows stand."""
+    def place(self, index: Tensor | None = None) -> Tensor | None:
+        """Where in the whole these of its rows stand, [M]; of all its rows, None for each in its own place."""
+        if index is None:
+            return self._rows
         return index if self._rows is None else self._rows[index]
 
     def surveyed(self, evaluation: Evaluation) -> Self:
@@ -276,9 +291,21 @@ class Experience:
         return self.replace(extras=extras, **fields)
 
     def returns(self) -> Tensor:
-        """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards."""
+        """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards; of a row without
+        decisions `extras["row_reward"]`, or 0."""
         self.require({"reward"}, by="Experience.returns")
-        return self.reward if self.reward.ndim == 1 else torch.where(self.mask, self.reward, 0).sum(1)
+        if self.reward.ndim == 1:
+            return self.reward
+        total = torch.where(self.mask, self.reward, 0).sum(1)
+        alone = self.extras.get("row_reward")
+        return total if alone is None else torch.where(self.mask.any(1), total, alone.to(total))
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the batch's numbers, in which rewards and advantages are computed: the outcome's, the reward's
+        or the log-probabilities'."""
+        known = (self.outcome, self.reward, self.logp)
+        return next((value.dtype for value in known if value is not None), torch.get_default_dtype())
 
     @property
     def temperatures(self) -> float | Tensor:
@@ -319,7 +346,7 @@ class Experience:
 
     def piece(self, index: Tensor) -> Self:
         """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
-        return dataclasses.replace(self[index], _whole=self.whole, _rows=self._place(index), _counted=self._counted)
+        return dataclasses.replace(self[index], _whole=self.whole, _rows=self.place(index), _counted=self._counted)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
@@ -389,9 +416,10 @@ class Experience:
         for name in first.extras:
             values = [p.extras[name] for p in parts]
             extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
-        horizons = {p.horizon for p in parts}
+        horizons, makers = {p.horizon for p in parts}, {p.sampled_by for p in parts}
         horizon = horizons.pop() if len(horizons) == 1 else None
-        return cls(support=first.support, horizon=horizon, extras=extras, **fields)
+        maker = makers.pop() if len(makers) == 1 else None
+        return cls(support=first.support, horizon=horizon, extras=extras, sampled_by=maker, **fields)
 
     @classmethod
     def join(cls, parts: Sequence[Experience]) -> Experience:
@@ -405,7 +433,16 @@ class Experience:
         return cls.cat(parts).replace(group=torch.cat([part.group for part in parts]))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+def _public(cls: type) -> inspect.Signature:
+    """The signature of a dataclass without its private fields."""
+    whole = inspect.signature(cls)
+    return whole.replace(parameters=[p for name, p in whole.parameters.items() if not name.startswith("_")])
+
+
+Experience.__signature__ = _public(Experience)  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Evaluation:
     """What the *current* policy says about the decisions of a batch, with gradient.
 
@@ -433,6 +470,12 @@ class Evaluation:
                     f"evaluate the policy with needs={{{name!r}}}"
                 )
 
+    def __repr__(self) -> str:
+        """The fields that are there, by type and shape."""
+        fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
+        shown = [] if self.support == PLAIN else [f"support={self.support!r}"]
+        return f"Evaluation({', '.join([*_listed(fields), *_listed(self.extras, 'extras.'), *shown])})"
+
     def check(self, experience: Experience) -> None:
         """Refuse an evaluation of some other batch.
 
@@ -445,13 +488,13 @@ class Evaluation:
             if value is not None and (value.ndim != rank or value.shape[:2] != experience.mask.shape):
                 raise ExperienceError(
                     f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
-                    f"{list(experience.mask.shape)}, found {_describe(value)}"
+                    f"{list(experience.mask.shape)}, found {describe(value)}"
                 )
         for name, value in self.extras.items():
             if value.shape[:2] != experience.mask.shape:
                 raise ExperienceError(
                     f"Evaluation: extras[{name!r}] must be [B, T, ...] with [B, T] = {list(experience.mask.shape)}, "
-                    f"found {_describe(value)}"
+                    f"found {describe(value)}"
                 )
 
     def blanked(self, mask: Tensor) -> Evaluation:
@@ -506,10 +549,18 @@ def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
     return value
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """Type and shape of a tensor, or the value itself, for an error sentence."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return f"{type(value).__name__} {value!r:.60}"
+
+
+def _listed(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Fields by name, type and shape."""
+    for name, value in fields.items():
+        found = describe(value) if isinstance(value, Tensor) else f"{type(value).__name__} of {len(value)}"
+        yield f"{prefix}{name}: {found}"
 
 
 def _name(by: object) -> str:

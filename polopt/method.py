@@ -94,10 +94,15 @@ class Method(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
         known = self.settings()
-        for key in kwargs:
+        from polopt.setting_types import checked_setting, setting_types
+
+        checks = setting_types(self.build, tuple(known))
+        given: dict[str, Any] = {}
+        for key, value in kwargs.items():
             if key not in known:
-                raise TypeError(f"method {self.slug!r} has no setting {key!r}{nearest(key, known)}")
-        return self.build(*args, **kwargs)
+                raise TypeError(f"method {self.slug!r} has no setting {key!r:.100}{nearest(key, known)}")
+            given[key] = checked_setting(checks[key], value, f"method {self.slug!r}", key)
+        return self.build(*args, **given)  # type: ignore[arg-type]
 
     def settings(self) -> dict[str, Any]:
         """The builder's settings with the paper's defaults."""

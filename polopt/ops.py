@@ -40,6 +40,12 @@ def row_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
     return torch.where(mask.any(1), first.squeeze(1) + above, 0)
 
 
+def row_size(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    """Largest |x| over each row's decisions; 0 for a row without decisions."""
+    size = torch.where(mask, x, 0).abs()
+    return size.amax(1) if size.shape[1] else size.new_zeros(len(size))
+
+
 def reduce(
     terms: Float[Tensor, "B T"], weights: Float[Tensor, "B T"], denominator: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
 import traceback
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 import pydantic
 import pydantic_core
 import torch
-import yaml
 from torch import nn
 
 from polopt.errors import UserError
 from polopt.names import nearest
+from polopt.setting_types import checked_setting, setting_types
+from polopt.yaml_data import read_yaml, write_yaml
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "schedules", "teachers")
+if TYPE_CHECKING:
+    from polopt.experience import Experience
+    from polopt.situation import Situation
+
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
 
 
 class NameNotFound(UserError, ValueError):
-    """The name of a part, class or function leads nowhere: no such file, module or attribute, or it cannot be loaded."""
+    """A part, class or function cannot be found by its name, or the file that holds it cannot be loaded."""
 
 
 class Parts(nn.ModuleList):
@@ -71,6 +74,10 @@ class Part(nn.Module):
     evaluates: ClassVar[frozenset[str]] = frozenset()
     surveys: ClassVar[frozenset[str]] = frozenset()
     gives: ClassVar[frozenset[str]] = frozenset()
+    # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
+    servers: ClassVar[frozenset[str]] = frozenset()
+    # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
+    zero_means: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,19 +109,14 @@ class Part(nn.Module):
         return self
 
     def __post_init__(self) -> None:
-        adapters = _adapters(type(self))  # type: ignore[arg-type]
+        adapters = _adapters(type(self))
         for field in settings_of(type(self)):
             name, adapter = field.name, adapters[field.name]
             value = getattr(self, name)
             if value is field.default:
                 value = copy.deepcopy(value)  # state is never shared between parts
-            try:
-                value = adapter.validate_python(list(value) if isinstance(value, Parts) else value)
-            except pydantic.ValidationError as error:
-                problem = error.errors()[0]["msg"]
-                raise ValueError(
-                    f"{name_of(type(self))}: setting {name!r} = {value!r} is not valid: {problem}"
-                ) from None
+            value = list(value) if isinstance(value, Parts) else value
+            value = checked_setting(adapter, value, name_of(type(self)), name)
             if isinstance(value, (list, tuple)) and any(isinstance(v, Part) for v in value):
                 value = Parts(value)
             setattr(self, name, value)
@@ -122,6 +124,18 @@ class Part(nn.Module):
 
     def setup(self) -> None:
         """Check ranges and register buffers. Runs once, after the settings are in place."""
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part cannot do its work in such a stage, which is then refused."""
+        yield from ()
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        """Sentences on why this part will run in such a stage and not do what it is there for."""
+        yield from ()
+
+    def batch_metrics(self, experience: Experience) -> Mapping[str, float]:
+        """What this part did to a batch, by name, for the log: a function of the batch and of the part's state."""
+        return {}
 
     def learned(self) -> None:
         """The policy has learned from one more batch: what counts batches counts here."""
@@ -202,7 +216,7 @@ class Part(nn.Module):
         return {"part": name_of(type(self)), **{k: to_plain(v) for k, v in self.settings().items()}}
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return write_yaml(self.to_dict())
 
     def __repr__(self) -> str:
         changed = (
@@ -223,15 +237,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-@functools.cache
 def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
-    hints = typing.get_type_hints(cls)
-    return {
-        f.name: pydantic.TypeAdapter(hints[f.name], config={"arbitrary_types_allowed": True})
-        if not dataclasses.is_dataclass(hints[f.name])
-        else pydantic.TypeAdapter(hints[f.name])
-        for f in settings_of(cls)
-    }
+    return setting_types(cls, tuple(f.name for f in settings_of(cls)))  # type: ignore[arg-type]
 
 
 def name_of(cls: type[Part]) -> str:
@@ -249,30 +256,40 @@ def locate(name: str) -> Callable[..., Any]:
     """The class or function behind a name.
 
     `credit.Relative` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
-    from that file.
+    from that file. Importing and loading run the module's code, whatever is found there.
 
     Raises:
-        NameNotFound: there is none, or the file or module raises when it is loaded.
+        NameNotFound: there is none (the nearest name is given), or the file or module raises when it is loaded.
     """
+    if not isinstance(name, str):
+        raise NameNotFound(f"{name!r:.60} is not a name: expected room.Class, package.module:Thing or file.py:Thing")
     if ":" in name:
         module_name, _, attribute = name.rpartition(":")
         module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
         if not hasattr(module, attribute):
             known = [n for n, v in vars(module).items() if not n.startswith("_") and not inspect.ismodule(v)]
-            raise NameNotFound(f"{name!r}: {module_name} has no {attribute!r}{nearest(attribute, known)}")
+            raise NameNotFound(f"{name!r:.100}: {module_name} has no {attribute!r:.60}{nearest(attribute, known)}")
         return getattr(module, attribute)
     if name == "Algorithm":
         return importlib.import_module("polopt.algorithm").Algorithm
     room, _, attribute = name.partition(".")
     if room not in ROOMS:
-        raise NameNotFound(f"{name!r} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+        raise NameNotFound(f"{name!r:.100} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
     module = importlib.import_module(f"polopt.{room}")
     if attribute not in module.__all__:
-        raise NameNotFound(f"polopt.{room} has no part {attribute!r}{nearest(attribute, module.__all__)}")
+        raise NameNotFound(f"polopt.{room} has no part {attribute!r:.60}{nearest(attribute, module.__all__)}")
     return getattr(module, attribute)
 
 
+def written_in(thing: Any, name: str) -> bool:
+    """Whether a class or function stands in the very file that `name`, as path/to/file.py:Thing, names."""
+    path = getattr(sys.modules.get(thing.__module__), "_polopt_path", None)
+    return path is not None and Path(path).resolve() == Path(name.rpartition(":")[0]).resolve()
+
+
 def _import(module_name: str, name: str) -> Any:
+    if not all(step.isidentifier() for step in module_name.split(".")):
+        raise NameNotFound(f"{name!r:.100}: {module_name!r:.60} is no module's name; give one, or a path ending in .py")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -283,9 +300,9 @@ def _import(module_name: str, name: str) -> Any:
             reason = f"there is no module {module_name}; did you mean {file + name[len(module_name) :]!r}?"
         else:
             reason = f"there is no module {error.name}; give an importable module or a path ending in .py"
-        raise NameNotFound(f"{name!r}: {reason}") from None
+        raise NameNotFound(f"{name!r:.100}: {reason}") from None
     except (Exception, SystemExit) as error:
-        raise NameNotFound(f"{name!r}: {module_name} cannot be loaded: {described(error)}") from error
+        raise NameNotFound(f"{name!r:.100}: {module_name} cannot be loaded: {described(error)}") from error
 
 
 def described(error: BaseException, file: str | Path | None = None) -> str:
@@ -324,9 +341,18 @@ def _load_file(path: Path) -> Any:
 
 
 def build(spec: Any) -> Any:
-    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is."""
+    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is.
+
+    Nothing but parts is called.
+
+    Raises:
+        ValueError, TypeError: a name or setting that does not exist (the nearest one is named), or no part.
+    """
     if isinstance(spec, Mapping) and "part" in spec:
-        return locate(spec["part"])(**{k: build(v) for k, v in spec.items() if k != "part"})
+        found = locate(spec["part"])
+        if not (isinstance(found, type) and issubclass(found, Part)):
+            raise ValueError(f"{spec['part']!r:.100} is not a part: expected a subclass of polopt.part.Part")
+        return found(**{str(k): build(v) for k, v in spec.items() if k != "part"})
     if isinstance(spec, (list, tuple)):
         return [build(v) for v in spec]
     return spec
@@ -334,7 +360,7 @@ def build(spec: Any) -> Any:
 
 def from_yaml(text: str) -> Any:
     """Inverse of `Part.to_yaml`."""
-    return build(yaml.safe_load(text))
+    return build(read_yaml(text, "a part"))
 
 
 def to_plain(value: Any) -> Any:
@@ -354,7 +380,13 @@ def diff(left: Part, right: Part) -> list[tuple[str, Any, Any]]:
     """Where two parts differ: `(path, left's value, right's value)`, outermost difference first.
 
     Two parts of different classes differ as a whole; equal classes are compared setting by setting.
+
+    Raises:
+        TypeError: one of the two is not a part.
     """
+    for part in (left, right):
+        if not isinstance(part, Part):
+            raise TypeError(f"diff compares two parts, found {part!r}; the algorithm of a method is po.method(name)")
     return list(_diff("", left, right))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import ClassVar
 
 from polopt.errors import UserError
 
@@ -33,7 +35,7 @@ class ByEntropy:
     def __post_init__(self) -> None:
         if not 0 <= self.strength < 1:
             raise ValueError(f"strength must be in [0, 1), found {self.strength}")
-        if not self.lowest <= self.pivot <= self.highest:
+        if not -math.inf < self.lowest <= self.pivot <= self.highest < math.inf:
             raise ValueError(f"need lowest <= pivot <= highest, found {self.lowest}, {self.pivot} and {self.highest}")
 
 
@@ -47,7 +49,10 @@ class Support:
     by_entropy: gives each decision a temperature of its own around that one, by the entropy that its choices have at
     that one. The sampler records it in `extras["temperature"]` [B, T], and whoever evaluates the decision uses the
     recorded one, so that a ratio compares two policies at one temperature.
+    highest: the largest log-probability that is possible, rounding in float32 included.
     """
+
+    highest: ClassVar[float] = 1e-4
 
     temperature: float = 1.0
     top_k: int = 0
@@ -55,8 +60,8 @@ class Support:
     by_entropy: ByEntropy | None = None
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be > 0, found {self.temperature}; greedy is top_k=1")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be > 0 and finite, found {self.temperature}; greedy is top_k=1")
         if self.top_k < 0:
             raise ValueError(f"top_k must be >= 0 (0 keeps all), found {self.top_k}")
         if not 0 < self.top_p <= 1:
@@ -66,6 +71,13 @@ class Support:
     def truncated(self) -> bool:
         """True if some choices can never be sampled."""
         return self.top_k > 0 or self.top_p < 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Density(Support):
+    """Log-densities of continuous decisions, which may be above 0, under the policy's own distribution."""
+
+    highest: ClassVar[float] = float("inf")
 
 
 # The policy's own distribution.

@@ -13,8 +13,8 @@ from typing import Any
 
 class ChatServer:
     """say: question -> reply. plan: what happens to the next requests instead, in order: a status, a status with
-    headers, "slow", "drip", "drop", "garbage", "huge", or a JSON body. seen: every request's body. keys: its
-    Authorization."""
+    headers, "slow", "drip", "drip head", "drop", "garbage", "huge", or a JSON body. seen: every request's body. keys:
+    its Authorization."""
 
     def __init__(self, say: Callable[[str], str] = lambda question: "Score: 5") -> None:
         self.say, self.plan, self.seen, self.keys = say, [], [], []  # type: ignore[var-annotated]
@@ -64,6 +64,14 @@ class ChatServer:
                         self.wfile.write(b" ")
                         self.wfile.flush()
                         time.sleep(0.05)
+                    return
+                elif event == "drip head":  # a whole reply in the end, for whoever waits so long
+                    for byte in b"HTTP/1.0 200 OK\r\nX: " + b"y" * 40 + b"\r\n\r\n":
+                        self.wfile.write(bytes([byte]))
+                        self.wfile.flush()
+                        time.sleep(0.05)
+                    text = {"message": {"role": "assistant", "content": "late"}}
+                    self.wfile.write(json.dumps({"choices": [text], "usage": server.usage}).encode())
                     return
                 elif event == "huge":
                     self._send(200, b" " * (5 * 2**20))

@@ -360,7 +360,7 @@ class TestByToken:
         assert std.tolist() == pytest.approx([statistics.stdev([1.0, 1.0, 4.0])] * 2)
 
     def test_equal_lengths_are_grpo_with_the_population_std(self) -> None:
-        e = random_batch(0).experience
+        e = random_batch(0, clean=True).experience
         e = e.replace(mask=torch.ones_like(e.mask))
         plain = Relative(scale=GroupStd(correction=0))(e)
         torch.testing.assert_close(TOKENS(e), plain, rtol=1e-12, atol=1e-14)

@@ -68,7 +68,7 @@ class TestF1SplitInvariance:
         experience = batch_of(lengths)
         shape = experience.mask.shape
         experience = experience.replace(advantage=torch.randn(shape, generator=generator, dtype=torch.float64))
-        logp = 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        logp = -0.3 * torch.randn(shape, generator=generator, dtype=torch.float64).abs()
         objective = Surrogate(aggregate=aggregate)
         loss, grad = in_micro_batches(experience, logp, objective, len(lengths))
         for rows in (1, accumulation, window):

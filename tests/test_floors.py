@@ -14,11 +14,11 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors", "names", "absent", "recipes", "threads"},
-    {"support"},
+    {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
-    {"part"},
+    {"part", "values", "tokens"},
     {"config", "schedules", "outline"},
-    {"sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers", "teachers"},
+    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
     {"policies", "worlds"},
     {"lab", "plan"},

@@ -360,11 +360,11 @@ def test_clip_bounds_are_the_published_ones(slug: str) -> None:
                 continue
             batch = po.Experience(
                 mask=torch.ones(1, 1, dtype=torch.bool),
-                logp=torch.full((1, 1), -math.log(ratio), dtype=torch.double),
+                logp=torch.full((1, 1), -20 - math.log(ratio), dtype=torch.double),
                 advantage=torch.full((1, 1), sign, dtype=torch.double),
                 horizon=1,
             )
-            logp = torch.zeros(1, 1, dtype=torch.double, requires_grad=True)
+            logp = torch.full((1, 1), -20.0, dtype=torch.double, requires_grad=True)
             (pull,) = torch.autograd.grad(objective(batch, po.Evaluation(logp=logp)).loss, logp)
             inside = low < ratio < high
             assert pull.item() == pytest.approx(-sign * ratio if inside else 0.0, abs=1e-12)

@@ -37,7 +37,7 @@ def test_round_trip_print_and_change(slug: str) -> None:
 
 
 # What is said on a tree, where texts are numbers.
-ON_A_TREE: dict[str, dict[str, Any]] = {"rex-rag": {"texts": ["1"]}}
+ON_A_TREE: dict[str, dict[str, Any]] = {"gtalign": {"blocks": False}, "rex-rag": {"texts": ["1"]}}
 
 
 @pytest.mark.parametrize("slug", po.slugs())
@@ -56,7 +56,7 @@ def test_micro_batches_add_up(slug: str) -> None:
         batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TAUGHT)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
-    batch = algorithm.judge(batch)
+    batch = algorithm.judge(algorithm.sampling.mark(batch))
     needs = algorithm.objective.wanted("evaluates")
     if algorithm.objective.wanted("surveys"):
         batch = batch.replace(survey=policy.evaluate(batch, needs).detach())

@@ -67,8 +67,16 @@ class TestSettings:
                 "objectives.ReferenceKL: setting 'value' = 'k4' is not valid",
             ),
             (lambda: Surrogate(weights=[Clip()]), ValueError, "objectives.Surrogate: setting 'weights' = "),
-            (lambda: Clip(low=2.0), ValueError, "need 0 <= low <= 1 and high >= 0, found 2.0, 0.2"),
-            (lambda: Clip(low=float("nan")), ValueError, "need 0 <= low <= 1"),
+            (
+                lambda: Clip(low=2.0),
+                ValueError,
+                "need 0 <= low <= 1 and high >= 0, found 2.0, 0.2",
+            ),
+            (
+                lambda: Clip(low=float("nan")),
+                ValueError,
+                "'low' = nan is not valid: Input should be a finite",
+            ),
             (lambda: Clip(dual=1.0), ValueError, "dual must be > 1, found 1.0"),
             (lambda: GAE(gamma=1.1), ValueError, "gamma and lam must be in [0, 1], found 1.1, 0.95"),
             (lambda: GroupStd(eps=-1.0), ValueError, "eps must be >= 0, found -1.0"),
@@ -277,7 +285,9 @@ class TestUsersFile:
         file.write_text(USERS_PART + "\nraise RuntimeError('my own mistake')\n")
         n = USERS_PART.count("\n") + 2
         for _ in range(2):
-            with pytest.raises(NameNotFound, match=rf"cannot be loaded: RuntimeError: my own mistake \(broken.py, line {n}\)"):
+            with pytest.raises(
+                NameNotFound, match=rf"cannot be loaded: RuntimeError: my own mistake \(broken.py, line {n}\)"
+            ):
                 build({"part": f"{file}:Mine"})
 
 

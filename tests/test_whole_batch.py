@@ -123,7 +123,7 @@ class Positive(Select):
 
 
 def test_selection_comes_after_credit_and_may_take_decisions_away() -> None:
-    batch = random_batch(seed=1)
+    batch = random_batch(seed=1).replace(reward=None)
     plain = po.Algorithm()
     chosen = plain.but(select=[Positive()])
     credited, judged = plain.judge(batch.experience), chosen.judge(batch.experience)

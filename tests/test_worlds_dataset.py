@@ -182,7 +182,7 @@ def test_parquet_and_folders_of_datasets(tmp_path: Path) -> None:
         assert [tasks[i].prompt for i in range(len(tasks))] == [f"{i}+1" for i in chosen]
         assert [tasks[i].reference for i in range(len(tasks))] == [str(i + 1) for i in chosen]
         assert tasks[0].history == ({"role": "system", "content": "add"},)
-    with pytest.raises(ConfigError, match="has the splits train, test; give one of them, as in .*splits/train"):
+    with pytest.raises(ConfigError, match=r"has the splits train, test; give one of them, as in .*splits/train"):
         reader.read(tmp_path / "splits")
     with pytest.raises(ConfigError, match="is a folder, but not one that datasets' save_to_disk wrote"):
         reader.read(tmp_path)

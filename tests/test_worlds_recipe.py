@@ -96,7 +96,7 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
             {"kind": "reasoning-gym", "datasets": {"gcd": 3}},
             "world.datasets.gcd = 3: expected a valid dictionary",
         ),
-        ({"kind": "reasoning-gym", "datasets": {}, "train": 0}, "world.train = 0: expected greater than 0"),
+        ({"kind": "reasoning-gym", "datasets": {}, "train": 0}, "world.train = 0: expected greater than or equal to 1"),
         (
             {"kind": "dataset", "path": "x", "heldout": [1]},
             r"world.heldout = \[1\]: expected .* number or .* string",

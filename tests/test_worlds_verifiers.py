@@ -1,6 +1,7 @@
 """Verifiers against exact arithmetic, and against reward functions that go wrong."""
 
 import asyncio
+import importlib.util
 import inspect
 import json
 import math
@@ -305,6 +306,26 @@ def test_verls_signature() -> None:
 
     many = make_verifier(compute_scores).judge_many(list(zip(answers, rows, strict=True)))
     assert [value for value, _ in many] == [1.0, 0.0, 1.0]  # type: ignore[misc]
+
+
+def shipped(package: str, file: str) -> Path:
+    """A file of an installed package, which is not imported for it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{package} is not installed")
+    return Path(spec.origin).parent / file
+
+
+def test_functions_that_trl_and_verl_come_with_work_as_they_are() -> None:
+    chat, think = [{"role": "user", "content": "?"}], "<think>\nx\n</think>\ny"
+    verifier = make_verifier(f"{shipped('trl', 'rewards/format_rewards.py')}:think_format_reward")
+    scored = verifier.judge_many([(think, {"prompt": chat}), ("y", {"prompt": chat})])
+    assert [reward for reward, _ in scored] == [1, 0]  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="needs completion_ids, which only TRL's trainer has"):
+        make_verifier(lambda completion_ids, **kwargs: [0.0])
+    verifier = make_verifier(f"{shipped('verl', 'utils/reward_score/gsm8k.py')}:compute_score")
+    row = {"data_source": "openai/gsm8k", "reward_model": {"ground_truth": "72"}}
+    assert [verifier.verify(f"so #### {n}", row) for n in (72, 7)] == [1, 0]
 
 
 def test_coroutines_are_awaited_beside_each_other() -> None:

@@ -152,9 +152,9 @@ def _batches() -> Iterator[tuple[Experience, Tensor]]:
         yield (
             Experience(
                 mask=mask,
-                logp=logp + apart * normal(rows, LENGTH),
-                old_logp=logp + apart * normal(rows, LENGTH),
-                ref_logp=logp + apart * normal(rows, LENGTH),
+                logp=-(logp + apart * normal(rows, LENGTH)).abs(),  # never above 0
+                old_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
+                ref_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
                 advantage=advantage,
                 reward=paid,
                 outcome=paid,

@@ -76,6 +76,11 @@ def poisoned(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
 
 
+def below_0(x: Tensor) -> Tensor:
+    """Log-probabilities: the numbers, and -0.01 in the place of larger ones."""
+    return x.clamp(max=-0.01)
+
+
 def law(generator: torch.Generator, *shape: int) -> Tensor:
     """Log-probabilities of 4 choices of 6, [*shape, 4]."""
     return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
@@ -94,9 +99,9 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     ends = torch.rand((B, T) if many else (B,), generator=g)
     fields: dict[str, Any] = {
         "logp": logp,
-        "old_logp": logp + 0.1 * normal(B, T),
-        "ref_logp": logp + 0.5 * normal(B, T),
-        "prev_logp": logp + 0.2 * normal(B, T),
+        "old_logp": below_0(logp + 0.1 * normal(B, T)),
+        "ref_logp": below_0(logp + 0.5 * normal(B, T)),
+        "prev_logp": below_0(logp + 0.2 * normal(B, T)),
         "value": normal(B, T),
         "entropy": normal(B, T).abs(),
         "advantage": normal(B, T),
@@ -104,7 +109,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     }
     reward = normal(B, T) if seed % 2 else normal(B)
     leaves = {
-        "logp": logp + 0.3 * normal(B, T),
+        "logp": below_0(logp + 0.3 * normal(B, T)),
         "entropy": normal(B, T).abs(),
         "value": normal(B, T),
         "logits": normal(B, T, VOCABULARY),

@@ -175,25 +175,20 @@ def diff(
 
 def _side(name: str) -> Algorithm | dict[str, Any]:
     """What a name stands for: an algorithm, or a recipe's settings by dotted path."""
-    import yaml
-
     from polopt.algorithm import Algorithm
-    from polopt.part import from_yaml, locate
+    from polopt.part import build
+    from polopt.yaml_data import read_yaml_file
 
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise Refused(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
-        content = path.read_text(encoding="utf-8")
-        try:
-            data = yaml.safe_load(content)
-        except yaml.YAMLError as error:
-            raise Refused(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+        data = read_yaml_file(path)
         if isinstance(data, dict) and "stages" in data:
             return dict(_flat("", data))
-        found = from_yaml(content)
+        found = build(data)
     else:
-        found = locate(name)() if ":" in name else catalogue.method(name)
+        found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
     if not isinstance(found, Algorithm):
         raise Refused(f"{name} gives {found!r:.60}, expected an Algorithm")
     return found

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -24,8 +22,8 @@ from polopt.checks.peers import INSTALL
 from polopt.checks.plain import is_loss
 from polopt.cli import checked_page, text
 from polopt.cli.door import Refused, checked
-from polopt.errors import UserError
 from polopt.part import ROOMS, Part, build, locate
+from polopt.yaml_data import read_yaml
 
 COLOURS = {"holds": "green", "choice": "yellow", "breaks": "bold red"}
 
@@ -94,10 +92,7 @@ def _subject(name: str) -> Subject:
 
 def _from_settings(name: str) -> Part:
     """`{part: objectives.Clip, low: 0.1}`, or `{name: grpo, group: 4}`."""
-    try:
-        data = yaml.safe_load(name)
-    except yaml.YAMLError:
-        data = None
+    data = read_yaml(name, "the part")
     if isinstance(data, dict) and "part" in data:
         return build(data)
     settings = text.method(name)
@@ -124,21 +119,8 @@ def _own(name: str) -> Subject:
 
 def _loaded(name: str) -> Any:
     """What is found under a name; a file that does not load is the person's."""
-    try:
+    with checked():
         return locate(name)
-    except UserError:
-        raise
-    except (ValueError, OSError) as error:
-        raise Refused(str(error)) from None
-    except Exception as error:
-        line = getattr(error, "lineno", None) or _last_line(error)
-        where = f", line {line}" if line else ""
-        raise Refused(f"{name.rpartition(':')[0]} does not load: {type(error).__name__}: {error}{where}") from error
-
-
-def _last_line(error: Exception) -> int | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].lineno if frames else None
 
 
 def _built(cls: Callable[..., Any], name: str) -> Any:

@@ -23,7 +23,9 @@ def convert(
     base: Annotated[
         str | None, typer.Option("--base", metavar="MODEL", help="The base of an adapter; the adapter's own if none.")
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Which checkpoint of a run; the last if none.")] = None,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="Which checkpoint of a run: its step, best or last.")
+    ] = None,
     adapter: Annotated[bool, typer.Option("--adapter", help="Of a run: its adapter, not the merged model.")] = False,
     rank: Annotated[
         int | None, typer.Option("--rank", min=1, help="Of an adapter made of two models; the least exact one if none.")
@@ -42,7 +44,7 @@ def convert(
     if is_run:
         if base is not None or rank is not None:
             raise Refused(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
-        handover.write_checkpoint(place, to, step, adapter=adapter)
+        handover.write_checkpoint(place, to, text.checkpoint(step or "last"), adapter=adapter)
     elif is_adapter:
         if rank is not None:
             raise Refused(f"--rank is of an adapter to be made, and {source} is one already")

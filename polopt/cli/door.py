@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -11,9 +13,11 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from safetensors import SafetensorError
 from typer.core import TyperGroup
 
 from polopt.display import leading
+from polopt.display.printable import printable
 from polopt.errors import PoloptWarning, UserError
 
 
@@ -46,13 +50,35 @@ class Door(TyperGroup):
         except UserError as error:
             if os.environ.get("POLOPT_TRACEBACK"):
                 raise
-            if leading():
-                Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(error), style="red"))
+            show(str(error), "red")
+            raise typer.Exit(2) from None
+        except (OSError, SafetensorError, json.JSONDecodeError) as error:
+            if os.environ.get("POLOPT_TRACEBACK"):
+                raise
+            show(of_file(error), "red")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             if leading():
                 Console(stderr=True, highlight=False).print("Stopped.")
             raise typer.Exit(130) from None
+
+
+def show(sentence: str, style: str) -> None:
+    """One sentence on the screen, by the process that speaks."""
+    if leading():
+        Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(sentence), style=style))
+
+
+def of_file(error: OSError | SafetensorError | json.JSONDecodeError) -> str:
+    """One sentence for what a file, a disk or a server refused."""
+    if not isinstance(error, OSError):
+        what = "weights cannot be read or written" if isinstance(error, SafetensorError) else "JSON cannot be read"
+        reason = " ".join(str(error).split())[:200]
+        return f"A file of {what}: {reason}; POLOPT_TRACEBACK=1 shows where."
+    reason = error.strerror or " ".join(str(error).split())[:200] or type(error).__name__
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "; make room, and continue a run with --resume" if full else ""
+    return f"{error.filename}: {reason}{advice}." if error.filename else f"{reason}{advice}."
 
 
 def quiet() -> None:
@@ -68,10 +94,10 @@ def show_warnings() -> None:
     """Print `PoloptWarning`s as one yellow sentence each, without the line of code that gave them."""
     usual = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
-        if not issubclass(category, PoloptWarning):
+    def shown(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if issubclass(category, PoloptWarning):
+            show(str(message), "yellow")
+        else:
             usual(message, category, *rest, **named)
-        elif leading():
-            Console(stderr=True, highlight=False, soft_wrap=True).print(Text(str(message), style="yellow"))
 
-    warnings.showwarning = show
+    warnings.showwarning = shown

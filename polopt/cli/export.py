@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -27,15 +28,18 @@ def export(
     """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""
     from polopt.bridges.export import TRAINERS
     from polopt.bridges.export import export as write
+    from polopt.training.origin import at_base
     from polopt.training.run import Run
 
     if to not in TRAINERS:
         raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
-    run = Run(Path(recipe)) if recipe is not None and (Path(recipe) / "recipe.yaml").is_file() else None
-    found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
-    place = folder or Path("exports") / f"{to}-{method_of(found)}"
-    with checked():
-        done = write(found, to, place, run)
+    run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
+    here = Path.cwd()
+    with nullcontext(here) if run is None else at_base(run) as base:
+        found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
+        place = folder or Path("exports") / f"{to}-{method_of(found)}"
+        with checked():
+            done = write(found, to, place if base == here else here / place, run)
     screen = text.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

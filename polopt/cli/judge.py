@@ -25,6 +25,10 @@ def evaluate(
     top_k: Annotated[int | None, typer.Option("--top-k", help="1 is greedy.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p")] = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="STEP", help="Of a run: its step, best or last."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task."""
@@ -39,7 +43,14 @@ def evaluate(
     screen = text.screen(stderr=as_json)
     with screen.status(f"Judging {folder} …") if screen.is_terminal else checked():
         accuracy = evaluate_folder(
-            folder, tasks, problems=problems, samples=samples, k=counts, support=support, seed=seed
+            folder,
+            tasks,
+            problems=problems,
+            samples=samples,
+            k=counts,
+            support=support,
+            seed=seed,
+            checkpoint=None if checkpoint is None else text.checkpoint(checkpoint),
         )
     record = accuracy.record()
     if as_json:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Problems shown, solved and unsolved each.
 SHOWN = 3
+# Characters of a kind's name, which may come from data.
+KIND = 60
 
 
 def show_results(console: Console, run: Run) -> None:
@@ -25,12 +27,14 @@ def show_results(console: Console, run: Run) -> None:
     page = write_report(run.folder)
     evaluations = run.read("evaluations")
     before = next((e for e in evaluations if e["when"] == "before"), None)
-    after = next((e for e in evaluations if e["when"] == "after"), None)
+    # A run that was extended has one for each end that it had.
+    after = next((e for e in reversed(evaluations) if e["when"] == "after"), None)
     if before and after:
         console.print()
         console.print(accuracy_table(before, after))
         console.print()
-        console.print(samples_table([s for s in run.read("samples") if s["when"] == "after"], console.width))
+        shown = [s for s in run.read("samples") if s["when"] == "after" and s["step"] == after["step"]]
+        console.print(samples_table(shown, console.width))
     console.print()
     console.print(f"Report  {page}", soft_wrap=True)
     console.print(f"Policy  {run.folder / 'policy'}", soft_wrap=True)
@@ -47,10 +51,10 @@ def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
     table.add_column("change", justify="right", no_wrap=True)
     rows = [("all", before["problems"], before["pass@1"], after["pass@1"])]
     if len(after["kinds"]) > 1:
-        rows += [(kind, a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
+        rows += [(one_line(kind, KIND), a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
     for name, problems, b, a in rows:
         change = f"{100 * (a['estimate'] - b['estimate']):+.1f}"
-        table.add_row(name, str(problems), rate(b), rate(a), change, style="bold" if name == "all" else None)
+        table.add_row(Text(name), str(problems), rate(b), rate(a), change, style="bold" if name == "all" else None)
     return table
 
 
@@ -91,5 +95,5 @@ def pass_table(record: Mapping[str, Any]) -> Table:
     for name in (key for key in record if key.startswith("pass@")):
         table.add_row(name, rate(record[name]), str(record["problems"]), style="bold")
     for kind, found in record["kinds"].items() if len(record["kinds"]) > 1 else ():
-        table.add_row(f"  {kind}", rate(found), str(found["problems"]))
+        table.add_row(Text(f"  {one_line(kind, KIND)}"), rate(found), str(found["problems"]))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.text import Text
 
 from polopt import catalogue, recipes
 from polopt.cli.door import Refused
+
+if TYPE_CHECKING:
+    from polopt.training.run import Which
 
 ClusterOption = Annotated[
     str | None,
@@ -57,33 +60,45 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:
     """`--set a.b=1` as {"a.b": 1}; values are YAML."""
-    import yaml
+    from polopt.yaml_data import YamlError, read_yaml
 
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise Refused(f"--set {pair}: expected key=value, as in --set stages.rl.steps=50")
+        if key.strip() in found:
+            raise Refused(f"--set {key.strip():.100} is given twice; leave one of the two")
         try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise Refused(f"--set {pair}: the value is not YAML; quote it, as in --set 'key=[1, 2]'") from None
+            found[key.strip()] = read_yaml(value, f"--set {key.strip():.100}: the value")
+        except YamlError as error:
+            raise Refused(f"{error}; quote it, as in --set 'key=[1, 2]'") from None
     return found
 
 
 def method(text: str) -> str | dict[str, Any]:
     """A method as typed: a name, or a name and settings as YAML, `{name: rloo, kl: 0}`."""
+    if not text.strip():
+        raise Refused("--method is empty; name one, as in --method gspo, or leave it out")
     if not text.lstrip().startswith("{"):
         return text
-    import yaml
+    from polopt.yaml_data import read_yaml
 
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        found = None
+    found = read_yaml(text, "--method")
     if not isinstance(found, dict) or "name" not in found:
-        raise Refused(f"{text!r} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'")
+        raise Refused(f"{text!r:.100} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'")
     return found
+
+
+def checkpoint(text: str) -> Which:
+    """Which checkpoint of a run is meant."""
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise Refused(f"{text!r} is no checkpoint: give its step, best or last")
 
 
 def fresh_folder(name: str) -> Path:

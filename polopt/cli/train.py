@@ -42,12 +42,28 @@ SetOption = Annotated[
 def train(
     recipe: RecipeArgument = None,
     run: Annotated[
-        Path | None, typer.Option("--run", help="The new run's folder; runs/RECIPE-METHOD-N if none.")
+        Path | None,
+        typer.Option(
+            "--run",
+            help="The run's folder, new or with a run of the same recipe, which is continued; runs/RECIPE-METHOD-N if "
+            "none.",
+        ),
     ] = None,
     method: MethodOption = None,
     seed: Annotated[int | None, typer.Option("--seed")] = None,
     changes: SetOption = None,
-    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue a run, exactly.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Continue a run, exactly; with --set, extend it: steps of its last stage, evaluation, checkpoint.",
+        ),
+    ] = None,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Continue a run although its recipe, data, code or libraries have changed."),
+    ] = False,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -66,10 +82,15 @@ def train(
     from polopt.training.run import Run
 
     if resume is not None:
-        if any(given is not None for given in (recipe, run, method, seed, changes)) or dry_run:
-            raise Refused("--resume continues a run as it was begun: give it alone, or with --cluster")
+        if any(given is not None for given in (recipe, run, method, seed)) or dry_run:
+            raise Refused(
+                "--resume continues a run as it was begun: give it alone, with --cluster, with --anyway, or with --set "
+                "to extend it"
+            )
         there = Run.open(resume).folder
-        _watch(there, lambda watchers: language.resume(there, watchers=watchers, address=cluster))
+        more = text.settings(changes or [])
+        settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
+        _watch(there, lambda watchers: language.resume(there, watchers=watchers, **settings))
         return
     found = for_cluster(loaded(recipe, method, seed, changes), cluster)
     if dry_run:
@@ -80,8 +101,12 @@ def train(
     if run is None:
         name = Path(recipe or "laptop").stem
         run = text.fresh_folder(f"{name}-{method_of(found)}")
-    folder = Run.vacant(run).folder
-    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster))
+    folder = run
+    if language.is_finished(found, folder):
+        if leading():
+            text.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
+        return
+    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
 
 
 def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
@@ -112,7 +137,7 @@ def _watch(folder: Path, work: Callable[[tuple[Watcher, ...]], Run]) -> None:
     from polopt.display.progress import Progress
     from polopt.training.run import Run
 
-    screen, progress = text.screen(), Progress(folder)
+    screen, progress = text.screen(), Progress(folder.absolute())
     try:
         with watching(screen, progress) as watcher:
             run = work((watcher,))

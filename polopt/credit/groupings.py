@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from polopt import ops
 from polopt.credit.parts import Grouping, Measure
 from polopt.experience import Experience
+from polopt.situation import Situation
 
 
 class Prompt(Grouping):
     """Rows of one prompt or start state: the batch's `group`."""
+
+    parts_prompts = True
 
     needs = frozenset({"group"})
 
@@ -51,15 +56,28 @@ class Strata(Grouping):
     by: Measure
     within: Grouping = Prompt()
 
+    @property
+    def parts_prompts(self) -> bool:  # type: ignore[override]
+        return self.within.parts_prompts
+
     def forward(self, experience: Experience) -> Tensor:
         return ops.crossed(self.within(experience), self.by(experience))
+
+
+def alone(within: Grouping, situation: Situation) -> Iterator[str]:
+    """A refusal where every group of `within` holds one row, which differs from nothing."""
+    if situation.group == 1 and within.parts_prompts:
+        yield (
+            "its groups hold one row each, which there is nothing to compare with, so that nothing is learned; set "
+            f"stages.{situation.stage}.group to 2 or more, found 1"
+        )
 
 
 class Length(Measure):
     """Number of decisions."""
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.lengths.to(torch.get_default_dtype())
+        return experience.lengths.to(experience.precision)
 
 
 class Turns(Measure):
@@ -70,7 +88,7 @@ class Turns(Measure):
     def forward(self, experience: Experience) -> Tensor:
         turn = torch.where(experience.mask, experience.turn, -1).sort(1).values
         new = torch.cat([turn[:, :1] >= 0, (turn[:, 1:] != turn[:, :-1]) & (turn[:, 1:] >= 0)], 1)
-        return new.sum(1).to(torch.get_default_dtype())
+        return new.sum(1).to(experience.precision)
 
 
 class MeanEntropy(Measure):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import Prompt, alone
 from polopt.credit.measures import amount
 from polopt.credit.parts import Credit, Grouping, Measure
 from polopt.experience import Experience, check_shape
 from polopt.schedules import Schedule
+from polopt.situation import Situation
 
 
 class Halves(Credit):
@@ -34,6 +37,9 @@ class Halves(Credit):
     within: Grouping = Prompt()
 
     needs = frozenset({"reward"})
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        yield from alone(self.within, situation)
 
     def forward(self, experience: Experience) -> Tensor:
         returns, group = experience.returns().detach(), self.within(experience)

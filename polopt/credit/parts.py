@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.part import Part
+from polopt.part import Part, name_of
+from polopt.values import check_values
 
 
 class Credit(Part):
@@ -19,6 +20,15 @@ class Credit(Part):
     """
 
     judges_demonstrations: ClassVar[bool] = False
+
+    def __call__(self, experience: Experience) -> Tensor:
+        """The advantages that `forward` computes.
+
+        Raises:
+            ExperienceError: a field that the part reads is missing, or holds what nothing can be learned from.
+        """
+        check_values(experience, by=name_of(type(self)))
+        return super().__call__(experience)
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
@@ -50,7 +60,12 @@ class Measure(Part):
 
 
 class Grouping(Part):
-    """`grouping(experience) -> [B] int`: rows of one number are compared with each other."""
+    """`grouping(experience) -> [B] int`: rows of one number are compared with each other.
+
+    parts_prompts: whether rows of two prompts are never in one group.
+    """
+
+    parts_prompts: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError

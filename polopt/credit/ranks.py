@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import Prompt, alone
 from polopt.credit.parts import Credit, Grouping
 from polopt.experience import Experience
+from polopt.situation import Situation
 
 
 class NormalScores(Credit):
@@ -31,6 +32,9 @@ class NormalScores(Credit):
     def setup(self) -> None:
         if not len(self.within):
             raise ValueError("credit.NormalScores: within needs at least one grouping, found none")
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        yield from alone(self.within[0], situation)
 
     def forward(self, experience: Experience) -> Tensor:
         scores = experience.returns().detach()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import Prompt, alone
 from polopt.credit.measures import amount
 from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
 from polopt.experience import Experience, check_shape
 from polopt.part import Part
 from polopt.schedules import Schedule
+from polopt.situation import Situation
 
 # What counts as one: a whole row, or each of its decisions.
 Unit = Literal["row", "token"]
@@ -31,6 +32,9 @@ class GroupMean(Baseline):
 
     within: Grouping = Prompt()
     unit: Unit = "row"
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        yield from alone(self.within, situation)
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return ops.group_mean(returns, self.within(experience), _count(experience, self.unit))
@@ -99,6 +103,9 @@ class GroupStd(Scale):
         if self.eps < 0:
             raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        yield from alone(self.within, situation)
+
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         count = _count(experience, self.unit)
         return ops.group_std(returns, self.within(experience), self.correction, count) + self.eps
@@ -141,7 +148,7 @@ class Bounded(Credit):
 
     def forward(self, experience: Experience) -> Tensor:
         advantage = self.credit(experience)
-        most = -ops.group_least(-advantage.abs().amax(1), self.within(experience))
+        most = -ops.group_least(-ops.row_size(advantage, experience.mask), self.within(experience))
         return torch.where((most < self.limit)[:, None], advantage, self.otherwise(experience))
 
 

@@ -45,7 +45,7 @@ class Anchored(Credit):
     def forward(self, experience: Experience) -> Tensor:
         shown, mask = experience.demonstrated, experience.mask
         if shown.all():
-            return torch.zeros_like(mask, dtype=torch.get_default_dtype())
+            return torch.zeros_like(mask, dtype=experience.precision)
         own = self.credit(experience[~shown])
         advantage = own.new_zeros(mask.shape).index_copy(0, (~shown).nonzero().flatten(), own)
         # Of each rollout the highest, and below everything for the others, so that they are nobody's maximum.

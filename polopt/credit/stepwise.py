@@ -18,7 +18,7 @@ class Constant(Credit):
     value: float = 1.0
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.mask.to(torch.get_default_dtype()) * self.value
+        return experience.mask.to(experience.precision) * self.value
 
 
 class RewardToGo(Credit):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from polopt import ops
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.relative import LeaveOneOut
 from polopt.experience import Experience, check_shape
+from polopt.situation import Situation
 
 
 class ByTurn(Credit):
@@ -30,6 +33,13 @@ class ByTurn(Credit):
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"reward", "turn"} | ({"extras.paid"} if self.bonus else set()))
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        if situation.turns < 2:
+            yield (
+                "it compares the answers of an episode with each other, and these tasks ask for one; take tasks that "
+                "ask more than once, as those of kind second-chance"
+            )
 
     def forward(self, experience: Experience) -> Tensor:
         mask, turn = experience.mask, experience.turn

@@ -56,8 +56,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def one_line(text: str, width: int, *, tail: bool = False) -> str:
-    """Text on one line of at most `width` characters, its beginning or its tail."""
-    flat = " ".join(text.split())
+    """Text on one line of at most `width` characters, its beginning or its tail, without control characters."""
+    flat = " ".join(printable(" ".join(text.split()), keep="").split())
     if len(flat) <= width:
         return flat
     return "…" + flat[len(flat) - width + 1 :] if tail else flat[: width - 1] + "…"

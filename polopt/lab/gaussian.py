@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from polopt.experience import Evaluation, Experience
-from polopt.support import PLAIN, Support
+from polopt.support import PLAIN, Density, Support
 
 
 class GaussianChain(nn.Module):
@@ -59,6 +59,7 @@ class GaussianChain(nn.Module):
             mask=torch.ones(rows, T, dtype=torch.bool),
             terminated=torch.ones(rows, dtype=torch.bool),
             truncated=torch.zeros(rows, dtype=torch.bool),
+            support=Density(),
             horizon=T,
             extras=extras,
         )

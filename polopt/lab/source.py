@@ -248,14 +248,15 @@ class TreeSource:
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         return self.policy.evaluate(experience, needs)
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
-        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block.
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
+        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block,
+        and none has an input embedding: all stand for it.
 
         Raises:
             ValueError: no parameter has such a name.
         """
         named = list(getattr(self.policy, "named_parameters", lambda: [("", p) for p in self.policy.parameters()])())
-        parameters = [p for name, p in named if block in name or not name]
+        parameters = [p for name, p in named if (block or "") in name or not name]
         if not parameters:
             raise ValueError(f"TreeSource: no parameter's name contains {block!r}; there are {[n for n, _ in named]}")
         said = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)

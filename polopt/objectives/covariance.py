@@ -11,6 +11,7 @@ from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Trust, whole_of
 from polopt.objectives.ratio import Token
 from polopt.objectives.trust import pessimistic
+from polopt.setting_types import Unbounded
 
 
 def covariances(
@@ -32,8 +33,8 @@ class ClipCov(Trust):
     """
 
     share: float = 2e-4
-    least: float = 1.0
-    most: float = 5.0
+    least: Unbounded = 1.0
+    most: Unbounded = 5.0
     low: float = 1.0
     high: float = 1.0
     ratio: Ratio = Token()

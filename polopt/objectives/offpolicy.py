@@ -11,6 +11,7 @@ from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Regulariser, Weight
 from polopt.objectives.ratio import Token
 from polopt.ops import LIMIT
+from polopt.setting_types import Unbounded
 
 
 class Gate(Weight):
@@ -55,7 +56,7 @@ class Importance(Weight):
     """
 
     low: float | None = None
-    high: float | None = None
+    high: Unbounded | None = None
     ratio: Ratio = Token()
 
     def setup(self) -> None:

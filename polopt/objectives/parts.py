@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import ClassVar
 
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss
-from polopt.part import Part
+from polopt.experience import Evaluation, Experience, ExperienceError, Loss, describe
+from polopt.part import Part, name_of
 from polopt.schedules import Schedule
+from polopt.values import check_values
 
 
 class Objective(Part):
     """`objective(experience, evaluation) -> Loss`, to be minimised."""
 
     def __call__(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        name = name_of(type(self))
+        if not isinstance(evaluation, Evaluation):
+            raise ExperienceError(
+                f"{name} needs the policy's log-probabilities as po.Evaluation(logp=...), found {describe(evaluation)}"
+            )
+        evaluation.check(experience)
+        check_values(experience, name, evaluation, experience.place())
         if self.wanted("surveys"):
             experience = experience.surveyed(evaluation)
         return super().__call__(experience, evaluation)
@@ -95,7 +104,7 @@ def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
     return whole, whole.survey.blanked(whole.mask)
 
 
-def unused(name: str, metrics: dict[str, Tensor]) -> str:
+def unused(name: str, metrics: Mapping[str, object]) -> str:
     """`name`, or the first of name/2, name/3, ... that no other part has taken."""
     names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
     return next(n for n in names if n not in metrics)

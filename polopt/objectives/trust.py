@@ -9,6 +9,7 @@ from polopt import ops
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Trust
 from polopt.objectives.ratio import Token
+from polopt.setting_types import Unbounded
 
 
 def pessimistic(
@@ -71,7 +72,7 @@ class Clip(Trust):
     """
 
     low: float = 0.2
-    high: float = 0.2
+    high: Unbounded = 0.2
     dual: float | None = None
 
     silent_at_zero = True
@@ -97,7 +98,7 @@ class CentredClip(Trust):
     """
 
     low: float = 0.2
-    high: float = 0.2
+    high: Unbounded = 0.2
     centre: Ratio = Token()
 
     needs = frozenset({"old_logp"})
@@ -120,7 +121,7 @@ class ClipWeight(Trust):
     """
 
     low: float | None = None
-    high: float = 4.0
+    high: Unbounded = 4.0
 
     silent_at_zero = True
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Weight
 from polopt.ops import LIMIT
+from polopt.setting_types import Unbounded
 
 
 class TruncatedImportance(Weight):
@@ -21,7 +22,7 @@ class TruncatedImportance(Weight):
     Ionides 2008; for mismatched rollout engines, F. Yao et al. 2025.
     """
 
-    cap: float = 2.0
+    cap: Unbounded = 2.0
     unit: Literal["token", "sequence"] = "token"
 
     needs = frozenset({"logp", "old_logp"})

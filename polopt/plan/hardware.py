@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 
 import pydantic
-import yaml
 
 from polopt.config import Config, ConfigError, parse
 from polopt.part import nearest
+from polopt.yaml_data import read_yaml_file
 
 Positive = pydantic.PositiveFloat
 
@@ -74,13 +74,10 @@ def read(path: Path | str) -> dict[str, Device]:
     Raises:
         ConfigError: no such file, or a field that is unknown, missing or wrong.
     """
-    try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected devices by name, found {data!r}")
-    return {name: parse(Device, {"name": name, **fields}, f"{path}: {name}") for name, fields in data.items()}
+    data = read_yaml_file(Path(path))
+    if not isinstance(data, dict) or not all(isinstance(fields, dict) for fields in data.values()):
+        raise ConfigError(f"{path}: expected devices by name, each with its fields, found {data!r:.80}")
+    return {str(name): parse(Device, {"name": name, **fields}, f"{path}: {name}") for name, fields in data.items()}
 
 
 def find(text: str, known: dict[str, Device] | None = None) -> tuple[int, Device]:
@@ -93,7 +90,9 @@ def find(text: str, known: dict[str, Device] | None = None) -> tuple[int, Device
     match = re.fullmatch(r"(?:(\d+)\s*[x*]\s*)?(.+)", text.strip(), re.IGNORECASE)
     count, name = (int(match[1] or 1), match[2]) if match else (1, text)
     plain = {_plain(key): device for key, device in known.items()}
-    if _plain(name) not in plain or count < 1:
+    if count < 1:
+        raise ConfigError(f"devices = {text!r:.60}: expected one device or more, as in 8xH100")
+    if _plain(name) not in plain:
         raise ConfigError(
             f"devices = {text!r}: no device of that name is known{nearest(name, known)}; write 8xH100, or describe it "
             "in a file for --hardware"

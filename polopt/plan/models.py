@@ -8,17 +8,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from polopt.config import ConfigError
 from polopt.part import nearest
 from polopt.plan.shape import Shape, shape_of
+from polopt.yaml_data import read_yaml
 
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
     """Name -> the config's fields, and `parameters` as published."""
-    return yaml.safe_load((resources.files("polopt.plan") / "models.yaml").read_text(encoding="utf-8"))
+    return read_yaml((resources.files("polopt.plan") / "models.yaml").read_text(encoding="utf-8"), "models.yaml")
 
 
 def find(name: str) -> Shape:

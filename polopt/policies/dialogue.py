@@ -48,9 +48,9 @@ class Dialogue:
             return self._ids(self._render([*history, _user(observation)], answer_next=True))
         if history:
             raise ConfigError(
-                f"a prompt has messages before it (role {history[0]['role']!r}), and the tokenizer has no chat template "
-                "to write them; take a chat model as policy.model, set tokenizer.chat_template and save the tokenizer "
-                "into that folder, or write the prompts as plain text"
+                f"a prompt has messages before it (role {history[0]['role']!r}), and the tokenizer has no chat "
+                "template to write them; take a chat model as policy.model, set tokenizer.chat_template and save the "
+                "tokenizer into that folder, or write the prompts as plain text"
             )
         return self.tokenizer(observation)["input_ids"]
 

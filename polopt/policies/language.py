@@ -117,6 +117,24 @@ class LanguagePolicy(nn.Module):
             new_adapter(self.model, adapter, seed=seed, base=base)
         self.fixed = frozenset(name for name, p in self.named_parameters() if not p.requires_grad)
 
+    def named_block(self, block: str | None) -> dict[str, nn.Parameter]:
+        """The learning parameters whose names contain `block`, by name; None for those of the input embedding.
+
+        Raises:
+            ValueError: there are none.
+        """
+        learning = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        if block is None:
+            table = {id(p) for p in self.model.get_input_embeddings().parameters()}
+            found = {name: p for name, p in learning.items() if id(p) in table}
+            missing = "the policy's input embedding does not learn; name a block that does"
+        else:
+            found = {name: p for name, p in learning.items() if block in name}
+            missing = f"no parameter's name contains {block!r}"
+        if not found:
+            raise ValueError(f"{missing}; there are {', '.join(sorted(learning)[:8])}, ...")
+        return found
+
     def own_parameters(self) -> dict[str, nn.Parameter]:
         """Parameters by name, tied ones once, without the `fixed` ones."""
         return {name: p for name, p in self.named_parameters() if name not in self.fixed}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
 import string
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +35,7 @@ def new_policy(
 
     Raises:
         ConfigError: no model_type, one that transformers does not know or has another tokenizer for, or a field that
-            its config does not have (which transformers itself would ignore).
+            its config does not have (which transformers itself would ignore), or values that make no model.
     """
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
@@ -41,33 +43,66 @@ def new_policy(
     kind = settings.pop("model_type", None)
     if kind is None:
         raise ConfigError("policy.config.model_type is missing; name an architecture, as in {model_type: llama}")
-    if kind not in CONFIG_MAPPING:
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         close = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"policy.config.model_type = {kind!r} is no architecture that transformers knows{hint}")
+        raise ConfigError(f"policy.config.model_type = {kind!r:.60} is no architecture that transformers knows{hint}")
+    settings = {str(key): value for key, value in settings.items()}
     plain = AutoConfig.for_model(kind)
     known = {*plain.to_dict(), *plain.attribute_map, "attn_implementation"} - FROM_TOKENIZER
     for key in settings:
         if key not in known:
             raise ConfigError(f"policy.config.{key} is not a setting of {kind}{nearest(key, known)}")
     tokenizer = make_tokenizer(texts)
-    full = AutoConfig.for_model(
-        kind,
-        **settings,
-        vocab_size=len(tokenizer),
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    with _refused(kind):
+        full = AutoConfig.for_model(kind, **settings, vocab_size=len(tokenizer), **ids)
+        _check_size(full, dtype)
     if not _is_read_back(full, tokenizer):
         raise ConfigError(
             f"policy.config.model_type = {kind!r}: transformers reads a folder of this architecture with a "
             "tokenizer of its own, which makes other ids of a text than the one that is made from the tasks; take "
             "another architecture, as llama or qwen3, or set policy.model"
         )
-    with torch.random.fork_rng(devices=[]):  # made on the CPU, so other devices' random numbers stay as they are
+    # Made on the CPU, so other devices' random numbers stay as they are.
+    with torch.random.fork_rng(devices=[]), _refused(kind):
         torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
+        with torch.no_grad():
+            training = model.training
+            model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long))  # what construction alone accepts
+            model.train(training)
     return LanguagePolicy(model, tokenizer, **ways)
+
+
+@contextlib.contextmanager
+def _refused(kind: str) -> Iterator[None]:
+    """Whatever transformers and torch raise of an architecture's settings is about these."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"policy.config makes no {kind} model: {type(error).__name__}: {reason:.240}; look the fields up in "
+            f"transformers' config of {kind}"
+        ) from error
+
+
+def _check_size(config: Any, dtype: str) -> None:
+    """Refuse a model whose weights alone this machine cannot hold. Its shape is made without memory."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ConfigError(
+            f"policy.config makes a model with {size / 1e9:,.0f} GB of weights, and this machine has "
+            f"{memory / 1e9:,.0f} GB of memory; make it smaller"
+        )
 
 
 def _is_read_back(config: Any, tokenizer: Any) -> bool:

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-import yaml
+from polopt.yaml_data import YamlError, read_yaml
 
 FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "samples.jsonl")
 
@@ -108,9 +108,9 @@ def _json(path: Path, troubles: list[str]) -> Record:
 
 def _yaml(text: str, troubles: list[str]) -> Record:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        troubles.append(f"recipe.yaml is not valid YAML: {str(error).splitlines()[0]}.")
+        value = read_yaml(text, "recipe.yaml")
+    except YamlError as error:
+        troubles.append(f"{error}.")
         return {}
     return value if isinstance(value, dict) else {}
 

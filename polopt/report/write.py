@@ -65,7 +65,8 @@ def compare_report(comparison: Comparison, path: Path) -> Path:
 
 
 def _versions(run: Run) -> list[tuple[str, str]]:
-    known = [(k, run.info[k]) for k in ("polopt", "torch", "python", "started") if k in run.info]
+    names = ("polopt", "commit", "torch", "transformers", "python", "threads", "started")
+    known = [(k, run.info[k]) for k in names if run.info.get(k)]
     machine: Any = run.info.get("machine")
     items = machine.items() if isinstance(machine, dict) else [("machine", machine)] if machine else []
     return [(str(k), str(v)) for k, v in (*known, *items)]

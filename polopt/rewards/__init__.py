@@ -1,7 +1,7 @@
 """What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
 
 from polopt.rewards.aligned import Aligned
-from polopt.rewards.blocks import Blocks, Brevity, Window
+from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, Window
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
 from polopt.rewards.editing import Clean, Consistent, Correct, InForm
@@ -15,7 +15,19 @@ from polopt.rewards.measured import Audit, Measured
 from polopt.rewards.modelled import Modelled
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
 from polopt.rewards.noted import Noted
-from polopt.rewards.parts import Clipped, Gated, KLPenalty, Outcome, Overlong, Paid, Paying, Reward, Scaled, Sum
+from polopt.rewards.parts import (
+    Clipped,
+    Environment,
+    Gated,
+    KLPenalty,
+    Outcome,
+    Overlong,
+    Paid,
+    Paying,
+    Reward,
+    Scaled,
+    Sum,
+)
 from polopt.rewards.payoffs import Legible, Payoffs, payoffs
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
@@ -42,6 +54,7 @@ __all__ = [
     "Discounted",
     "Discriminator",
     "Envelope",
+    "Environment",
     "FixedRates",
     "FlawedPositive",
     "ForwardCorrected",
@@ -51,11 +64,13 @@ __all__ = [
     "HTTPGrader",
     "HTTPJudge",
     "HTTPMeta",
+    "HasBlock",
     "InForm",
     "Item",
     "Judge",
     "Judged",
     "KLPenalty",
+    "LeadingBlocks",
     "LearnedJudge",
     "Least",
     "Legible",

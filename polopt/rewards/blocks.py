@@ -29,6 +29,13 @@ def in_order(text: str, names: Sequence[str]) -> bool:
     return once and re.fullmatch(pattern, text.strip(), re.DOTALL) is not None
 
 
+def begins_with(text: str, names: Sequence[str]) -> bool:
+    """Whether the text begins with these blocks, in this order, with nothing but space between, and the last of them
+    ends at the end of a line. A block may hold further tags, and further lines may follow."""
+    pattern = r"\s*".join(rf"<{re.escape(n)}>.*?</{re.escape(n)}>" for n in names)
+    return re.match(pattern + r"(?=\n|\Z)", text, re.DOTALL) is not None
+
+
 class Read(Reward):
     """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
 
@@ -39,7 +46,7 @@ class Read(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         found = [self.read(text, row, experience) for row, text in enumerate(experience.extras["answer"])]
-        return torch.tensor(found, dtype=torch.get_default_dtype(), device=experience.device)
+        return torch.tensor(found, dtype=experience.precision, device=experience.device)
 
 
 class Blocks(Read):
@@ -55,21 +62,52 @@ class Blocks(Read):
         return float(in_order(text, self.names))
 
 
+class LeadingBlocks(Read):
+    """1 for an answer that `begins_with` the blocks `names`, else 0. Source: the format reward of GTAlign,
+    arXiv:2510.08872."""
+
+    names: Sequence[str]
+
+    def setup(self) -> None:
+        if not self.names:
+            raise ValueError(
+                "rewards.LeadingBlocks needs the names of the blocks, as in ('thinking', 'response'), found none"
+            )
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(begins_with(text, self.names))
+
+
+class HasBlock(Read):
+    """1 for an answer with a block `name`, wherever it stands, else 0."""
+
+    name: str
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(block(text, self.name) is not None)
+
+
 class Extent(Reward):
     """A function of an answer's length L, `worth(L) -> [B]`.
 
     unit: decisions of the row, or words or characters of the answer's text. block: of that block alone, 0 where it is
-    missing; a block has no decisions to count.
+    missing. before: of what stands before the first <before>, all of the text where there is none. A piece of the text
+    has no decisions to count.
     """
 
     unit: Unit = "decisions"
     block: str | None = None
+    before: str | None = None
 
     def setup(self) -> None:
-        if self.block is not None and self.unit == "decisions":
+        if self.block is not None and self.before is not None:
             raise ValueError(
-                f"{type(self).__name__}: the length of block {self.block!r} is counted in words or characters"
+                f"{type(self).__name__}: the length is that of block {self.block!r} or of what stands before "
+                f"<{self.before}>; set one of the two"
             )
+        piece = self.block or self.before
+        if piece is not None and self.unit == "decisions":
+            raise ValueError(f"{type(self).__name__}: the length of block {piece!r} is counted in words or characters")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -79,12 +117,17 @@ class Extent(Reward):
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
-        kind = torch.get_default_dtype()
+        kind = experience.precision
         if self.unit == "decisions":
             return self.worth(experience.lengths.to(kind))
-        texts = [t if self.block is None else block(t, self.block) or "" for t in experience.extras["answer"]]
+        texts = [self._piece(text) for text in experience.extras["answer"]]
         counts = [len(t.split()) if self.unit == "words" else len(t) for t in texts]
         return self.worth(torch.tensor(counts, dtype=kind, device=experience.device))
+
+    def _piece(self, text: str) -> str:
+        if self.before is not None:
+            return text.partition(f"<{self.before}>")[0]
+        return text if self.block is None else block(text, self.block) or ""
 
 
 class Window(Extent):

@@ -6,15 +6,16 @@ import re
 from typing import Any
 
 from polopt.experience import Experience, ExperienceError
-from polopt.rewards.blocks import Read, block
+from polopt.rewards.blocks import Read
 
 TAG, BOX = "answer", r"\boxed{"
 NEGATIONS = {"no", "not"}
 DROPPED = ("incorrect", "invalid", "superseded", "no longer", "outdated")
 KEPT = ("correct", "valid", "remains")
-SECTION = re.compile(
-    r"re-evaluate knowledge network.*?(?:synthesi[sz]e|formulate|<answer>|$)", re.IGNORECASE | re.DOTALL
-)
+# From its title to what ends it; a section that nothing ends is none.
+SECTION = re.compile(r"re-evaluate knowledge network.*?(?:synthesize|formulate|<answer>)", re.IGNORECASE | re.DOTALL)
+# A box, empty or not, somewhere between the first <answer> and the last </answer>.
+BOX_INSIDE = re.compile(rf"<{TAG}>.*{re.escape(BOX)}.*\}}.*</{TAG}>", re.DOTALL)
 
 
 def plain(text: str) -> str:
@@ -29,13 +30,13 @@ def boxed(text: str) -> str:
 
 
 def in_form(text: str) -> float:
-    r"""1 less a half for each: not exactly one block <answer>; not exactly one \boxed{}, or one outside the block.
+    r"""1 less a half for each: not exactly one block <answer>; not exactly one \boxed{}, or one that does not stand
+    between the first <answer> and the last </answer>.
 
     A tenth less for two backslashes. 0 at least.
     """
-    inside = block(text, TAG)
     loss = 0.5 * (text.count(f"<{TAG}>") != 1 or text.count(f"</{TAG}>") != 1)
-    loss += 0.5 * (text.count(BOX) != 1 or inside is None or not boxed(inside))
+    loss += 0.5 * (text.count(BOX) != 1 or BOX_INSIDE.search(text) is None)
     return max(0.0, 1.0 - loss - 0.1 * ("\\" + BOX in text))
 
 
@@ -61,7 +62,8 @@ def clean(text: str, most: int = 2000) -> float:
 
 def consistent(text: str, old: str | None) -> float:
     """1 if the section "Re-evaluate Knowledge Network" calls the old fact wrong, 0 if it upholds it or is missing, else
-    0.5. Within 15 words of it. Without an old fact 1."""
+    0.5. Within 15 words of it. The section ends with "synthesize", "formulate" or <answer>; without an end it is
+    missing. Without an old fact 1."""
     if old is None:
         return 1.0
     section = SECTION.search(text)

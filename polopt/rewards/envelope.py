@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from polopt.experience import Experience
@@ -31,6 +30,6 @@ class Envelope(Reward):
             )
 
     def forward(self, experience: Experience) -> Tensor:
-        length = experience.lengths.to(torch.get_default_dtype())
+        length = experience.lengths.to(experience.precision)
         rise, fall = (length - self.least) / (self.low - self.least), (self.most - length) / (self.most - self.high)
         return rise.minimum(fall).clamp(0, 1)

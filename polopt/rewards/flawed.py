@@ -14,9 +14,9 @@ from polopt.rewards.parts import Reward
 class FlawedPositive(Reward):
     """-weight for rows that are right and yet flawed, 0 for all others.
 
-    flawed: what a check of the steps says; by default the world's signal "flawed". A check that gave no answer, NaN,
-    found nothing. Beside outcomes of +1 and -1, weight 1 makes them 0, and 2 makes them as bad as wrong ones.
-    Source: FAPO, arXiv:2510.22543.
+    flawed: what a check of the steps finds, asked about right rows alone; by default the world's signal "flawed". A
+    check that gave no answer, NaN, found nothing. Beside outcomes of +1 and -1, weight 1 makes them 0, and 2 makes them
+    as bad as wrong ones. Source: FAPO, arXiv:2510.22543.
     """
 
     weight: float = 1.0
@@ -28,7 +28,11 @@ class FlawedPositive(Reward):
             raise ValueError(f"rewards.FlawedPositive: weight must be >= 0, found {self.weight}")
 
     def forward(self, experience: Experience) -> Tensor:
-        punished = self.right(experience) & self.flawed(experience)
+        punished = self.right(experience)
+        if any(part.reads_batch for part in self.flawed.parts() if isinstance(part, Mark)):
+            punished = punished & self.flawed(experience)
+        elif punished.any():
+            punished = punished.masked_scatter(punished, self.flawed(experience[punished]))
         return torch.where(punished, -self.weight, 0.0).to(experience.outcome.dtype)
 
 

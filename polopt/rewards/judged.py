@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from polopt.experience import Experience, ExperienceError
@@ -33,7 +32,7 @@ class Judged(Reward):
         tasks, answers = experience.extras["task"], experience.extras["answer"]
         references = [self._solution(task) for task in tasks] if self.judge.compares else None
         found = self.judge([task.prompt for task in tasks], answers, references)
-        return found.scores.to(experience.device, torch.get_default_dtype())
+        return found.scores.to(experience.device, experience.precision)
 
     def _solution(self, task: object) -> str:
         solution = getattr(task, "solution", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ SEEN: Mapping[str, Callable[[str], float]] = {
     "digits": lambda answer: float(sum(map(str.isdigit, answer))),
     "repeated words": _repeated,
 }
+
+# Those of them that grow with the text.
+EXTENT = frozenset({"characters", "words", "lines"})
 
 
 class Measured(Grader):
@@ -50,8 +53,16 @@ class Measured(Grader):
                 )
         return frozenset(found)
 
+    def doubts(self, items: Sequence[Item]) -> Iterator[str]:
+        extent = [item.name for item in items if item.name in EXTENT and item.weight * item.trust > 0]
+        if extent:
+            yield (
+                f"its items pay for length ({', '.join(extent)}), whether the answer is right or wrong; give items of "
+                "your own, or a grader that reads texts, as rewards.HTTPGrader"
+            )
+
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
-        marks = [self._mark(experience, item.name).to(torch.get_default_dtype()) / item.most for item in items]
+        marks = [self._mark(experience, item.name).to(experience.precision) / item.most for item in items]
         return torch.stack(marks, 1).clamp(0, 1)
 
     def _mark(self, experience: Experience, name: str) -> Tensor:

@@ -46,7 +46,7 @@ class Modelled(Reward):
     def forward(self, experience: Experience) -> Tensor:
         read = self.read(experience)
         if self.get_buffer("seen") >= self.batches:
-            return (read @ self.get_buffer("weights")).to(torch.get_default_dtype())
+            return (read @ self.get_buffer("weights")).to(experience.precision)
         paid = self.reward(experience)
         if paid.ndim != 1:
             raise ExperienceError(

@@ -20,4 +20,4 @@ class Noted(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         noted = torch.as_tensor(experience.extras[self.name], device=experience.device)
-        return noted if noted.is_floating_point() else noted.to(torch.get_default_dtype())
+        return noted if noted.is_floating_point() else noted.to(experience.precision)

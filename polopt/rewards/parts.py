@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part, name_of
 from polopt.rewards.marks import Mark
+from polopt.situation import Situation
 
 
 class Reward(Part):
@@ -24,6 +25,20 @@ class Reward(Part):
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
+
+    def rewarded(self, experience: Experience) -> Experience:
+        """The batch with its `reward`, and with whatever else this reward leaves for credit."""
+        return experience.replace(reward=self(experience))
+
+
+class Environment(Reward):
+    """The batch's own `reward`, [B] or [B, T], as the environment paid it."""
+
+    needs = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        reward = experience.reward
+        return reward if reward.ndim == 1 else torch.where(experience.mask, reward, 0)
 
 
 class Outcome(Reward):
@@ -65,7 +80,7 @@ class Overlong(Reward):
                 "horizon, found neither"
             )
         buffer = self.buffer if self.buffer is not None else max(1, limit // 5)
-        length = experience.lengths.to(torch.get_default_dtype())
+        length = experience.lengths.to(experience.precision)
         soft = ((limit - buffer - length) / buffer).clamp(max=0)
         return torch.where(length > limit, -1.0, soft)
 
@@ -79,6 +94,14 @@ class Paid(Reward):
     weights: Sequence[float] = ()
 
     needs = frozenset({"extras.paid", "turn"})
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        if self.weights and not any(self.weights[: situation.turns]):
+            yield (
+                f"it pays for no answer before number {situation.turns + 1} (weights {list(self.weights)}), and these "
+                f"tasks ask for {situation.turns} at most; take tasks that ask more often, as those of kind "
+                "second-chance"
+            )
 
     def forward(self, experience: Experience) -> Tensor:
         paid = torch.where(experience.mask, experience.extras["paid"], 0)
@@ -192,7 +215,8 @@ class Combined(Reward):
     """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
     Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
-    (`by_decision`). weights: one per term; none given means 1 each.
+    (`by_decision`); `rewarded` leaves those of rows without decisions in `extras["row_reward"]`. weights: one per term;
+    none given means 1 each.
 
     Raises:
         ExperienceError: a term is per decision, and the rule is one of whole rows.
@@ -215,17 +239,34 @@ class Combined(Reward):
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
+        return self._combined(self._values(experience), experience.mask)
+
+    def rewarded(self, experience: Experience) -> Experience:
+        values = self._values(experience)
+        found = experience.replace(reward=self._combined(values, experience.mask))
+        if found.reward.ndim == 1:
+            return found
+        # What decisions earn is 0 in a row without decisions.
+        rows = torch.stack([v if v.ndim == 1 else v.new_zeros(len(v)) for v in values])
+        return found.replace(extras={"row_reward": self._ruled(rows)})
+
+    def _values(self, experience: Experience) -> list[Tensor]:
         values = [term(experience) for term in self.terms]
+        if any(v.ndim == 2 for v in values) and not self.by_decision:
+            raise ExperienceError(
+                f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
+                f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
+            )
+        return values
+
+    def _combined(self, values: Sequence[Tensor], mask: Tensor) -> Tensor:
         if any(v.ndim == 2 for v in values):
-            if not self.by_decision:
-                raise ExperienceError(
-                    f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
-                    f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
-                )
-            values = [ops.per_decision_reward(v, experience.mask) for v in values]
-        stacked = torch.stack(values)
-        weights = torch.tensor(self.weights or [1.0] * len(values), dtype=stacked.dtype, device=stacked.device)
-        return self.rule(stacked, weights)
+            values = [ops.per_decision_reward(v, mask) for v in values]
+        return self._ruled(torch.stack(list(values)))
+
+    def _ruled(self, values: Tensor) -> Tensor:
+        weights = torch.tensor(self.weights or [1.0] * len(values), dtype=values.dtype, device=values.device)
+        return self.rule(values, weights)
 
 
 class Sum(Combined):

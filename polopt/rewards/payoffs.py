@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.rewards.blocks import Read, block
+from polopt.situation import Situation
 
 # What a user's question may be, clear or vague, by what may be done: answer, ask back, or both.
 CELLS = ("DQ_DA", "DQ_CQ", "DQ_AQ", "VQ_DA", "VQ_CQ", "VQ_AQ")
 PARTIES = ("user", "LLM")
+STRAIGHT = str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''")
 
 
 def payoffs(text: str) -> Tensor | None:
-    """[2, 6] payoffs of the user and of the model in `CELLS`, from JSON as {"DQ_DA": {"user": 1.0, "LLM": 2.0}, ...};
-    None if it is anything else."""
-    try:
-        cells = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return None
+    """[2, 6] payoffs of the user and of the model in `CELLS`, from {"DQ_DA": {"user": 1.0, "LLM": 2.0}, ...} as JSON or
+    as a literal of Python, where curly quotes count as straight ones; None if it is anything else, or not finite."""
+    cells = _literal(text)
     if not isinstance(cells, dict) or set(cells) != set(CELLS):
         return None
     if not all(isinstance(cell, dict) and set(cell) == set(PARTIES) for cell in cells.values()):
         return None
     values = [[cells[cell][party] for cell in CELLS] for party in PARTIES]
     numbers = [v for row in values for v in row]
-    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in numbers):
+    if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in numbers):
         return None
     return torch.tensor(values, dtype=torch.float64)
+
+
+def _literal(text: str) -> Any:
+    """What JSON, or else a literal of Python, stands for; None for neither."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip().translate(STRAIGHT))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
 
 
 def distinct(found: Tensor, gap: float = 0.1) -> float:
@@ -61,6 +75,15 @@ class Legible(Read):
     """1 where the answer's block `block` holds payoffs that can be read, else 0."""
 
     block: str = "payoff"
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        shown = [solution for solution in situation.solutions if solution is not None]
+        if shown and not any(payoffs(block(text, self.block) or "") is not None for text in shown):
+            yield (
+                f"none of the first {len(shown)} solutions has a block <{self.block}> that can be read, without which "
+                "an answer is paid nothing; teach the policy to write it first, or take a reward that does without, as "
+                "gtalign's with blocks: false"
+            )
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         return float(payoffs(block(text, self.block) or "") is not None)

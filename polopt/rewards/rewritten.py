@@ -111,7 +111,7 @@ class HTTPGrader(Grader):
             self.get_buffer("marked").add_(len(marks) * len(items))
             self.get_buffer("unread").add_(sum(mark is None for row in marks for mark in row))
         known = [[0.0 if mark is None else mark for mark in row] for row in marks]
-        found = torch.tensor(known, dtype=torch.get_default_dtype(), device=experience.device)
+        found = torch.tensor(known, dtype=experience.precision, device=experience.device)
         return found.view(len(rows), len(items))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from polopt.experience import Experience
 from polopt.part import Part
 from polopt.rewards.parts import Reward
 from polopt.rewards.texts import Texts
+from polopt.situation import Situation
 
 
 class Item(Part):
@@ -46,6 +47,10 @@ class Grader(Part):
 
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
         raise NotImplementedError
+
+    def doubts(self, items: Sequence[Item]) -> Iterator[str]:
+        """Sentences on items that pay for something else than a good answer."""
+        yield from ()
 
     def reads(self, items: Sequence[Item]) -> frozenset[str]:
         """The fields of a batch that marks for these items need."""
@@ -106,6 +111,14 @@ class RubricReward(Reward):
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return self.grader.reads(self.rubric) if hasattr(self, "history") else frozenset()
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        yield from self.grader.doubts(self.items)
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        """How many rubrics there were, and each item's trust, which is a factor of its weight."""
+        found = {"rubric/number": float(len(self.history.all())), "rubric/items": float(len(self.rubric))}
+        return found | {f"rubric/trust/{item.name}": item.trust for item in self.rubric}
 
     @property
     def rubric(self) -> tuple[Item, ...]:

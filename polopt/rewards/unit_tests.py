@@ -6,10 +6,11 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from polopt.experience import Experience
 from polopt.rewards.blocks import Read
+from polopt.situation import Situation
 
 # What is wanted first, then smells that are not wanted, by what their absence is called.
 HABITS = ("assertion", "focal", "name")
@@ -99,6 +100,13 @@ class UnitTest(Read):
     field: str = "focal"
 
     needs = frozenset({"extras.answer", "extras.task"})
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        if self.field not in situation.fields:
+            yield (
+                f"it reads unit tests of the function that a task's row names as {self.field!r}, and the tasks name "
+                "none; take tasks of kind unit-tests, or of a world whose rows do"
+            )
 
     def setup(self) -> None:
         unknown = [name for name in self.metrics if name not in METRICS]

@@ -11,7 +11,7 @@ from polopt.sampling.guides import Prefixes, Rules
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
 from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
-from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform, select_rows
 from polopt.sampling.phrasings import Neighbours, Phrasings
 from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
 from polopt.sampling.predicted import Foretold, Predicted, Promising, Sequential
@@ -110,6 +110,7 @@ __all__ = [
     "most_varied",
     "neyman",
     "predictor_loss",
+    "select_rows",
     "self_bleu",
     "shortest_right_longest_wrong",
     "trie_logp",

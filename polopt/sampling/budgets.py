@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from polopt.experience import Experience
 from polopt.sampling.allocation import apportioned, knapsack, neyman
 from polopt.sampling.parts import Budget, Buy, Source
 from polopt.sampling.success import Success
+from polopt.situation import Situation
 
 
 class Knapsack(Budget):
@@ -52,7 +55,8 @@ class GradientVariance(Budget):
     """Rollouts where the gradient of the accepted ones varies most, found out by a first round that nobody learns from.
 
     First `first` rollouts of each task give p, the share that is accepted (`outcome` of at least `accept`), and G, the
-    mean over the accepted of || d/d theta sum_t log pi(y_t) || over the parameters whose name contains `block`. Then
+    mean over the accepted of || d/d theta sum_t log pi(y_t) || over the parameters whose name contains `block`, "" for
+    all, None for the policy's input embedding. Then
     group * M rollouts are bought, in proportion to G / sqrt(p + alpha / p^(beta - 1)); tasks of which nothing was
     accepted get none, but for `least`, which everybody has. most: the highest p that a task may have and be bought.
     enough: the least number of accepted rollouts that is to be expected of a task, or it is left out. Where nobody is
@@ -64,7 +68,7 @@ class GradientVariance(Budget):
     first: int = 8
     alpha: float = 1e-3
     beta: float = 2.0
-    block: str = ""
+    block: str | None = None
     accept: float = 1.0
     least: int = 0
     most: float = 1.0
@@ -79,6 +83,12 @@ class GradientVariance(Budget):
             raise ValueError(
                 f"sampling.GradientVariance: need alpha >= 0 and most in (0, 1], found {self.alpha} and {self.most}"
             )
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        try:
+            situation.block(self.block)
+        except ValueError as error:
+            yield str(error)
 
     def check(self, group: int) -> None:
         if group < self.least:

@@ -55,6 +55,21 @@ class Foremost(Choice):
     def observe(self, experience: Experience) -> None:
         self.success.observe(experience)
 
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        """Of all tasks: the share that was ever tried and the mean of their expected success. Of the batch's rows: the
+        mean score of their tasks, at that expected success."""
+        table, index = self.success.table, experience.extras["index"]
+        right, wrong = table.column("right"), table.column("wrong")
+        if not len(right):
+            return {}
+        p = self.success.rates(len(right))
+        chosen = self.score(p)[index.to(p.device)]
+        return {
+            "choice/tried": float((right + wrong > 0).double().mean()),
+            "choice/success": float(p.mean()),
+            "choice/score": float(chosen.mean()),
+        }
+
 
 class Posterior(Foremost):
     """The tasks that promise most, at a success rate p drawn from their Beta posterior:

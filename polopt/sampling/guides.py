@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,10 @@ from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.parts import Guide, Source, Start
 from polopt.sampling.table import Table
+from polopt.situation import Situation
+
+# Stands where somebody has yet to write the rules.
+NO_RULES = "\nThink of the rules."
 
 
 class Prefixes(Guide):
@@ -78,6 +82,10 @@ class Prefixes(Guide):
                 break
         return found
 
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        given = experience.extras["given"].double()
+        return {"given/rows": float((given > 0).double().mean()), "given/decisions": float(given.mean())}
+
     def observe(self, experience: Experience) -> None:
         if not (self.moving and self.training):
             return
@@ -107,6 +115,21 @@ class Rules(Guide):
     def setup(self) -> None:
         if not self.rules:
             raise ValueError("sampling.Rules: rules must be a text, found none")
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        if self.rules == NO_RULES:
+            yield (
+                f"the rules are {NO_RULES!r}, which are none, so that the rollouts behind them are wasted; set the "
+                f"method's rules, as in stages.{situation.stage}.method: {{name: policyrollout, rules: ...}}"
+            )
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        hinted = experience.extras["hinted"]
+        found = {"hinted/rows": float(hinted.double().mean())}
+        for name, rows in (("hinted/outcome", hinted), ("hinted/outcome_without", ~hinted)):
+            if rows.any():
+                found[name] = float(experience.outcome[rows].mean())
+        return found
 
     @property
     def each(self) -> int:  # type: ignore[override]

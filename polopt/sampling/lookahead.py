@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from polopt.sampling.parts import Source, Start
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
 from polopt.schedules import Schedule, now
+from polopt.situation import Situation
 
 
 class Lookahead(Part):
@@ -111,6 +112,10 @@ class LookaheadRollouts(Rollouts):
 
     gives = frozenset({"extras.explored"})
     asks = frozenset({"steps"})
+    zero_means: ClassVar[dict[str, str]] = {
+        "tree/branched": "no tree has branched, so that its leaves are copies of one answer: lower least, or raise "
+        "apart, until the policy's undecided tokens branch"
+    }
 
     def setup(self) -> None:
         super().setup()
@@ -124,6 +129,26 @@ class LookaheadRollouts(Rollouts):
         if not all(0 <= value <= 1 for value in values):
             raise ValueError(f"sampling.LookaheadRollouts: share must be in [0, 1], found {self.share}")
 
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        if self.look.top < 2 or self.look.least >= 0.5 or self.look.apart <= 0 or self.look.until == 0:
+            yield (
+                f"no tree can branch with {self.look!r}: a further branch needs top >= 2, least < 0.5, apart > 0 and "
+                "until > 0"
+            )
+        elif Look(self.look, now(self.share)).branches(self.group) == 1:
+            yield f"of a group of {self.group} one row is a tree's, which cannot branch; raise group or share"
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        """The share of rows that are leaves; of the groups with two leaves or more, how many different ways their
+        leaves took while the tree could branch, and the share of those in which there was more than one."""
+        explored = experience.extras["explored"]
+        ways = _ways(experience[explored], self.look.until)
+        found = {"explored": float(explored.double().mean())}
+        if ways:
+            found["tree/ways"] = sum(ways) / len(ways)
+            found["tree/branched"] = sum(n > 1 for n in ways) / len(ways)
+        return found
+
     def play(
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
@@ -132,3 +157,16 @@ class LookaheadRollouts(Rollouts):
         place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
         leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)
         return batch.replace(extras={"explored": place < leaves[batch.group]})
+
+
+def _ways(leaves: Experience, until: int | None) -> list[int]:
+    """Of each group of two leaves or more, how many differ in the first `until` decisions of their first answer. Rows
+    of a tree that never branched are alike that far; what comes after is drawn independently."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for row in range(len(leaves)):
+        decided = leaves.mask[row]
+        if leaves.turn is not None and decided.any():
+            decided = decided & (leaves.turn[row] == leaves.turn[row][decided].min())
+        tokens = leaves.extras["tokens"][row][decided][:until].tolist()
+        found.setdefault(int(leaves.group[row]), []).append(tuple(tokens))
+    return [len(set(ways)) for ways in found.values() if len(ways) > 1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, Support
+from polopt.experience import Evaluation, Experience, ExperienceError, Support
 from polopt.part import Part
 
 if TYPE_CHECKING:
@@ -111,8 +111,9 @@ class Source(Protocol):
         """What the current policy says of these decisions, without gradient."""
         ...
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
-        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`."""
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
+        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`; None for
+        those of the input embedding."""
         ...
 
     def demonstrate(self, rows: int) -> Experience:
@@ -160,8 +161,42 @@ class Sampling(Part):
 
     asks: ClassVar[frozenset[str]] = frozenset()
 
+    def __call__(self, source: Source) -> Experience:
+        """The experience that `forward` makes, marked as made by this part."""
+        return self.mark(super().__call__(source))
+
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
+
+    @property
+    def compared(self) -> int | None:
+        """Rollouts of one prompt in a batch, None where their number varies or others join them."""
+        return None
+
+    def mark(self, experience: Experience) -> Experience:
+        """The batch, marked as one that was made as this part makes it, so that `Algorithm.judge` takes it as it is."""
+        return experience.replace(sampled_by=repr(self))
+
+    def made(self, experience: Experience) -> bool:
+        """Whether the batch is marked as made by this part."""
+        return experience.sampled_by == repr(self)
+
+    def filtered(self, experience: Experience) -> Experience:
+        """The rows of a finished batch, made elsewhere, that this part would have kept.
+
+        Raises:
+            ExperienceError: the part decides how rollouts are made, for which it is too late.
+        """
+        raise self.too_late(repr(self))
+
+    @staticmethod
+    def too_late(what: str) -> ExperienceError:
+        """The refusal of a finished batch. what: the part, or its setting, that decides how a batch is made."""
+        return ExperienceError(
+            f"Algorithm.judge: {what} decides how a batch is made, and this one was made elsewhere: sample with "
+            "algorithm.sampling(source), or, if your sampler did the same, give judge "
+            "algorithm.sampling.mark(experience)"
+        )
 
     def drawn(self, kept: float, decisions: float) -> float:
         """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
@@ -180,6 +215,18 @@ class Select(Part):
 
     def forward(self, experience: Experience) -> Experience:
         raise NotImplementedError
+
+
+def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
+    """The rows and decisions that the parts leave, in order. Demonstrated rows stay, unless a part judges them too."""
+    for select in selects:
+        shown = experience.demonstrated
+        if select.judges_demonstrations or not shown.any():
+            experience = select(experience)
+        elif not shown.all():
+            own = select(experience[~shown])
+            experience = Experience.join([own, experience[shown].matched(own)])
+    return experience
 
 
 class Choice(Part):
@@ -216,6 +263,10 @@ class Budget(Part):
     def check(self, group: int) -> None:
         """Raises ValueError where `group` rollouts a task cannot be dealt."""
 
+    def fixed(self, group: int) -> int | None:
+        """How many rollouts every task gets, None where their number varies."""
+        return None
+
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError
 
@@ -225,6 +276,9 @@ class Budget(Part):
 
 class Even(Budget):
     """The same number of rollouts for every task."""
+
+    def fixed(self, group: int) -> int:
+        return group
 
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         return buy(torch.full_like(tasks, group))

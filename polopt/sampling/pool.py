@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
 
 from polopt.part import Part
+
+# A publication that a pool reads is no larger than this: bytes, groups, rows of a group, turns of a row.
+MOST_BYTES, MOST_GROUPS, MOST_ROWS, MOST_TURNS = 2**26, 4096, 4096, 1024
+NODE, FILE = re.compile(r"\w[\w.-]{0,99}"), re.compile(r"[0-9]{8,12}\.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +44,11 @@ class Pool(Part):
     """What nodes publish, batch by batch, and read of each other.
 
     A node numbers its batches from 0; publishing a number again replaces what stood there, so that a node that was
-    stopped and goes on from an earlier checkpoint repeats itself instead of adding to what it said.
+    stopped and goes on from an earlier checkpoint repeats itself instead of adding to what it said. `skipped` counts
+    the publications that `read` has passed over, since nobody could learn from them.
     """
+
+    skipped = 0
 
     def publish(self, node: str, number: int, groups: Sequence[Shared]) -> None:
         """Make a batch known, all of it at once."""
@@ -96,19 +105,28 @@ class FolderPool(Pool):
     A file is written beside its place and then renamed, so a reader sees all of it or nothing, whoever writes at that
     moment and whenever a writer is killed. Each node writes and deletes its own files alone.
 
+    Whoever may write to the folder may write anything. What is no plain file of a plain name, is too large, or holds no
+    publication (see `groups_of`) is passed over and counted in `skipped`.
+
     Raises:
-        ValueError: a node's name that is no plain file name; a file in the folder that is no publication.
+        ValueError: a node's name that is no plain file name; a publication of one's own that others would pass over.
     """
 
     path: str
 
     def publish(self, node: str, number: int, groups: Sequence[Shared]) -> None:
         home = self._home(node)
+        content = json.dumps([dataclasses.asdict(group) for group in groups], ensure_ascii=False).encode()
+        if len(content) > MOST_BYTES:
+            raise ValueError(
+                f"sampling.FolderPool: a batch has {len(content)} bytes, and a publication at most {MOST_BYTES}; make "
+                "batches or answers smaller"
+            )
         home.mkdir(parents=True, exist_ok=True)
         draft, place = home / f".{number:08d}.{os.getpid()}.draft", home / f"{number:08d}.json"
         try:
-            with draft.open("w", encoding="utf-8") as file:
-                json.dump([dataclasses.asdict(group) for group in groups], file, ensure_ascii=False)
+            with draft.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(place)
@@ -116,13 +134,21 @@ class FolderPool(Pool):
             draft.unlink(missing_ok=True)
 
     def nodes(self) -> list[str]:
-        return sorted(p.name for p in Path(self.path).glob("*") if p.is_dir())
+        return sorted(
+            entry.name
+            for entry in _entries(Path(self.path))
+            if NODE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        )
 
     def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[Shared]]:
         home, batches = self._home(node), dict[int, list[Shared]]()
         for number in _last(self._numbers(home), newest, before):
-            with contextlib.suppress(FileNotFoundError):  # its node has just discarded it
-                batches[number] = _groups(home / f"{number:08d}.json")
+            try:
+                batches[number] = groups_of(_content(home / f"{number:08d}.json"))
+            except FileNotFoundError:
+                continue  # its node has just discarded it
+            except (OSError, ValueError):
+                self.skipped += 1
         return batches
 
     def discard(self, node: str, before: int) -> None:
@@ -132,22 +158,86 @@ class FolderPool(Pool):
                 (home / f"{number:08d}.json").unlink(missing_ok=True)
 
     def _home(self, node: str) -> Path:
-        if not re.fullmatch(r"\w[\w.-]*", node):
-            raise ValueError(f"sampling.FolderPool: node {node!r} must be a plain name, of letters, digits, _, - and .")
+        if not NODE.fullmatch(node):
+            raise ValueError(
+                f"sampling.FolderPool: node {node!r:.120} must be a plain name, of letters, digits, _, - and ."
+            )
         return Path(self.path) / node
 
     @staticmethod
     def _numbers(home: Path) -> list[int]:
-        return [int(p.stem) for p in home.glob("*.json") if p.stem.isdigit()]
+        return [] if home.is_symlink() else [int(e.name[:-5]) for e in _entries(home) if FILE.fullmatch(e.name)]
 
 
 def _last(numbers: Iterable[int], newest: int, before: int | None) -> list[int]:
     return sorted(n for n in numbers if before is None or n < before)[-newest:]
 
 
-def _groups(file: Path) -> list[Shared]:
-    text = file.read_text(encoding="utf-8")
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        return [Shared(**group) for group in json.loads(text)]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is no publication of this version of polopt: {error}") from None
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []  # there is no such folder, or it is not for us
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a plain file, never of a link, a device or a pipe, which may hold or never end.
+
+    Raises:
+        OSError: it is none, or it is too large.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(file, "rb") as opened:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+            raise OSError(f"{path} is no plain file of at most {MOST_BYTES} bytes")
+        return opened.read(MOST_BYTES)
+
+
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Row = Annotated[list[str], pydantic.Field(min_length=1, max_length=MOST_TURNS)]
+Token = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
+Tokens = Annotated[list[Token], pydantic.Field(min_length=1)]
+LogP = Annotated[float, pydantic.Field(le=0, allow_inf_nan=False)]
+
+
+class _Group(pydantic.BaseModel):
+    """What `Shared` must be to be learned from."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    task: Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+    name: str
+    answers: Annotated[list[Row], pydantic.Field(max_length=MOST_ROWS)]
+    outcomes: list[Finite]
+    about: dict[str, Any] = {}
+    ids: list[list[Tokens]] | None = None
+    logp: list[list[LogP]] | None = None
+    temperature: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
+
+    @pydantic.model_validator(mode="after")
+    def _of_one_length(self) -> _Group:
+        rows = len(self.answers)
+        if len(self.outcomes) != rows or (self.ids is None) != (self.logp is None):
+            raise ValueError("every row has one outcome, and tokens come with their log-probabilities")
+        if self.ids is not None and self.logp is not None:
+            if not rows == len(self.ids) == len(self.logp):
+                raise ValueError("every row has its tokens and log-probabilities")
+            for turns, ids, logp in zip(self.answers, self.ids, self.logp, strict=True):
+                if len(turns) != len(ids) or sum(map(len, ids)) != len(logp):
+                    raise ValueError("every turn has its tokens, and every token its log-probability")
+        return self
+
+
+_PUBLICATION = pydantic.TypeAdapter(Annotated[list[_Group], pydantic.Field(max_length=MOST_GROUPS)])
+
+
+def groups_of(content: bytes) -> list[Shared]:
+    """The groups of a publication, in JSON: every field of its type, numbers finite, log-probabilities at most 0, as
+    many of each as there are rows, turns and tokens.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return [Shared(**dict(group)) for group in _PUBLICATION.validate_json(content)]

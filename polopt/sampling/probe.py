@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.parts import Source
 from polopt.sampling.rollouts import Rollouts
+from polopt.situation import Situation
 
 
 def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -70,6 +71,22 @@ class Probed(Rollouts):
                 f"temperature of its own; sample with top_k 0, top_p 1 and one temperature, found {self.support} and "
                 f"adapt={self.adapt!r}"
             )
+
+    @property
+    def compared(self) -> None:
+        return None  # probes join the groups
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        longest = max(self.texts, key=situation.tokens)
+        needed = situation.tokens(longest) + 1
+        if needed > situation.limit:
+            yield (
+                f"the text {longest!r} and one token after it need {needed} tokens, and an answer has at most "
+                f"{situation.limit}; give shorter texts, or raise limit to {needed} or more"
+            )
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        return {"probe": float(experience.extras["probe"].double().mean())}
 
     def drawn(self, kept: float, decisions: float) -> float:
         """Half of the rows are taken to fail."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Experience, ExperienceError, Support
+from polopt.part import default_of, settings_of, to_plain
 from polopt.sampling.mix import Mix
-from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform
+from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform, select_rows
 from polopt.sampling.temperature import EntropyTemperature
 
 
@@ -56,9 +57,27 @@ class Rollouts(Sampling):
             experience = mix(experience, source)
         return experience
 
+    def filtered(self, experience: Experience) -> Experience:
+        """The rows of a finished batch that `select` keeps; nothing is sampled in their place.
+
+        Raises:
+            ExperienceError: anything but `select`, group size and support decides how rollouts are made.
+        """
+        if type(self) is not Rollouts:
+            raise self.too_late(repr(self))
+        for name in ("choice", "budget", "guide", "adapt", "mix"):
+            if to_plain(value := getattr(self, name)) != to_plain(default_of(_FIELDS[name])):
+                raise self.too_late(f"sampling.Rollouts.{name} = {value!r}")
+        with torch.no_grad():
+            return select_rows(self.select, experience)
+
     def gather(self, source: Source) -> Experience:
         """The rollouts of one batch."""
         return self.draw(source, source.rows)
+
+    @property
+    def compared(self) -> int | None:
+        return None if self.mix else self.budget.fixed(self.group)
 
     def drawn(self, kept: float, decisions: float) -> float:
         """Whole batches until what the filters keep fills one."""
@@ -101,6 +120,9 @@ class Rollouts(Sampling):
         return source.rollout(tasks, copies, support, starts=starts)
 
 
+_FIELDS = {field.name: field for field in settings_of(Rollouts)}
+
+
 def _whole_groups(experience: Experience, rows: int) -> Experience:
     """The first groups that fit into `rows`, and at least one."""
     index, size = ops.group_index(experience.group)
@@ -109,7 +131,27 @@ def _whole_groups(experience: Experience, rows: int) -> Experience:
     return experience[fits[index]]
 
 
-class Demonstrations(Sampling):
+class _Imitated(Sampling):
+    """Rows that somebody else decided."""
+
+    def filtered(self, experience: Experience) -> Experience:
+        """The finished batch itself, of which no row was sampled.
+
+        Raises:
+            ExperienceError: rows have the log-probabilities of a sampler and are not marked as demonstrated.
+        """
+        if experience.logp is not None and not experience.demonstrated.all():
+            raise ExperienceError(
+                f"Algorithm.judge: {self!r} imitates what somebody else decided, and experience.logp says that these "
+                "rows were sampled: leave logp out, or mark the rows with extras['demonstrated']"
+            )
+        return experience
+
+    def drawn(self, kept: float, decisions: float) -> float:
+        return 0.0
+
+
+class Demonstrations(_Imitated):
     """Solutions that come with the tasks, as if the policy had decided them."""
 
     asks = frozenset({"demonstrations"})
@@ -117,11 +159,8 @@ class Demonstrations(Sampling):
     def forward(self, source: Source) -> Experience:
         return source.demonstrate(source.rows)
 
-    def drawn(self, kept: float, decisions: float) -> float:
-        return 0.0
 
-
-class Texts(Sampling):
+class Texts(_Imitated):
     """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
 
     length: int = 512
@@ -134,6 +173,3 @@ class Texts(Sampling):
 
     def forward(self, source: Source) -> Experience:
         return source.texts(source.rows, self.length)
-
-    def drawn(self, kept: float, decisions: float) -> float:
-        return 0.0

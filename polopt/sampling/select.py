@@ -7,6 +7,7 @@ import torch
 from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.parts import Select
+from polopt.setting_types import Unbounded
 
 
 class Varied(Select):
@@ -34,7 +35,7 @@ class Best(Select):
     """
 
     count: int | None = 1
-    threshold: float = -float("inf")
+    threshold: Unbounded = -float("inf")
 
     needs = frozenset({"outcome", "group"})
 
@@ -89,9 +90,17 @@ class NonZero(Select):
     """Keep the rows that credit found something in: an advantage other than 0 at some decision.
 
     Where every decision counts the same, rows without advantage dilute the others. For an algorithm's `select`.
+    An advantage counts as 0 if its size is within rounding of a return that equals its baseline: in a group with
+    returns R and advantages A, |A| <= 16 eps max|R| max|A| / (max R - min R), eps that of the returns' precision.
+    Whether a difference of equal numbers comes out as 0 or 1e-16 depends on the order of the rows.
     """
 
-    needs = frozenset({"advantage"})
+    needs = frozenset({"advantage", "reward", "group"})
 
     def forward(self, experience: Experience) -> Experience:
-        return experience[(experience.mask & (experience.advantage != 0)).any(1)]
+        returns, group = experience.returns(), experience.group
+        row = ops.row_size(experience.advantage, experience.mask)
+        most = lambda x: -ops.group_least(-x, group)  # noqa: E731
+        spread = most(returns) - ops.group_least(returns, group)
+        unit = torch.where(spread > 0, most(row) / torch.where(spread > 0, spread, 1), 0)
+        return experience[row > 16 * torch.finfo(returns.dtype).eps * most(returns.abs()) * unit]

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
-def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """The fewest insertions, deletions and replacements that turn one into the other."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        corner, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (x != y))
-    return row[-1]
+from polopt.sampling.diversity import edit_distance
 
 
 def edit_ratio(a: Sequence[int], b: Sequence[int]) -> float:

@@ -29,9 +29,14 @@ class Swarm(Rollouts):
     correct=False takes `logp` of the shared decisions to be this node's own at that moment: the ratio begins at 1, and
     the update is biased towards whoever published. True publishes tokens and log-probabilities too, takes a group over
     token by token and with the `logp` of who drew it, so that a ratio corrects for it. It needs nodes of one tokenizer
-    and one temperature: groups of another temperature, or whose tokens say something else here than their text, are
-    passed over. A task is known by its number and name; unknown ones are passed over too, so nodes share where they
-    share tasks.
+    and one temperature: groups of another temperature, whose tokens say something else here than their text, or with a
+    decision that this node finds more than exp(max_log_ratio) times as likely as its publisher says, are passed over,
+    so that no ratio is larger. A task is known by its number and name; unknown ones are passed over too, so nodes share
+    where they share tasks.
+
+    Publications that nobody can learn from, and groups that this source cannot play or whose tokens or
+    log-probabilities do not belong to their text, are passed over and counted: `extras["skipped"]` [B] is how many were
+    met for this batch, the same in every row.
 
     `extras["external"]` [B] bool marks shared rows. `extras["age"]` [B] counts the batches that its node has published
     since, 0 for what was sampled now. The draw is the source's generator's. With share 0 this is `Rollouts`, number for
@@ -51,8 +56,9 @@ class Swarm(Rollouts):
     own: bool = False
     correct: bool = False
     keep: int = 256
+    max_log_ratio: float = 10.0
 
-    gives = frozenset({"extras.age", "extras.external"})
+    gives = frozenset({"extras.age", "extras.external", "extras.skipped"})
 
     def setup(self) -> None:
         super().setup()
@@ -68,18 +74,26 @@ class Swarm(Rollouts):
             )
         if self.newest < 1 or self.keep < self.newest:
             raise ValueError(f"{name_of(type(self))}: need 1 <= newest <= keep, found {self.newest} and {self.keep}")
+        if self.max_log_ratio <= 0:
+            raise ValueError(f"sampling.Swarm: max_log_ratio must be > 0, found {self.max_log_ratio}")
         if isinstance(self.share, float) and not 0 <= self.share <= 1:
             raise ValueError(f"sampling.Swarm: share must be in [0, 1], found {self.share}")
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def compared(self) -> int | None:
+        return super().compared if self.share == 0 else None  # others' groups have their own size
+
     def gather(self, source: Source) -> Experience:
-        groups = max(1, source.rows // self.group)
+        groups, before = max(1, source.rows // self.group), self.pool.skipped
         external = self._external(source, min(round(now(self.share) * groups), groups - 1))
         taken = sum(map(len, external))
         fresh = self.draw(source, max(self.group, source.rows - taken))
         if self.training:
             self._publish(source, fresh)
-        return Experience.cat([_told(fresh, 0, external=False), *external])
+        batch = Experience.cat([_told(fresh, 0, external=False), *external])
+        skipped = torch.full_like(batch.extras["age"], self.pool.skipped - before)
+        return batch.replace(extras={"skipped": skipped})
 
     def _publish(self, source: Source, fresh: Experience) -> None:
         batches = self.get_buffer("batches")
@@ -121,14 +135,23 @@ class Swarm(Rollouts):
         """Those of the groups that this node's own world does not pay all alike."""
         tasks = torch.tensor([group.task for _, group in chosen])
         said = [group.ids if self.correct else group.answers for _, group in chosen]
-        batch = source.receive(tasks, said, self.support)  # type: ignore[arg-type]
+        try:
+            batch = source.receive(tasks, said, self.support)  # type: ignore[arg-type]
+        except ValueError:  # an answer that cannot be played here: which one?
+            if len(chosen) == 1:
+                self.pool.skipped += 1
+                return []
+            return [found for one in chosen for found in self._received(source, [one])]
         if self.correct:
-            batch = as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
+            own, batch = batch.logp, as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
             # Tokens that say something else here are another tokenizer's.
             meant = [turns for _, group in chosen for turns in group.answers]
             wrong = [told != turns for told, turns in zip(source.answers(batch), meant, strict=True)]
-            foreign = torch.tensor(wrong, dtype=batch.outcome.dtype, device=batch.device)
-            batch = batch[ops.group_sum(foreign, batch.group) == 0]
+            far = ((own - batch.logp > self.max_log_ratio) & batch.mask).any(1)
+            foreign = (far | torch.tensor(wrong, device=batch.device)).to(batch.outcome.dtype)
+            kept = ops.group_sum(foreign, batch.group) == 0
+            self.pool.skipped += len(set(batch.group[~kept].tolist()))
+            batch = batch[kept]
         varied = Varied()(batch)
         return [
             _told(varied[varied.group == place], chosen[place][0], external=True)
@@ -172,7 +195,7 @@ def _ids(experience: Experience, row: int) -> list[list[int]]:
 
 
 def _logp(experience: Experience, row: int) -> list[float]:
-    return experience.logp[row][experience.mask[row]].tolist()
+    return experience.logp[row][experience.mask[row]].clamp(max=0.0).tolist()  # above 0 it is rounding
 
 
 def as_drawn(batch: Experience, drawn: Sequence[Sequence[float]]) -> Experience:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.plan.hardware import Device
 from polopt.plan.holds import Holds, holds
 from polopt.plan.job import Job
@@ -41,8 +42,10 @@ PROBLEMS = 128
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
-    until the first step. steps: seconds of one step, by stage. problem: seconds per held-out answer. total: seconds of
-    the whole run. Each span is from the fastest trial with answers of a typical length to the slowest with long ones.
+    until the first step. steps: seconds of one step, by stage that was tried. problem: seconds per held-out answer.
+    total: seconds of the whole run, None where a stage was not tried. servers: addresses that a stage asks, by stage
+    that was not tried because of them. Each span is from the fastest trial with answers of a typical length to the
+    slowest with long ones.
     """
 
     parameters: int
@@ -50,23 +53,26 @@ class Estimate:
     preparing: float
     steps: dict[str, Span]
     problem: Span
-    total: Span
+    total: Span | None
+    servers: dict[str, list[str]]
 
 
 def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
 
     A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
-    is scaled up by its rows. The policy is untrained, or as loaded, and how long its answers will be is not known: each
-    stage is tried with answers of a typical length and with long ones, see `answer_lengths`.
+    is scaled up by its rows. A stage that asks servers, which may cost money, is not tried. The policy is untrained, or
+    as loaded, and how long its answers will be is not known: each stage is tried with answers of a typical length and
+    with long ones, see `answer_lengths`.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
         training.try_worlds()
         preparing = time.perf_counter() - start
+        asked = {name: sorted(servers_of(a)) for name, a in training.algorithms.items() if servers_of(a)}
         budget = seconds / len(recipe.stages)
-        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages}
+        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages if name not in asked}
     problem = _problem_seconds(training)
     planned = [
         min(problems, len(training.splits[name].heldout))
@@ -74,7 +80,7 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         for _, problems in recipe.evaluations(name).values()
     ]
     answers = sum(planned) * recipe.evaluation.samples
-    parts = [steps[n].times(s.steps) for n, s in recipe.stages.items()] + [problem.times(answers)]
+    parts = [seconds.times(recipe.stages[n].steps) for n, seconds in steps.items()] + [problem.times(answers)]
     total = Span(*(preparing + sum(ends) for ends in zip(*map(dataclasses.astuple, parts), strict=True)))
     longest = max(
         longest_prompt(training.policy, training.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
@@ -85,8 +91,14 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
         preparing=preparing,
         steps=steps,
         problem=problem,
-        total=total,
+        total=None if asked else total,
+        servers=asked,
     )
+
+
+def servers_of(algorithm: Algorithm) -> frozenset[str]:
+    """Addresses of the servers that learning by this algorithm asks."""
+    return frozenset().union(*(part.servers for part in algorithm.parts()))
 
 
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:

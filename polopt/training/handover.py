@@ -15,38 +15,38 @@ from polopt.policies.adapter import check_scale, is_adapted, require, save_adapt
 from polopt.policies.engine import NativeSpec
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lowrank import Extracted, extract, save_extracted
-from polopt.training import recipe as recipes
 from polopt.training.language import LanguageTraining
+from polopt.training.origin import entered
 from polopt.training.references import load_parameters
-from polopt.training.run import Run
+from polopt.training.run import Run, Which
 
 # What two policies are compared on, unless somebody gives other texts.
 TEXTS = ("What is 7 + 5? The answer is 12.", "Once upon a time there was", "def add(a, b):\n    return a + b\n")
 
 
-def policy_at(folder: Path | str, step: int | None = None) -> LanguagePolicy:
-    """The policy of a run's checkpoint, finished or not: the last one, or that of `step`.
+def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
+    """The policy of a run's checkpoint, finished or not: that of a step, the last, or the best (see `Run.best`).
 
     Raises:
         RunError: the folder is no run, or has no such checkpoint. ConfigError: the recipe cannot be prepared here.
     """
-    run = Run.open(Path(folder))
-    tensors = run.tensors(step)
-    # Here, wherever the run was made, and without the engine that drew its answers.
-    recipe = recipes.load(run.recipe).model_copy(update={"rollout": NativeSpec(), "device": "cpu"})
-    training = LanguageTraining(recipe, run)
+    run = Run.open(Path(folder).absolute())
+    tensors = run.tensors(checkpoint)
+    with entered(run) as recipe:
+        # Here, wherever the run was made, and without the engine that drew its answers.
+        training = LanguageTraining(recipe.model_copy(update={"rollout": NativeSpec(), "device": "cpu"}), run)
     training.check_base()
     load_parameters(training.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
     return training.policy
 
 
-def write_checkpoint(folder: Path | str, to: Path, step: int | None = None, *, adapter: bool = False) -> None:
+def write_checkpoint(folder: Path | str, to: Path, checkpoint: Which = "last", *, adapter: bool = False) -> None:
     """A checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
 
     Raises:
         RunError, ConfigError: as `policy_at`. ConfigError: an adapter of a run that trains none.
     """
-    policy = policy_at(folder, step)
+    policy = policy_at(folder, checkpoint)
     if not adapter:
         policy.save(to)
     elif is_adapted(policy.model):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
-import platform
+import re
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
+from polopt.errors import PoloptWarning, RunError
 from polopt.experience import OLD, Experience
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
@@ -25,22 +24,25 @@ from polopt.policies.make import new_policy
 from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
+from polopt.training import origin
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
+from polopt.training.checkpoints import Checkpoint
 from polopt.training.cluster.ahead import Ahead
 from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.evaluate import Accuracy, evaluate
-from polopt.training.learner import Learner, learning
-from polopt.training.measure import describe, show
-from polopt.training.needs import check_asks, check_layers, check_needs
+from polopt.training.extension import extended, same
+from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.measure import describe, metrics_of, show, zeros_meant
+from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.player import Player
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_splits
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import Run, RunError, Witness
+from polopt.training.run import Run, Witness
 from polopt.training.source import LanguageSource
 from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
@@ -53,6 +55,8 @@ from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
+# After so many batches of a stage it is looked at whether its parts have done anything.
+EARLY = 3
 
 
 class Watcher(Protocol):
@@ -96,6 +100,7 @@ class LanguageTraining:
             name: build_tasks(stage.tasks, seed=recipe.seed) if stage.tasks is not None else shared
             for name, stage in recipe.stages.items()
         }
+        _check_problems(recipe, len(self.splits[recipe.main_stage].heldout))
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
@@ -104,8 +109,11 @@ class LanguageTraining:
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
-            learning(self.policy, recipe.stages[name].train)
+            optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
         self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
+        for name, algorithm in self.algorithms.items():
+            tasks, limit = self.splits[name].train, recipe.limit_of(name)
+            self._warn(check_effects(algorithm, situation_of(name, algorithm, tasks, limit, self.policy)))
         self.policy.to(recipe.device)
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
@@ -115,6 +123,10 @@ class LanguageTraining:
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
+
+    def _warn(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences if self.team.leads else ():
+            warnings.warn(sentence, PoloptWarning, stacklevel=3)
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
@@ -161,10 +173,19 @@ class LanguageTraining:
         check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
         return policy
 
-    def run(self) -> Run:
-        """Train from the last checkpoint, or from the start, to the end."""
-        restored = self.team.first(self.run_folder.restore)
-        tensors, state = restored if restored else ({}, {"stage": next(iter(self.recipe.stages)), "stage_step": 0})
+    def run(self, *, with_logs: bool = True) -> Run:
+        """Train from the last checkpoint, or from the start, to the end. with_logs: as in `Run.restore`.
+
+        Raises:
+            RunError: another process trains in the folder, or none of its checkpoints is whole.
+        """
+        with self.run_folder.exclusive():
+            self._run(self.team.first(lambda: self.run_folder.restore(with_logs=with_logs)))
+        self.team.leave()
+        return self.run_folder
+
+    def _run(self, restored: Checkpoint | None) -> None:
+        tensors, state = restored.tensors if restored else {}, restored.state if restored else {}
         names = list(self.recipe.stages)
         if restored:
             self._load(tensors, state)
@@ -174,16 +195,15 @@ class LanguageTraining:
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
-        for name in names[names.index(state["stage"]) :]:
-            first = state["stage_step"] if name == state["stage"] else 0
+        begun = state.get("stage", names[0])
+        for name in names[names.index(begun) :]:
+            first = state["stage_step"] if restored and name == begun else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.leads:
             self.policy.save(self.run_folder.folder / "policy")
             if is_adapted(self.policy.model):
                 save_adapter(self.policy.model, self.run_folder.folder / "adapter")
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
-        self.team.leave()
-        return self.run_folder
 
     def check_base(self) -> dict[str, str]:
         """What tells an adapter's base from another one, as checkpoints do not hold it.
@@ -225,12 +245,15 @@ class LanguageTraining:
                 self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
                 self.global_step += 1
                 done = step + 1
+                if done == min(EARLY, stage.steps):
+                    early = [m for m in self.run_folder.read("metrics") if m["stage"] == name]
+                    self._warn(f"stages.{name}: {s}" for s in zeros_meant(algorithm, early))
                 if stage.until is not None:
                     records.append(record)
                     done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
                 if done in evaluations:
                     self._evaluate(name, *evaluations[done])
-                if done == stage.steps or done % self.recipe.checkpoint == 0:
+                if done == stage.steps or done % self.recipe.checkpoint.every == 0 or self._is_best(name, done):
                     self._save(name, done, learner, source, beside, supply)
                 if done == stage.steps:
                     break
@@ -279,7 +302,9 @@ class LanguageTraining:
         experience = self.team.credited(algorithm, experience)
         chosen = algorithm.selected(experience)
         sampled = time.perf_counter()
-        record = {"rows": len(chosen), **describe(experience)}
+        record = {"rows": len(chosen), **describe(experience), **batch.metrics}
+        for part in (algorithm.reward, algorithm.credit):
+            record |= metrics_of(part, experience)
         beside.begin_update()
         record |= learner.update(chosen, step) if chosen.mask.any() else {}
         algorithm.advance()
@@ -354,7 +379,25 @@ class LanguageTraining:
             **source.state(),
             "seconds": self._elapsed(),
         }
-        self.run_folder.save(self.global_step, tensors, state)
+        self.run_folder.save(self.global_step, tensors, state, keep=self.recipe.checkpoint.keep, best=self._best)
+
+    @property
+    def _best(self) -> tuple[str, str] | None:
+        """By which estimate, of which stage's evaluations, a checkpoint stays; None if none does."""
+        metric = self.recipe.checkpoint.best
+        return None if metric is None else (metric, self.recipe.main_stage)
+
+    def _is_best(self, stage: str, done: int) -> bool:
+        """Whether the evaluation after so many steps of a stage was better than that of every checkpoint."""
+        best = self._best
+        if best is None or stage != self.recipe.main_stage or done not in self.recipe.evaluations(stage):
+            return False
+
+        def better() -> bool:
+            found, last = self.run_folder.best(*best), self.run_folder.last("evaluations")
+            return found is None or last is None or last[best[0]]["estimate"] > found[1]
+
+        return self.team.once(better)  # whose log is complete
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         load_parameters(self.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})
@@ -379,79 +422,123 @@ def train(
     *,
     watchers: tuple[Watcher, ...] = (),
     address: str | None = None,
+    anyway: bool = False,
     **changes: Any,
 ) -> Run:
-    """Train a language policy: a recipe (the laptop's by default) into a folder.
+    """Train a language policy: a recipe (the laptop's by default) into a folder. Asked for again, it goes on: a folder
+    that holds a run of the same recipe is resumed, or returned with a warning if that has finished.
 
     address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
     that this machine belongs to, or "local" for one that is started here and ends with the run.
+    anyway: as in `resume`.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
-        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run already.
+        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run of another recipe, or
+        another process trains in it.
     """
     recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
-    team = assemble(recipe.device)
-    folder = team.once(lambda: Run.vacant(Path(folder)).folder)
+    team, folder = assemble(recipe.device), Path(folder)
+    if team.once(lambda: Run.exists(folder)):
+        if not is_finished(recipe, folder):
+            return resume(folder, watchers=watchers, address=address, anyway=anyway)
+        warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
+        return Run(folder)
     run = Run(folder) if team.leads else Witness(folder)
     with crew_of(recipe, address, team) as crew:
         # What cannot be prepared leaves no folder behind.
         training = LanguageTraining(recipe, run, watchers, team, crew)
         team.once(lambda: check_tasks({name: training.player(name) for name in recipe.stages}))
         training.try_worlds()
-        team.once(lambda: create(recipe, folder).folder)
-        return training.run()
+        if team.leads:
+            folder.mkdir(parents=True, exist_ok=True)
+        with run.exclusive():
+            team.once(lambda: create(recipe, folder).folder)
+            return training.run()
+
+
+def is_finished(recipe: Recipe, folder: Path | str) -> bool:
+    """Returns whether a folder holds a run of this recipe that has come to its end; False if it holds none.
+
+    Raises:
+        RunError: it holds a run of another recipe; the first settings that differ.
+    """
+    if not Run.exists(Path(folder)):
+        return False
+    run = Run.open(Path(folder))
+    same(run, recipe)
+    return bool(run.about.get("finished"))
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:
     """The folder of a new run, not begun; `resume` begins it.
 
     Raises:
-        RunError: the folder holds a run already.
+        RunError: the folder holds a run already. ConfigError: the recipe read back from its YAML would be another one.
     """
-    return Run.create(Path(folder), recipe.to_yaml(), _about(recipe))
+    folder, text = Run.vacant(Path(folder)).folder, recipe.to_yaml()
+    if Recipe.of_yaml(text) != recipe:
+        raise ConfigError("the recipe cannot be written down and read back; give its settings as plain data")
+    return Run.create(folder, text, origin.about_run(recipe, folder))
 
 
-def resume(folder: Path | str, *, watchers: tuple[Watcher, ...] = (), address: str | None = None) -> Run:
-    """Continue a run to the result it would have had without the interruption. address: as in `train`.
+def resume(
+    folder: Path | str,
+    *,
+    watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
+    anyway: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    wait_s: float = 0.0,
+) -> Run:
+    """Continue a run to the result it would have had without the interruption, from whatever working directory.
+
+    address: as in `train`. anyway: go on although something has changed that the result depends on: the recipe, a file
+    that it names, the version of polopt or of a library. changes: what to extend, see `extension.extended`.
+    wait_s: how long another process may take to leave the folder.
 
     Raises:
-        RunError: the folder is not a run. ConfigError: it was begun on a cluster, and there is none, or without one.
+        RunError: the folder is not a run, another process trains in it, something has changed since it began, or none
+        of its checkpoints is whole. ConfigError: it was begun on a cluster, and there is none, or without one.
     """
-    run = Run.open(Path(folder))
-    recipe = recipes.load(run.recipe)
-    team = assemble(recipe.device)
-    with crew_of(recipe, address, team) as crew:
-        training = LanguageTraining(recipe, run if team.leads else Witness(run.folder), watchers, team, crew)
-        training.try_worlds()
-        return training.run()
+    run = Run.open(Path(folder).absolute())
+    changed = origin.require_unchanged(run, anyway=anyway)
+    with origin.entered(run) as recipe:
+        team = assemble(recipe.device)
+        run = run if team.leads else Witness(run.folder)
+        with run.exclusive(wait_s), crew_of(recipe, address, team) as crew:
+            if changes:
+                recipe = team.first(lambda: extended(run, changes))
+            if recipe.threads is None:
+                torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
+            training = LanguageTraining(recipe, run, watchers, team, crew)
+            training.try_worlds()
+            if changed and team.leads:
+                training.check_base()
+                run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
+            training.run(with_logs=not anyway)
+    return Run(Path(folder))
+
+
+def _check_problems(recipe: Recipe, heldout: int) -> None:
+    """Warn where somebody asks for more held-out problems than there are; the default is for worlds that have them."""
+    asked = recipe.evaluation.problems
+    if asked > heldout and asked != type(recipe.evaluation)().problems:
+        warnings.warn(
+            f"evaluation.problems = {asked}, and the tasks have {heldout} held-out problems: these are taken",
+            PoloptWarning,
+            stacklevel=2,
+        )
 
 
 def _check_device(name: str) -> None:
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"device = {name!r} cannot be used here: {reason}; take cpu, or another one") from None
-
-
-def _about(recipe: Recipe) -> dict[str, Any]:
-    return {
-        "polopt": metadata.version("polopt"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": {"cpu": platform.processor() or platform.machine(), "system": platform.system()},
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "method": recipes.name_of_method(recipe.stages[recipe.main_stage].method),
-        "citation": _citations(recipe),
-        "finished": False,
-    }
-
-
-def _citations(recipe: Recipe) -> list[str]:
-    """BibTeX of the published methods that the stages use."""
-    names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
-    return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
+    except Exception as error:
+        reason = re.split(r"(?<=[.:]) |\n", str(error))[0].rstrip(".:")
+        raise ConfigError(
+            f"device = {name!r:.40} cannot be used here: {reason:.160}; take cpu, or another one"
+        ) from None
 
 
 def _befell(record: Mapping[str, Any]) -> dict[str, Any]:

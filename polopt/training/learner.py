@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.config import ConfigError
+from polopt.errors import UserError
 from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.part import nearest
@@ -21,6 +22,10 @@ from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.team import Team, blank, nothing
 from polopt.training.transcript import prompts_of
+
+
+class DivergenceError(UserError, FloatingPointError):
+    """A step would destroy the policy. The message names what is not finite and the fix."""
 
 
 class Policy(Protocol):
@@ -41,8 +46,13 @@ def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
     names = {name: p for name, p in policy.named_parameters() if p.requires_grad}
     found = [p for name, p in names.items() if re.search(pattern, name)]
     if not found:
-        raise ConfigError(f"train = {pattern!r} is found in no parameter's name{nearest(pattern, names)}")
+        raise ConfigError(f"train = {pattern!r:.60} is found in no parameter's name{nearest(pattern, names)}")
     return found
+
+
+def optimiser_of(parameters: list[nn.Parameter], spec: OptimiserSpec) -> torch.optim.Optimizer:
+    """The optimiser of a stage, with no state yet."""
+    return torch.optim.AdamW(parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True)
 
 
 class Learner:
@@ -63,10 +73,7 @@ class Learner:
         self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
         self.team = Team() if team is None else team
         self.parameters = learning(policy, stage.train)
-        spec = stage.optimiser
-        self.optimiser = torch.optim.AdamW(
-            self.parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True
-        )
+        self.optimiser = optimiser_of(self.parameters, stage.optimiser)
         self.noise = NoiseMeter()
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
@@ -131,7 +138,7 @@ class Learner:
             self.noise.see(self.parameters, len(batch))
         norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip)))
         if not math.isfinite(norm):
-            raise FloatingPointError(
+            raise DivergenceError(
                 f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
                 "or look at the last checkpoint's metrics for where it diverged"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from polopt import ops
 from polopt.experience import Experience
 from polopt.metrics import attempts, audit_verifier, correction, mixed_groups, perplexity, reference_kl
+from polopt.objectives.surrogate import unused
+from polopt.part import Part, name_of
 from polopt.training.transcript import Transcript
 
 
@@ -32,6 +35,7 @@ def describe(experience: Experience) -> dict[str, Any]:
     done = experience[ended] if ended.any() else experience
     reward = done.returns()
     length = done.lengths.float()
+    size = ops.group_index(experience.group)[1]
     record: dict[str, Any] = {
         **shares,
         "reward/mean": float(reward.mean()),
@@ -41,6 +45,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         "length/max": float(length.max()),
         "truncated": float(done.truncated.float().mean()),
         "groups/signal": _signal(experience),
+        "groups/size_min": float(size.min()),
+        "groups/size_max": float(size.max()),
         "groups/mixed": float(mixed_groups(experience.outcome, experience.group)),
         "outcome/mean": float(done.outcome.mean()),
         "solved": float(done.extras["solved"].float().mean()),
@@ -54,6 +60,8 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["predicted/brier"] = float((experience.extras["predicted"] - experience.outcome).square().mean())
     if "external" in experience.extras:
         record["external"] = float(experience.extras["external"].float().mean())
+    if "skipped" in experience.extras:
+        record["pool/skipped"] = float(experience.extras["skipped"].max())
     if experience.ref_logp is not None:
         record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
@@ -64,6 +72,29 @@ def describe(experience: Experience) -> dict[str, Any]:
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
         record[f"outcome/{kind}"] = float(done.outcome[rows].mean())
     return record
+
+
+def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
+    """What a part, and every part inside it that is consulted now, did to the rollouts of a batch: their
+    `batch_metrics`. Of two parts with a metric of one name the later has a number behind it."""
+    rollouts = experience[~experience.demonstrated]
+    found: dict[str, float] = {}
+    if experience.logp is None or not rollouts.mask.any():
+        return found
+    for one in part.consulted():
+        for name, value in one.batch_metrics(rollouts).items():
+            found[unused(name, found)] = value
+    return found
+
+
+def zeros_meant(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences on the metrics of a part, and of those inside it, that are 0 in all of these records of a stage."""
+    return [
+        f"{name_of(type(one))}: {meaning}"
+        for one in part.parts()
+        for name, meaning in one.zero_means.items()
+        if records and all(record.get(name) == 0 for record in records)
+    ]
 
 
 def _attempts(done: Experience) -> dict[str, float]:

@@ -7,8 +7,10 @@ from polopt.config import ConfigError
 from polopt.experience import OLD
 from polopt.layers import layer_of
 from polopt.part import name_of, nearest
+from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
+from polopt.situation import Situation
 from polopt.teachers import TAUGHT
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, signals_of
@@ -23,6 +25,9 @@ PROVIDED = frozenset(
 )
 SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
+
+# Tasks that are looked at before a stage begins.
+FIRST = 64
 
 # Before the name of what a world says of an answer beside its reward.
 SIGNAL = "extras.signal_"
@@ -84,6 +89,38 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
                 f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
                 "stage out, or give the tasks solutions"
             )
+
+
+def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, policy: LanguagePolicy) -> Situation:
+    """A stage before it begins, from its first tasks and the policy."""
+    first = [tasks[i] for i in range(min(FIRST, len(tasks)))]
+    dialogue = Dialogue(policy.tokenizer)
+    return Situation(
+        stage=stage,
+        group=algorithm.sampling.compared,
+        limit=limit,
+        turns=tasks.turns,
+        solutions=[task.solution for task in first],
+        fields=frozenset.intersection(*(frozenset(task.row) for task in first)) if first else frozenset(),
+        tokens=lambda text: len(dialogue.answer(text)) - 1,
+        block=lambda block: list(policy.named_block(block)),
+    )
+
+
+def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
+    """Refuse a stage in which some part of the algorithm cannot do its work, before anything is spent on it. Sentences
+    on parts that will run there and not do what they are for.
+
+    Raises:
+        ConfigError: naming the stage, the part, what was found and the fix.
+    """
+    cautions: list[str] = []
+    for part in algorithm.parts():
+        where = f"stages.{situation.stage}: {name_of(type(part))}"
+        for sentence in part.refusals(situation):
+            raise ConfigError(f"{where}: {sentence}")
+        cautions += [f"{where}: {sentence}" for sentence in part.cautions(situation)]
+    return list(dict.fromkeys(cautions))
 
 
 def _shows(tasks: Tasks) -> bool:

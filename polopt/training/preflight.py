@@ -29,7 +29,7 @@ def check_tasks(players: Mapping[str, Player]) -> None:
         PoloptWarning: no reference answer is rewarded, or some are longer than the limit.
     """
     seen = set()
-    for stage, player in reversed(players.items()):  # of stages that share their tasks, the last names them
+    for stage, player in reversed(list(players.items())):  # of stages that share their tasks, the last names them
         key = (id(player.tasks), player.limit)
         if key not in seen:
             seen.add(key)
@@ -54,14 +54,14 @@ def check_chat_template(stage: str, player: Player) -> None:
                 "tokenizer.chat_template and save the tokenizer into that folder, or write the prompts as plain text"
             )
         if arguments:
-            raise ConfigError("policy.chat_template_kwargs: the policy's tokenizer has no chat template; leave them out")
+            raise ConfigError("policy.chat_template_kwargs: the tokenizer has no chat template; leave them out")
         return
     read = set(re.findall(r"[^\W\d]\w*", str(template)))
     for name in arguments:
         if name not in read:
             close = difflib.get_close_matches(name, read, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "leave it out, or take a model whose template does"
-            raise ConfigError(f"policy.chat_template_kwargs.{name} is not read by the tokenizer's chat template; {hint}")
+            raise ConfigError(f"policy.chat_template_kwargs.{name} is not read by the chat template; {hint}")
 
 
 def is_chat(task: Task) -> bool:
@@ -80,9 +80,9 @@ def check_reference_rewards(stage: str, player: Player) -> None:
         return
     found = ", ".join(f"{task.id} gets {reward:g}" for task, reward in scored[:NAMED])
     warnings.warn(
-        f"stages.{stage}: none of the {len(scored)} reference answers that were scored has a positive reward ({found}), "
-        f"so no answer of the policy may ever have one; check that the tasks' verifier accepts answers as the data "
-        f"writes them, as in {scored[0][0].solution!r:.80}",
+        f"stages.{stage}: none of the {len(scored)} reference answers that were scored has a positive reward "
+        f"({found}), so no answer of the policy may ever have one; check that the tasks' verifier accepts "
+        f"answers as the data writes them, as in {scored[0][0].solution!r:.80}",
         PoloptWarning,
         stacklevel=3,
     )

@@ -9,23 +9,26 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 from pydantic_core import PydanticCustomError
 
 from polopt import catalogue, recipes
 from polopt.algorithm import Algorithm
-from polopt.config import Config, ConfigError, parse
+from polopt.config import Config, ConfigError, PlainMap, parse, plain_data
 from polopt.experience import Support
 from polopt.names import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.setting_types import Unbounded
 from polopt.training.cluster.grounds import ClusterGroundsSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.worlds.grounds import HereSpec, ThreadsSpec
 from polopt.worlds.recipe import parse_world
+from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
-Positive = Annotated[int, pydantic.Field(ge=1)]
+Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
 ENGINES = ("native", "vllm")
 PLACES = ("here", "threads", "cluster")
 
@@ -58,7 +61,7 @@ class PolicySpec(Config):
     """
 
     model: str | None = None
-    config: dict[str, Any] = pydantic.Field(default_factory=dict)
+    config: PlainMap = pydantic.Field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False
@@ -68,8 +71,8 @@ class PolicySpec(Config):
     @pydantic.field_validator("chat_template_kwargs")
     @classmethod
     def _left_to_the_person(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = value.keys() & {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
-        if taken:
+        loop = {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
+        if taken := value.keys() & loop:
             raise ValueError(f"{min(taken)} is set by the loop; leave it out")
         return value
 
@@ -86,22 +89,22 @@ class PolicySpec(Config):
 class OptimiserSpec(Config):
     """AdamW, and the course of its learning rate over a stage.
 
-    lr: the learning rate.
+    lr: the learning rate, at most 1, since a step moves each weight by about that much.
     betas: decay of the averages of gradients and of their squares.
     weight_decay: share of a weight, times the rate, that a step takes off.
     warmup: steps over which the rate rises to `lr`.
     decay: its course from there to `final` times `lr` at the stage's end.
     final: the rate at the stage's end, as a fraction of `lr`; of no effect where decay is constant.
-    clip: the largest norm of a step's gradient; a longer one is scaled down to it.
+    clip: the largest norm of a step's gradient; a longer one is scaled down to it; inf for any.
     """
 
-    lr: float = pydantic.Field(default=1e-3, gt=0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    lr: float = pydantic.Field(default=1e-3, gt=0, le=1)
+    betas: tuple[Momentum, Momentum] = (0.9, 0.95)
     weight_decay: float = pydantic.Field(default=0.0, ge=0)
     warmup: int = pydantic.Field(default=0, ge=0)
     decay: Literal["constant", "linear", "cosine"] = "constant"
     final: float = pydantic.Field(default=0.0, ge=0, le=1)
-    clip: float = pydantic.Field(default=1.0, gt=0)
+    clip: Unbounded = pydantic.Field(default=1.0, gt=0)
 
 
 class Until(Config):
@@ -159,8 +162,8 @@ class StageSpec(Config):
     optimiser: of this stage; each stage begins with a new one.
     """
 
-    method: str | dict[str, Any] = "dr-grpo"
-    but: dict[str, Any] = pydantic.Field(default_factory=dict)
+    method: str | PlainMap = "dr-grpo"
+    but: PlainMap = pydantic.Field(default_factory=dict)
     steps: Positive
     rows: Positive
     group: Positive | None = None
@@ -168,7 +171,7 @@ class StageSpec(Config):
     minibatches: Positive = 1
     micro_rows: Positive | None = None
     until: Until | None = None
-    tasks: dict[str, Any] | None = None
+    tasks: PlainMap | None = None
     limit: Positive | None = None
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
@@ -178,8 +181,8 @@ class StageSpec(Config):
     def _is_a_pattern(cls, value: str | None) -> str | None:
         try:
             re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"{value!r:.60} is no regular expression: {error}") from None
         return value
 
     def algorithm(self, where: str) -> Algorithm:
@@ -192,14 +195,22 @@ class StageSpec(Config):
             algorithm = catalogue.sentence(self.method)
             if self.group is not None and "group" in algorithm.sampling.settings():
                 algorithm = algorithm.but({"sampling.group": self.group})
-            algorithm = algorithm.but(self.but)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}.method: {error}") from None
+        try:
+            algorithm = algorithm.but({str(path): value for path, value in self.but.items()})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}.but: {error}") from None
         group = getattr(algorithm.sampling, "group", 1)
         if self.rows % group:
             raise ConfigError(
                 f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
                 f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
+            )
+        if self.minibatches > self.rows // group:
+            raise ConfigError(
+                f"{where}.minibatches = {self.minibatches}, and the batch has {self.rows // group} groups, which stay "
+                f"whole; set it to {self.rows // group} or less"
             )
         return algorithm
 
@@ -229,6 +240,20 @@ class EvaluationSpec(Config):
         return self
 
 
+class CheckpointSpec(Config):
+    """When checkpoints are written, and which stay; `checkpoint: 20` is short for `{every: 20}`.
+
+    every: steps between checkpoints; a stage's last step has one, too.
+    keep: how many of the last ones stay.
+    best: a held-out estimate, as pass@1: of the checkpoints that were evaluated on the last stage's held-out tasks, the
+    one where it is highest stays, too. A step at which it rises is checkpointed whatever `every` is.
+    """
+
+    every: Positive = 20
+    keep: Positive = 2
+    best: str | None = None
+
+
 class Recipe(Config):
     """A complete run.
 
@@ -249,15 +274,15 @@ class Recipe(Config):
         `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
     evaluation: how held-out accuracy is measured.
-    checkpoint: steps between checkpoints.
+    checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     device: str = "cpu"
-    threads: Positive | None = None
+    threads: Annotated[int, pydantic.Field(ge=1, le=1024)] | None = None
     parallel: Literal["ddp", "fsdp"] = "ddp"
     policy: PolicySpec = PolicySpec()
-    tasks: dict[str, Any]
+    tasks: PlainMap
     limit: Positive = 64
     max_prompt_length: Positive | None = None
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
@@ -265,7 +290,12 @@ class Recipe(Config):
     episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
-    checkpoint: Positive = 20
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @pydantic.field_validator("checkpoint", mode="before")
+    @classmethod
+    def _steps_between(cls, value: Any) -> Any:
+        return value if isinstance(value, (Mapping, CheckpointSpec)) else {"every": value}
 
     @pydantic.field_validator("rollout", mode="before")
     @classmethod
@@ -281,11 +311,35 @@ class Recipe(Config):
     def _some_stage(self) -> Recipe:
         if not self.stages:
             raise ValueError("a recipe needs at least one stage, found none")
+        for name in self.stages:  # files are named after them
+            if not re.fullmatch(r"\w[\w -]{0,59}", name):
+                raise ValueError(f"stage {name!r:.70} needs a plain name, of at most 60 letters, digits, _ and -")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _best_is_evaluated(self) -> Recipe:
+        best, known = self.checkpoint.best, [f"pass@{k}" for k in dict.fromkeys((1, *self.evaluation.k))]
+        if best is not None and best not in known:
+            raise ValueError(f"checkpoint.best = {best!r} is not evaluated; give {' or '.join(known)}")
+        if best is not None and not self.evaluation.every:
+            raise ValueError(
+                f"checkpoint.best = {best!r} needs evaluations during training, and evaluation.every is 0; set it to "
+                "the steps between them"
+            )
         return self
 
     def to_yaml(self) -> str:
-        """The complete recipe, defaults included; `load` reads it back to an equal one."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+        """The complete recipe, defaults included; `of_yaml` reads it back to an equal one."""
+        return write_yaml(plain_data(self.model_dump()))
+
+    @classmethod
+    def of_yaml(cls, text: str, name: str = "recipe") -> Recipe:
+        """Inverse of `to_yaml`.
+
+        Raises:
+            ConfigError, YamlError: it is no complete recipe.
+        """
+        return parse(cls, read_yaml(text, name), name)
 
     def seed_of(self, *purpose: object) -> int:
         """A seed for one purpose, so that no two draw the same numbers; the same in every process."""
@@ -345,10 +399,7 @@ def load(
             method that does not exist. Nothing is generated or trained before all of it is checked.
     """
     path = _find("laptop" if source is None else source)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path.name} is not YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml_file(path)
     if isinstance(data, dict):
         if method is not None:
             _set_method(data, method)
@@ -402,5 +453,5 @@ def _set(data: Any, key: str, value: Any) -> None:
     for step in path:
         data = data.setdefault(step, {})
         if not isinstance(data, dict):
-            raise ConfigError(f"{key}: {step!r} is {data!r}, which holds no settings")
+            raise ConfigError(f"{key}: {step!r} is {data!r:.60}, which holds no settings")
     data[last] = value

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from polopt.errors import UserError
+from polopt.errors import PoloptWarning, RunError
+from polopt.training import files
+from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
+from polopt.training.lock import LOCK, OWNER, FolderLock
 
 LOGS = ("metrics", "evaluations", "samples")
-
-
-class RunError(UserError, ValueError):
-    """A folder is no run, or is one already. The message says what to do."""
+RECIPE, ABOUT = "recipe.yaml", "run.json"
+# A checkpoint of a run: its step, the last one, or the one with the highest held-out estimate.
+Which = int | Literal["last", "best"]
 
 
 class Run:
@@ -31,15 +35,23 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._checkpoints = Checkpoints(folder)
+        self._lock: FolderLock | None = None
+
+    @classmethod
+    def exists(cls, folder: Path) -> bool:
+        """Whether a folder holds a run."""
+        return (folder / RECIPE).exists()
 
     @classmethod
     def vacant(cls, folder: Path) -> Self:
         """A folder in which a run can be created.
 
         Raises:
-            RunError: the folder holds a run already, so that nothing is ever overwritten.
+            RunError: the folder holds a run already, so that nothing is ever overwritten, or no folder can be made.
         """
-        if (folder / "recipe.yaml").exists():
+        _try_to_make(folder)
+        if cls.exists(folder):
             raise RunError(f"{folder} holds a run already: continue it with --resume, or name another folder")
         return cls(folder)
 
@@ -54,7 +66,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         run.describe(about)
         # Last, and at once: a folder with a recipe is a run that can be resumed.
-        _write(folder / "recipe.yaml", recipe)
+        files.write_text(run.recipe, recipe)
         return run
 
     @classmethod
@@ -64,29 +76,56 @@ class Run:
         Raises:
             RunError: the folder has no recipe.yaml.
         """
-        if not (folder / "recipe.yaml").is_file():
+        if not (folder / RECIPE).is_file():
             raise RunError(f"{folder} is not a run: it has no recipe.yaml")
         return cls(folder)
 
+    @contextmanager
+    def exclusive(self, wait_s: float = 0.0) -> Iterator[None]:
+        """Locks the folder during the block, so that no other process trains in it; may be nested.
+
+        wait_s: how long another process may take to leave it.
+
+        Raises:
+            RunError: another process trains in it, or a file that would be written is a link to elsewhere.
+        """
+        self._refuse_links()
+        self._lock = FolderLock(self.folder) if self._lock is None else self._lock
+        with self._lock.held(wait_s):
+            yield
+
     @property
     def recipe(self) -> Path:
-        return self.folder / "recipe.yaml"
+        return self.folder / RECIPE
 
     @property
     def about(self) -> dict[str, Any]:
-        """run.json: versions, machine, method, whether the run is finished."""
-        path = self.folder / "run.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        """run.json: versions, machine, files that the recipe names, method, whether the run is finished.
+
+        Raises:
+            RunError: it is not the JSON that was written.
+        """
+        path = self.folder / ABOUT
+        if not path.exists():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise RunError(
+                f"{path} is cut short or damaged; put a copy of it back, or delete it and continue with --anyway"
+            )
+        return found
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Add to run.json."""
-        _write(self.folder / "run.json", json.dumps({**self.about, **about}, indent=1))
+        files.write_text(self.folder / ABOUT, json.dumps({**self.about, **about}, indent=1))
 
     @property
     def checkpoint(self) -> int | None:
         """The step that `--resume` would go on from; None for the beginning."""
-        found = self._checkpoints()
-        return int(found[-1].name) if found else None
+        return max(self._checkpoints.steps(), default=None)
 
     def last(self, name: str) -> dict[str, Any] | None:
         """A log's last whole record, though another process may be writing."""
@@ -100,85 +139,166 @@ class Run:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """A log's records; the last line of a killed process may be torn and is left out."""
+        """A log's records; the last line of a killed process may be torn and is left out.
+
+        Raises:
+            RunError: another line is not the JSON that was written.
+        """
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            raise RunError(f"{path} is damaged: a line of it is not the JSON that was written") from None
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Write a checkpoint beside the others and then, in one atomic step, give it its name."""
-        place = self.folder / "checkpoints"
-        place.mkdir(exist_ok=True)
-        draft = place / f".draft-{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, draft / "state.safetensors")
-        lengths = {name: self._length(name) for name in LOGS}
-        (draft / "state.json").write_text(json.dumps({**state, "step": step, "logs": lengths}))
-        for file in (draft / "state.safetensors", draft / "state.json", draft):
-            _sync(file)
-        final = place / f"{step:08d}"
-        shutil.rmtree(final, ignore_errors=True)
-        draft.rename(final)
-        _sync(place)
-        for old in self._checkpoints()[:-2]:
-            shutil.rmtree(old)
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        *,
+        keep: int = 2,
+        best: tuple[str, str] | None = None,
+    ) -> None:
+        """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`."""
+        logs = [f"{name}.jsonl" for name in LOGS if (self.folder / f"{name}.jsonl").exists()]
+        for name in logs:
+            files.sync(self.folder / name)
+        files.sync(self.folder)
+        self._checkpoints.write(step, tensors, state, logs)
+        kept = {s for s in self._checkpoints.steps() if s <= step}  # any other is no checkpoint of this run
+        found = None if best is None else self.best(*best)
+        self._checkpoints.prune({*sorted(kept)[-keep:]} | ({found[0]} if found else set()))
 
-    def restore(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last whole checkpoint, with the logs cut back to it; None, with empty logs, if there is none."""
-        for draft in self.folder.glob("checkpoints/.draft-*"):
-            shutil.rmtree(draft)
-        found = self._last()
-        logs = found[1]["logs"] if found else {}
-        for name in LOGS:
-            path = self.folder / f"{name}.jsonl"
+    def best(self, metric: str, stage: str) -> tuple[int, float] | None:
+        """(step, estimate) of the checkpoint whose held-out estimate of a metric, as pass@1, is the highest of all
+        that are there; the earliest of equals. None if none was evaluated in that stage."""
+        steps = set(self._checkpoints.steps())
+        found = {
+            e["step"]: e[metric]["estimate"]
+            for e in self.read("evaluations")
+            if e["stage"] == stage and e["step"] in steps and metric in e
+        }
+        return max(found.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
+
+    def restore(self, *, with_logs: bool = True) -> Checkpoint | None:
+        """The last whole checkpoint, with the logs cut back to it; None, with empty logs, if there is none.
+
+        What is named as a checkpoint, is newer and is not whole is set aside, with one warning.
+        with_logs: whether the logs must be what they were.
+
+        Raises:
+            RunError: there are checkpoints, and none is whole; or a file that would be cut is a link to elsewhere.
+        """
+        self._refuse_links()
+        found, damaged = self._newest(with_logs)
+        if damaged and found is None:
+            step, reason = next(iter(damaged.items()))
+            raise RunError(
+                f"no checkpoint of {self.folder} is whole (step {int(step.name)}: {reason}); delete "
+                f"{self._checkpoints.place} to train it again from the beginning, or continue with --anyway if it was "
+                "you who edited a log"
+            )
+        place = f"step {found.step}" if found else "the beginning"
+        if damaged:
+            aside = [f"step {int(p.name)} ({r}) to {self._checkpoints.set_aside(p).name}" for p, r in damaged.items()]
+            warnings.warn(
+                f"{self.folder}: the run goes on from {place}, since later checkpoints are damaged; set aside: "
+                f"{', '.join(aside)}",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        self._checkpoints.clean()
+        logs = found.state["logs"] if found else {}
+        for path in (self.folder / f"{name}.jsonl" for name in LOGS):
             if path.exists():
-                os.truncate(path, logs.get(name, 0))
+                os.truncate(path, min(path.stat().st_size, logs.get(path.name, {"bytes": 0})["bytes"]))
         return found
 
-    def _last(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        checkpoints = self._checkpoints()
-        if not checkpoints:
-            return None
-        state = json.loads((checkpoints[-1] / "state.json").read_text())
-        return load_file(checkpoints[-1] / "state.safetensors"), state
+    def _newest(self, with_logs: bool) -> tuple[Checkpoint | None, dict[Path, str]]:
+        """The last whole checkpoint, and of each later one why it is not whole."""
+        damaged: dict[Path, str] = {}
+        for folder in reversed(self._checkpoints.folders()):
+            try:
+                self._checkpoints.check(folder, with_logs=with_logs)
+            except Damaged as reason:
+                damaged[folder] = str(reason)
+            else:
+                return self._checkpoints.load(folder), damaged
+        return None, damaged
 
-    def tensors(self, step: int | None = None) -> dict[str, Tensor]:
-        """What a checkpoint holds, the last one's or that of `step`; the run stays as it is.
+    def tensors(self, which: Which = "last") -> dict[str, Tensor]:
+        """What a checkpoint holds; the run stays as it is.
 
         Raises:
             RunError: there is none; those that there are.
         """
-        there = {int(place.name): place for place in self._checkpoints()}
-        if not there:
+        steps = self._checkpoints.steps()
+        if not steps:
             raise RunError(f"{self.folder} has no checkpoint yet")
-        if step is not None and step not in there:
-            raise RunError(f"{self.folder} has no checkpoint of step {step}; it has {', '.join(map(str, there))}")
-        return load_file(there[max(there) if step is None else step] / "state.safetensors")
+        step = self.step_of(which)
+        if step not in steps:
+            raise RunError(f"{self.folder} has no checkpoint of step {step}; it has {', '.join(map(str, steps))}")
+        folder = self._checkpoints.place / f"{step:08d}"
+        try:
+            self._checkpoints.check(folder, with_logs=False)
+        except Damaged as reason:
+            others = ", ".join(str(s) for s in steps if s != step) or "none"
+            raise RunError(
+                f"the checkpoint of step {step} in {self.folder} is damaged: {reason}; the others are {others}"
+            ) from None
+        return self._checkpoints.load(folder).tensors
+
+    def step_of(self, which: Which) -> int:
+        """The step of a checkpoint.
+
+        Raises:
+            RunError: there is none, or the best is asked for and none was evaluated.
+        """
+        if isinstance(which, int):
+            return which
+        if which == "last":
+            return max(self._checkpoints.steps())
+        about = self.about
+        found = self.best(about.get("best_by", "pass@1"), about.get("main_stage", ""))
+        if found is None:
+            raise RunError(
+                f"{self.folder} has no checkpoint that was evaluated in its last stage; give last or a step, and set "
+                "checkpoint.best: pass@1 and evaluation.every for the next run"
+            )
+        return found[0]
 
     def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """Store tensors once for the whole run, such as a reference policy."""
         draft = self.folder / f".{name}.draft"
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, draft)
-        _sync(draft)
-        draft.rename(self.folder / f"{name}.safetensors")
+        files.write_tensors(draft, tensors)
+        files.publish(draft, self.folder / f"{name}.safetensors")
 
     def kept(self, name: str) -> dict[str, Tensor]:
         return load_file(self.folder / f"{name}.safetensors")
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted(p for p in self.folder.glob("checkpoints/*") if p.name.isdigit())
-
-    def _length(self, name: str) -> int:
-        path = self.folder / f"{name}.jsonl"
-        if not path.exists():
-            return 0
-        _sync(path)
-        return path.stat().st_size
+    def _refuse_links(self) -> None:
+        """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
+        written = [RECIPE, ABOUT, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
+        places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
+        places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
+        for folder in self._checkpoints.folders():
+            places += [folder, folder / STATE, folder / TENSORS]
+        for place in (*places, *self.folder.glob("*.safetensors")):
+            if place.is_symlink():
+                raise RunError(
+                    f"{place} is a link to {os.readlink(place)}, which training here would write to; put the file "
+                    "itself in its place"
+                )
 
 
 class Witness(Run):
     """A run in a process that leaves the folder to another: it reads, and writes nothing."""
+
+    @contextmanager
+    def exclusive(self, wait_s: float = 0.0) -> Iterator[None]:
+        """Does nothing: the process that writes has the lock."""
+        yield
 
     def describe(self, about: Mapping[str, Any]) -> None:
         pass
@@ -186,27 +306,29 @@ class Witness(Run):
     def log(self, name: str, record: Mapping[str, Any]) -> None:
         pass
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], **_: Any) -> None:
         pass
 
     def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         pass
 
-    def restore(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last whole checkpoint, as whoever writes has left it."""
-        return self._last()
+    def restore(self, *, with_logs: bool = True) -> Checkpoint | None:
+        """The last checkpoint, which the process that writes has checked."""
+        folders = self._checkpoints.folders()
+        return self._checkpoints.load(folders[-1]) if folders else None
 
 
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    _sync(draft)
-    draft.rename(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def _try_to_make(folder: Path) -> None:
+    """Make the folder and those above it, and take away again what was not there before."""
+    made: list[Path] = []
     try:
-        os.fsync(handle)
+        for path in (*reversed(folder.parents), folder):
+            if not path.is_dir():
+                path.mkdir()
+                made.append(path)
+    except OSError as error:
+        raise RunError(f"{folder!s:.160} cannot be a run's folder: {error.strerror}; name another one") from None
     finally:
-        os.close(handle)
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir()

@@ -142,17 +142,14 @@ class LanguageSource:
         policy = self.player.policy
         return Evaluation.cat([policy.evaluate(micro, needs) for micro in experience.split(self.rows)])
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
         """As `Source.gradient_norms`, one backward pass a row.
 
         Raises:
             ValueError: no parameter has such a name.
         """
         policy = self.player.policy
-        parameters = [p for name, p in policy.named_parameters() if block in name and p.requires_grad]
-        if not parameters:
-            names = sorted(name for name, _ in policy.named_parameters())
-            raise ValueError(f"no parameter's name contains {block!r}; there are {', '.join(names[:8])}, ...")
+        parameters = list(policy.named_block(block).values())
         norms = []
         for row in experience.split(1):
             said = torch.where(row.mask, policy.evaluate(row).logp, 0).sum()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling import Sampling
+from polopt.training.measure import metrics_of
 from polopt.training.player import Player
 from polopt.training.source import LanguageSource
 from polopt.training.team import Team
@@ -19,17 +20,19 @@ T = TypeVar("T")
 
 class Gathered(NamedTuple):
     """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
-    counts."""
+    counts. metrics: what the parts of the sampling did to it."""
 
     experience: Experience
     begun: float
     spent: Mapping[str, float]
+    metrics: Mapping[str, float] = {}
 
 
 def gather(source: LanguageSource, sampling: Sampling) -> Gathered:
     """Sample one batch."""
     begun, before = time.perf_counter(), meter(source.player)
-    return Gathered(sampling(source), begun, since(before, source.player))
+    experience = sampling(source)
+    return Gathered(experience, begun, since(before, source.player), metrics_of(sampling, experience))
 
 
 def meter(player: Player) -> dict[str, float]:

@@ -86,7 +86,7 @@ class TeamSource(LanguageSource):
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         return self.team.say(self.player.policy, experience, self.rows, needs)
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
         mine = shares([1] * len(experience), self.team.size)[self.team.rank]
         own = super().gradient_norms(experience[mine], block).cpu() if len(mine) else torch.zeros(0)
         norms = own.new_zeros(len(experience), dtype=torch.float64)

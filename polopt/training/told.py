@@ -173,7 +173,14 @@ class Told:
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
         be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
+
+        Raises:
+            ValueError: an id that no token has.
         """
+        known = self.policy.model.get_input_embeddings().weight.shape[0]
+        told = (ids for given in answers for turns in given for ids in turns if not isinstance(ids, str))
+        if any(not 0 <= token < known for ids in told for token in ids):
+            raise ValueError(f"receive: an answer has a token that is none of the {known} of this policy")
         counts = [len(given) for given in answers]
         rows = self._fresh(each(tasks, counts), each(range(len(tasks)), counts))
         said = [turns for given in answers for turns in given]
@@ -187,13 +194,16 @@ class Told:
     def _hear(self, row: Transcript, answer: Said) -> bool:
         """Whether the answer reaches the world."""
         whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
-        ids = whole[: min(self.limit, self._space(row))]
+        space = self._space(row)
+        ids = whole[: min(self.limit, space)]
         if row.over or not ids:
             return False
         row.imitate(ids)
         row.answer = self.dialogue.text(ids)
         if ids[-1] in self.policy.stop:
             return True
+        if space < min(self.limit, len(whole)):
+            self._count_full(row)
         row.complete()
         row.truncated = True
         return False

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from polopt.config import ConfigError
 from polopt.experience import Support
@@ -12,8 +14,12 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.handover import policy_at
+from polopt.training.origin import entered
 from polopt.training.player import Player
 from polopt.training.preflight_models import fitted
+from polopt.training.recipe import Recipe
+from polopt.training.run import Run, Which
 from polopt.worlds.recipe import made_again
 
 
@@ -43,24 +49,33 @@ def evaluate_folder(
     k: Sequence[int] = (),
     support: Support | None = None,
     seed: int = 0,
+    checkpoint: Which | None = None,
 ) -> Accuracy:
     """Held-out accuracy of the policy in a folder.
 
     tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
     problems: how many of its held-out problems, all by default. samples: answers per problem, by default as many as the
     largest k needs.
+    checkpoint: of a run, finished or not: a step, "last" or "best"; the policy that it ended with by default.
 
     Raises:
+        RunError: there is no such checkpoint.
         ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
     """
     folder = Path(folder)
-    policy = load_policy(folder)
+    policy = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if tasks is None and not (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")
     samples = max((1, *k)) if samples is None else samples
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
-    recipe = recipes.load(folder / "recipe.yaml" if tasks is None else tasks)
+    with entered(Run.open(folder.absolute())) if tasks is None else nullcontext(recipes.load(tasks)) as recipe:
+        return _evaluate(policy, recipe, problems, k=k, samples=samples, support=support, seed=seed)
+
+
+def _evaluate(
+    policy: LanguagePolicy, recipe: Recipe, problems: int | None, *, support: Support | None, **how: Any
+) -> Accuracy:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
@@ -71,4 +86,4 @@ def evaluate_folder(
     player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
-    return evaluate(player, chosen, samples=samples, k=k, support=support, seed=seed)
+    return evaluate(player, chosen, support=support, **how)

@@ -18,6 +18,8 @@ from polopt.training.run import Run, RunError
 
 # Seconds between looks at the desks.
 PAUSE = 0.25
+# Seconds in which the process that trained a run before, and has lost it, must have ended: it looks after every step.
+HANDOVER = 600.0
 
 
 @dataclasses.dataclass
@@ -170,4 +172,4 @@ class Alone:
 if __name__ == "__main__":
     parent = os.getppid()
     for line in sys.stdin:
-        resume(line.rstrip("\n"), watchers=(Alone(lambda: os.getppid() == parent),))
+        resume(line.rstrip("\n"), watchers=(Alone(lambda: os.getppid() == parent),), wait_s=HANDOVER)

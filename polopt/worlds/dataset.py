@@ -116,7 +116,8 @@ class DatasetReader:
                 f"{path}: {len(without)} of {len(rows)} rows have no field {self.answer!r}, {places(without, path)}; "
                 "give every row one, or none"
             )
-        for sentence in (*contradictions(rows, path), *huge(rows, path), *self.verifier.doubts([task.row for task in tasks])):
+        doubts = self.verifier.doubts([task.row for task in tasks])
+        for sentence in (*contradictions(rows, path), *huge(rows, path), *doubts):
             _warn(f"{path}: {sentence}")
         return tasks
 
@@ -165,10 +166,10 @@ def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str
             answers.setdefault(_key(task), {}).setdefault(task.answer.strip(), number)
     several = {prompt: found for prompt, found in answers.items() if len(found) > 1}
     if several:
-        some = [
-            f"{prompt!r:.60} has " + " and ".join(f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items())
-            for prompt, found in list(several.items())[:NAMED]
-        ]
+        some = []
+        for prompt, found in list(several.items())[:NAMED]:
+            answered = [f"{answer!r:.30} ({places([n], path)})" for answer, n in found.items()]
+            some.append(f"{prompt!r:.60} has {' and '.join(answered)}")
         more = f"; and {len(several) - NAMED} more" if len(several) > NAMED else ""
         yield (
             f"{len(several)} prompt{'s' * (len(several) > 1)} with different answers in different rows: "
@@ -182,8 +183,8 @@ def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
     found = [n for n, count in size.items() if count > HUGE]
     if found:
         yield (
-            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt and "
-            f"solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
+            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt "
+            f"and solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
         )
 
 

@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 # Beyond this, float32 overflows where rewards are squared.
 LARGEST = 1e18
-KINDS = "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
+KINDS = (
+    "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
+)
 # What TRL's trainer hands to reward functions, and a verifier does not have.
 ONLY_IN_TRL = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
 
@@ -143,12 +145,12 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
     by_name = {n: p for n, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     requires = frozenset(n for n, p in by_name.items() if p.default is p.empty)
     settings = (frozenset(by_name), requires, any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()))
+    if requires & ONLY_IN_TRL:
+        raise ConfigError(
+            f"{name} needs {', '.join(sorted(requires & ONLY_IN_TRL))}, which only TRL's trainer has; verifiers are "
+            "given prompts, completions and the columns of the data"
+        )
     if "completions" in by_name:
-        if requires & ONLY_IN_TRL:
-            raise ConfigError(
-                f"{name} needs {', '.join(sorted(requires & ONLY_IN_TRL))}, which only TRL's trainer has; verifiers "
-                "are given prompts, completions and the columns of the data"
-            )
         return Columns(*settings)
     for kind, mark, known in ((Scored, "", Scored.names), (ScoredBatch, "s", [f"{n}s" for n in Scored.names])):
         if f"solution_str{mark}" in by_name:
@@ -187,9 +189,9 @@ def call(
     waiting = [i for i, value in enumerate(returned) if inspect.isawaitable(value)]
     late = set()
     outcomes = awaited([returned[i] for i in waiting], _time_limit.get())
-    for i, (done, value, error) in zip(waiting, outcomes, strict=True):
-        if error is not None:
-            raise _raised(function, name, error, [rows[j] for j in groups[i]]) from error
+    for i, (done, value, failure) in zip(waiting, outcomes, strict=True):
+        if failure is not None:
+            raise _raised(function, name, failure, [rows[j] for j in groups[i]]) from failure
         returned[i] = value
         if not done:
             late.add(i)
@@ -209,9 +211,10 @@ def number(value: Any, name: str, row: Row) -> float:
         VerifierError: it is anything else.
     """
     found = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-    if isinstance(found, numbers.Real) and abs(found) <= LARGEST:  # not so of NaN
-        return float(found)
     if isinstance(found, numbers.Real):
+        reward = float(found) if abs(found) <= LARGEST else math.nan  # type: ignore[operator]
+        if not math.isnan(reward):
+            return reward
         advice = "0.0 where there is nothing to score" if math.isnan(found) else "at most 1e18 in size"
     elif isinstance(found, str):
         advice = "float(...) of a text"
@@ -234,7 +237,7 @@ def shown(row: Row) -> str:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling the function gives a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def awaited(
@@ -297,6 +300,6 @@ def _each(name: str, returned: Any, rows: Sequence[Row]) -> list[Any]:
 
 def _raised(function: Callable[..., Any], name: str, error: BaseException, rows: Sequence[Row]) -> VerifierError:
     plain = inspect.unwrap(function)
-    code = getattr(plain, "__code__", None) or getattr(getattr(plain, "__call__", None), "__code__", None)
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
     where = shown(rows[0]) if len(rows) == 1 else f"{len(rows)} completions, the first of {shown(rows[0])}"
     return VerifierError(f"verifier {name} raised {described(error, getattr(code, 'co_filename', None))} on {where}")

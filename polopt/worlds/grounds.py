@@ -162,7 +162,7 @@ class Threads(Patient):
     They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
     may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
     cannot be ended: it is left alone, and another takes its place. Answers to episodes that are judged together
-    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it those alone that do.
+    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it only those that do.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:

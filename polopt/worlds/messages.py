@@ -54,7 +54,7 @@ def _message(message: Any, where: str) -> dict[str, str]:
     # Parquet gives every message all keys that one of them has.
     more = [key for key, value in message.items() if key not in ("role", "content") and value]
     if more:
-        raise MalformedRow(f"{where} has {more[0]!r}, which a prompt cannot hold; write it into the content, or leave it")
+        raise MalformedRow(f"{where} has {more[0]!r}, which a prompt cannot hold; write it into the content")
     role, content = message["role"], _text(message["content"])
     if not isinstance(role, str) or not role:
         raise MalformedRow(f"{where} must have a role such as 'user', found {shown(role)}")

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -26,13 +26,16 @@ from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.verifiers import make_verifier
 
+# Tasks, turns and tries: lists of them are held in memory.
+Count = Annotated[int, pydantic.Field(ge=1, le=10**7)]
+
 
 class World(Config):
     """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`. seed: of
     its tasks, the recipe's if None; runs of different seeds that share their tasks say the same here."""
 
     texts: str | None = None
-    seed: int | None = None
+    seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] | None = None
 
     def split(self, seed: int) -> TaskSplit:
         """As `build`, with this seed if the world has none of its own."""
@@ -55,8 +58,8 @@ class ReasoningGymWorld(World):
 
     kind: Literal["reasoning-gym"] = "reasoning-gym"
     datasets: dict[str, dict[str, Any] | None]
-    train: pydantic.PositiveInt = 20_000
-    heldout: pydantic.PositiveInt = 400
+    train: Count = 20_000
+    heldout: Count = 400
     partial: bool = False
     answer_tag: str | None = None
 
@@ -102,9 +105,9 @@ class GuessNumberWorld(World):
     kind: Literal["guess-number"] = "guess-number"
     low: int = 1
     high: int = 100
-    turns: pydantic.PositiveInt = 7
-    train: pydantic.PositiveInt = 2_000
-    heldout: pydantic.PositiveInt = 100
+    turns: Count = 7
+    train: Count = 2_000
+    heldout: Count = 100
 
     def build(self, seed: int) -> TaskSplit:
         return GuessNumber.split(self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed)
@@ -118,8 +121,8 @@ class ChainsWorld(World):
     letters: int = 4
     worked: float = 0.5
     easy: int = 1
-    train: pydantic.PositiveInt = 20_000
-    heldout: pydantic.PositiveInt = 400
+    train: Count = 20_000
+    heldout: Count = 400
 
     def build(self, seed: int) -> TaskSplit:
         return Chains.split(
@@ -141,12 +144,12 @@ class CriticWorld(World):
     operations: str = "+-*"
     base: int = 10
     share: float = 0.5
-    tries: pydantic.PositiveInt = 8
+    tries: Count = 8
     told: float = 0.9
     alone: float = 0.2
     leaks: Literal["masked", "read"] = "masked"
-    train: pydantic.PositiveInt = 20_000
-    heldout: pydantic.PositiveInt = 400
+    train: Count = 20_000
+    heldout: Count = 400
 
     def build(self, seed: int) -> TaskSplit:
         settings = {
@@ -164,8 +167,8 @@ class UnitTestsWorld(World):
 
     kind: Literal["unit-tests"] = "unit-tests"
     smelly: float = pydantic.Field(default=0.7, ge=0, le=1)
-    train: pydantic.PositiveInt = 5_000
-    heldout: pydantic.PositiveInt = 200
+    train: Count = 5_000
+    heldout: Count = 200
 
     def build(self, seed: int) -> TaskSplit:
         return UnitTests.split(train=self.train, heldout=self.heldout, seed=seed, smelly=self.smelly)
@@ -177,8 +180,8 @@ class RulebookWorld(World):
     kind: Literal["rulebook"] = "rulebook"
     book: str = "a42 b71 c19 d93"
     shown: bool = False
-    train: pydantic.PositiveInt = 2_000
-    heldout: pydantic.PositiveInt = 100
+    train: Count = 2_000
+    heldout: Count = 100
 
     def build(self, seed: int) -> TaskSplit:
         try:
@@ -290,6 +293,8 @@ def _own(kind: str, settings: dict[str, Any], spec: Mapping[str, Any], where: st
     for key in settings:
         if key not in names and not takes_any:
             raise ConfigError(f"{where}.{key} is not a setting of {kind}{nearest(key, set(names) - {'seed'})}")
+    if "seed" not in names:
+        raise ConfigError(f"{where}.kind = {kind!r:.100} is not a world: it must have a setting named seed")
     try:
         signature.bind(**settings, seed=0)
     except TypeError as error:

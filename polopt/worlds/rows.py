@@ -127,7 +127,7 @@ def _json_lines(path: Path) -> Iterator[Found]:
     for line, text in enumerate(raw.splitlines(), start=1):
         if text.strip():
             row = _parsed(text)
-            yield line, row if isinstance(row, (dict, str)) else f"expected an object with fields, found {shown(row[0])}"
+            yield line, f"expected an object with fields, found {shown(row[0])}" if isinstance(row, tuple) else row
 
 
 def _json(path: Path) -> Iterator[Found]:

@@ -55,9 +55,9 @@ class Exact(Named):
         if 2 * len(worked) <= len(rows):
             return None
         return (
-            f"{len(worked)} of {len(rows)} answers look like whole solutions, as in {worked[0]!r:.60}, and the verifier "
-            "'exact' rewards only their repetition, word for word; set answer_after to the text before the final "
-            "answer (such as '####'), or put the working into a field 'solution'"
+            f"{len(worked)} of {len(rows)} answers look like whole solutions, as in {worked[0]!r:.60}, and the "
+            "verifier 'exact' rewards only their repetition, word for word; set answer_after to the text before the "
+            "final answer (such as '####'), or put the working into a field 'solution'"
         )
 
     def _plain(self, text: str) -> str:

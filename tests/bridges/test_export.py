@@ -15,6 +15,7 @@ import yaml
 
 import polopt as po
 from polopt.bridges.export import export
+from polopt.bridges.export.job import _check
 from polopt.bridges.export.reward import WorldReward
 from polopt.bridges.export.trl import _decay
 from polopt.bridges.host import BridgeError
@@ -65,6 +66,12 @@ def told(train: int, seed: int) -> TaskSplit:
     return TaskSplit(tasks, tasks)
 
 
+def test_folders_of_datasets_are_not_carried(tmp_path: Path) -> None:
+    made = recipe(tmp_path / "a", **{"tasks.heldout": str(tmp_path / "a")})
+    with pytest.raises(ConfigError, match=r"tasks.heldout = .* is a folder, and only files can be carried"):
+        _check(made, "rl", TaskList([], lambda said, task: (0.0, {})), [], None)
+
+
 class TestTrl:
     def test_its_script_trains(self, tmp_path: Path) -> None:
         pytest.importorskip("trl")
@@ -95,6 +102,23 @@ class TestTrl:
             assert asked["input_ids"] == Dialogue(policy.tokenizer).opening(row["prompt"][0]["content"])
         heldout = (done.folder / "heldout.jsonl").read_text().splitlines()
         assert len(rows) + len(heldout) == len(SUMS)
+
+    def test_conversations_and_final_answers_are_carried(self, tmp_path: Path) -> None:
+        marked = [{**row, "answer": f"so # {row['answer']}"} for row in SUMS]
+        made = recipe(tmp_path / "a", **{"tasks.system": "add", "tasks.answer_after": "#"})
+        (tmp_path / "a" / "sums.jsonl").write_text("\n".join(map(json.dumps, marked)))
+        done = export(made, "trl", tmp_path / "out")
+        policy = po.policies.language.LanguagePolicy.load(done.folder / "policy")
+        rows = [json.loads(line) for line in (done.folder / "train.jsonl").read_text().splitlines()]
+        answers = {row["prompt"]: row["answer"] for row in SUMS}
+        for row in rows:
+            system, user = row["prompt"]
+            assert row["answer"] == answers[user["content"]]
+            asked = policy.tokenizer.apply_chat_template(
+                row["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+            assert asked["input_ids"] == Dialogue(policy.tokenizer).opening(user["content"], [system])
+        assert WorldReward.of(done.folder)("x", "train", 0)["score"] == (1 + len(rows[0]["answer"])) % 2
 
     @pytest.mark.parametrize("final", [0.0, 0.25])
     @pytest.mark.parametrize("decay", ["constant", "linear", "cosine"])

@@ -55,7 +55,7 @@ def test_the_table_shows_every_kind(trained: tuple[Path, str]) -> None:
         (["--k", "0"], "expected whole numbers from 1 up"),
         (["--k", "1,x"], "expected whole numbers from 1 up"),
         (["--k", "8", "--samples", "4"], "pass@8 needs samples >= 8, found 4"),
-        (["--temperature", "0"], "temperature must be > 0, found 0.0; greedy is top_k=1"),
+        (["--temperature", "0"], "temperature must be > 0 and finite, found 0.0; greedy is top_k=1"),
     ],
 )
 def test_a_mistake_gets_one_sentence(trained: tuple[Path, str], arguments: list[str], sentence: str) -> None:

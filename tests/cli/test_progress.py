@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from polopt.cli.results import accuracy_table, pass_table, samples_table
 from polopt.display.format import duration, one_line, percent, sparkline
 from polopt.display.live import Lines, Page, watching
+from polopt.display.printable import printable
 from polopt.display.progress import SAMPLED, Progress
 from polopt.training import recipe as recipes
 
@@ -153,3 +155,40 @@ def test_words_for_numbers() -> None:
     assert one_line("a\n b  c", 20) == "a b c"
     assert one_line("abcdef", 4) == "abc…"
     assert one_line("abcdef", 4, tail=True) == "…def"
+
+
+HOSTILE = {
+    "clear the screen": "\x1b[2J",
+    "write to the clipboard": "\x1b]52;c;cm0gLXJmIH4=\x1b\\",
+    "write over the line": "\r\x08\x08",
+    "eight-bit control": "\x9b2J\x9d52;c;AA==\x9c",
+    "bell": "\x07",
+    "turn what follows": "\u202e\u2066",
+    "hide it": "\u200b\ufeff\U000e0041",
+    "other lines": "\u2028\u2029\x85\x0b",
+    "half a pair": "\ud800",
+}
+
+
+@pytest.mark.parametrize("bad", HOSTILE.values(), ids=HOSTILE)
+def test_what_a_terminal_would_obey_is_not_printed(bad: str) -> None:
+    """By hand: of the two words nothing but they, and what stands between them as text, is left."""
+    obeyed = {0x1B, 0x07, 0x08, 0x0D, 0x0B, 0x85, 0x9B, 0x9C, 0x9D, 0x202E, 0x2066, 0x200B, 0xFEFF, 0xE0041}
+    obeyed |= {0x2028, 0x2029, 0xD800}
+    for shown in (one_line(f"a{bad}b", 200), printable(f"a{bad}b")):
+        assert not obeyed & {ord(c) for c in shown}
+        assert (shown[0], shown[-1]) == ("a", "b")
+    assert printable("line\nñ 漢 👩‍👩‍👧 \t.") == "line\nñ 漢 👩‍👩‍👧 ."
+    sample = {"solved": True, "kind": "x", "prompt": f"p{bad}", "completion": f"c{bad}", "answer": f"a{bad}"}
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    console.print(samples_table([sample], 200))
+    rate = {"estimate": 0.5, "low": 0.4, "high": 0.6}
+    record = {
+        "pass@1": rate,
+        "problems": 2,
+        "kinds": {f"k{bad}": {**rate, "problems": 1}, "l": {**rate, "problems": 1}},
+    }
+    console.print(pass_table(record))
+    console.print(accuracy_table(record, record))
+    assert isinstance(console.file, io.StringIO)
+    assert not obeyed & {ord(c) for c in console.file.getvalue()}

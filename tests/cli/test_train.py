@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,11 +151,19 @@ def test_a_mistake_gets_one_sentence(
 
 
 def test_an_existing_run_is_never_overwritten(recipe: Path, trained: tuple[Path, str]) -> None:
-    before = (trained[0] / "metrics.jsonl").read_bytes()
-    result = polopt("train", recipe, "--run", trained[0])
-    assert result.exit_code == 2
-    assert "holds a run already" in flat(result.stderr)
-    assert (trained[0] / "metrics.jsonl").read_bytes() == before
+    """Given again, the command of a finished run trains nothing; that of another recipe is refused."""
+    before = {p: p.read_bytes() for p in trained[0].rglob("*") if p.is_file()}
+    again = polopt("train", recipe, "--run", trained[0])
+    assert again.exit_code == 0, again.output
+    assert again.stdout == f"{trained[0]} has finished already: nothing was trained\n"
+    for setting, sentence in (
+        ("seed=3", "holds a run of another recipe: seed 0 -> 3; name another folder"),
+        ("stages.rl.steps=6", f"extend it with --resume {trained[0]} --set stages.rl.steps=6, or name another folder"),
+    ):
+        other = polopt("train", recipe, "--run", trained[0], "--set", setting)
+        assert other.exit_code == 2
+        assert sentence in flat(other.stderr)
+    assert {p: p.read_bytes() for p in trained[0].rglob("*") if p.is_file()} == before
 
 
 def test_an_unexpected_error_keeps_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,13 +195,52 @@ def test_ctrl_c_then_resume_gives_equal_weights(recipe: Path, trained: tuple[Pat
     assert output.splitlines()[-1].endswith(f"polopt train --resume {folder}")
     assert len(lines(folder, "metrics")) < 7
 
-    result = polopt("train", "--resume", folder)
+    # As a job that is started again with the same command does; `--resume` is the other way.
+    result = polopt("train", recipe, "--run", folder)
     assert result.exit_code == 0, result.output
     whole, resumed = (load_file(f / "policy" / "model.safetensors") for f in (trained[0], folder))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[k], resumed[k]) for k in whole)
     for log in ("metrics", "evaluations", "samples"):
         assert without_clocks(lines(folder, log)) == without_clocks(lines(trained[0], log))
+
+
+def test_a_run_is_extended(recipe: Path, trained: tuple[Path, str], tmp_path: Path) -> None:
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+    longer = polopt("train", "--resume", folder, "--set", "stages.rl.steps=6", "--set", "checkpoint.best=pass@1")
+    assert longer.exit_code == 0, longer.output
+    assert [m["stage_step"] for m in lines(folder, "metrics")] == [0, 1, 2, *range(6)]
+    after = [e for e in lines(folder, "evaluations") if e["when"] == "after"]
+    assert [e["step"] for e in after] == [7, 9]
+    shown = f"{100 * after[-1]['pass@1']['estimate']:.1f} % [{100 * after[-1]['pass@1']['low']:.1f}"
+    assert shown in next(line for line in longer.output.splitlines() if line.startswith("all "))
+    judged = [polopt("evaluate", folder, "--json", *more).stdout for more in ((), ("--checkpoint", "last"))]
+    assert json.loads(judged[0]) == json.loads(judged[1])
+    assert polopt("evaluate", folder, "--checkpoint", "best").exit_code == 0
+    wrong = polopt("evaluate", folder, "--checkpoint", "first")
+    assert wrong.exit_code == 2
+    assert "'first' is no checkpoint: give its step, best or last" in flat(wrong.stderr)
+    for setting, sentence in (
+        ("stages.rl.rows=32", "stages.rl.rows 16 -> 32 would make it another run"),
+        ("stages.warmup.steps=9", "stages.warmup.steps 3 -> 9 would make it another run"),
+        ("stages.rl.steps=5", "stages.rl.steps 6 -> 5 would shorten"),
+    ):
+        refused = polopt("train", "--resume", folder, "--set", setting)
+        assert refused.exit_code == 2
+        assert sentence in flat(refused.stderr)
+
+
+def test_changed_data_needs_anyway(recipe: Path, tmp_path: Path) -> None:
+    data = tmp_path / "tasks.jsonl"
+    shutil.copy(recipe.parent / "tasks.jsonl", data)
+    command = ("train", recipe, "--run", tmp_path / "run", "--set", f"tasks.path={data}")
+    short = ("--set", "stages.warmup.steps=1", "--set", "stages.rl.steps=1", "--set", "evaluation.every=0")
+    assert polopt(*command, *short).exit_code == 0
+    data.write_text(data.read_text().replace('"answer": "a"', '"answer": "b"', 1))
+    refused = polopt("train", "--resume", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "tasks.jsonl holds other bytes, sha256" in flat(refused.stderr)
+    assert polopt("train", "--resume", tmp_path / "run", "--anyway").exit_code == 0
 
 
 def test_fresh_folders_are_numbered(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

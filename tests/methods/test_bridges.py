@@ -248,8 +248,36 @@ def test_numbers_from_counters_are_uniform() -> None:
 
 
 def test_ppo_max_with_every_switch_off_is_ppo() -> None:
-    off = po.method("secrets-rlhf-ppo-max", scale=False, value=0.5, kl=0.05)
+    off = po.method("secrets-rlhf-ppo-max", scale=False, whiten=True, value=0.5, kl=0.05)
     assert diff(off, po.method("ppo")) == []
+
+
+def test_ppo_max_does_not_whiten_unless_told_to() -> None:
+    plain, whitened = (
+        po.method("secrets-rlhf-ppo-max", group=4),
+        po.method("secrets-rlhf-ppo-max", group=4, whiten=True),
+    )
+    batch, _ = dealt(plain)
+    judged = plain.credited(batch)
+    raw, white = judged.advantage, whitened.credited(batch).advantage
+    known = raw[batch.mask]
+    expected = (known - known.mean()) / (known.std() + 1e-8)
+    torch.testing.assert_close(white[batch.mask], expected, rtol=1e-9, atol=1e-12)
+    assert abs(known.std().item() - 1) > 1e-3
+    torch.testing.assert_close(raw, gae_by_loop(judged, lam=0.95), rtol=1e-9, atol=1e-12)
+
+
+def gae_by_loop(batch: Experience, lam: float) -> torch.Tensor:
+    """[B, T] with gamma 1 and value 0 behind a row's last decision."""
+    found = torch.zeros(batch.mask.shape, dtype=batch.reward.dtype)
+    for i, row in enumerate(batch.mask):
+        places, later, ahead = row.nonzero().flatten().tolist(), 0.0, 0.0
+        for t in reversed(places):
+            error = batch.reward[i, t].item() + later - batch.value[i, t].item()
+            ahead = error + lam * ahead
+            later = batch.value[i, t].item()
+            found[i, t] = ahead
+    return found
 
 
 def test_ppo_max_adds_what_it_says() -> None:
@@ -326,13 +354,20 @@ def test_advantages_and_rewards_are_clipped() -> None:
 # InK-GRPO -----------------------------------------------------------------------------------------------------
 
 
+BOUNDS = {"objective.trust.high": 0.24, "objective.trust.dual": 3.0}
+
+
 @pytest.mark.parametrize(("probability", "weight"), [(0.0, 0.1), (1.0, 0.0), (1.0, 0.3)])
 def test_ink_is_grpo_and_now_and_then_a_likelihood(probability: float, weight: float) -> None:
     algorithm = po.method("typhoon-s-ink-grpo", group=4, probability=probability, weight=weight, texts=5)
     batch, policy = dealt(algorithm)
     own, texts = halves(batch)
     assert len(texts) == 5 * int(probability)
-    expected = slope(po.method("grpo", group=4, kl=0.0).but(GRPO, **{"objective.trust.high": 0.24}), own, policy)
+    expected = slope(
+        po.method("grpo", group=4, kl=0.0).but(GRPO, **{"objective.trust.high": 0.24, "objective.trust.dual": 3.0}),
+        own,
+        policy,
+    )
     same(slope(algorithm, batch, policy), expected + (weight * nll(texts, policy) if len(texts) else 0))
 
 

@@ -65,7 +65,7 @@ class Fixed:
         outcome = self.outcomes[group, place % self.outcomes.shape[1]].double()
         return seen(group.tolist(), outcome.tolist())
 
-    def gradient_norms(self, experience: po.Experience, block: str = "") -> torch.Tensor:
+    def gradient_norms(self, experience: po.Experience, block: str | None = "") -> torch.Tensor:
         assert (experience.outcome >= 1).all()
         return self.norms[experience.extras["index"]] * (2 if block == "twice" else 1)
 
@@ -330,7 +330,7 @@ def test_prompt_mean_is_the_mean_over_prompts_of_the_mean_over_their_rows() -> N
     mask = torch.rand(9, 5, generator=g) < 0.6
     mask[4] = False
     group = torch.tensor([0, 0, 0, 3, 3, 7, 7, 7, 7])
-    logp = torch.randn(9, 5, generator=g, dtype=torch.double)
+    logp = -torch.randn(9, 5, generator=g, dtype=torch.double).abs()
     batch = po.Experience(mask=mask, group=group, advantage=torch.randn(9, 5, generator=g, dtype=torch.double))
 
     def loss(aggregate: Aggregate, batch: po.Experience) -> torch.Tensor:

@@ -22,7 +22,8 @@ from polopt.worlds import Task
 def shown() -> tuple[TokenTree, TabularPolicy, Experience]:
     tree, policy = digits()
     source = TreeSource(tree, policy, rows=12, seed=3, needs=frozenset({"old_logp"}))
-    return tree, policy, po.method("sft").judge(source.demonstrate(12))
+    sft = po.method("sft")
+    return tree, policy, sft.judge(sft.sampling(source))
 
 
 def moved(policy: TabularPolicy, by: float) -> TabularPolicy:
@@ -84,6 +85,11 @@ GOOD = r"<answer>It is \boxed{New York}</answer>"
         ("<answer>x</answer>", 0.5, 1.0),
         (GOOD + " and more", 1.0, 0.4),
         (GOOD + GOOD, 0.0, 0.8),
+        # A box in the second of two blocks stands between the first <answer> and the last </answer>.
+        ("<answer>x</answer>" + GOOD, 0.5, 0.8),
+        (r"<answer>\boxed{}</answer>", 1.0, 1.0),
+        (r"<answer>\boxed{x</answer>", 0.5, 1.0),
+        ("</answer>" + GOOD[:-9], 0.5, 0.4),
         (GOOD * 7, 0.0, 0.2),
         (r"<answer>x</answer>\boxed{y}", 0.5, 0.4),
         ("<answer>\\\\boxed{x}</answer>", 0.9, 1.0),
@@ -122,11 +128,14 @@ SECTION = "Re-evaluate Knowledge Network: "
         ("", None, 1.0),
         (SECTION + "That he lives in Rome is outdated. Synthesize", "he lives in Rome", 1.0),
         (SECTION + "He lives in Rome, which is correct. Formulate", "he lives in Rome", 0.0),
-        (SECTION + "He lives in Rome, which is incorrect.", "he lives in Rome", 1.0),
-        (SECTION + "He lives in Rome.", "he lives in Rome", 0.5),
+        (SECTION + "He lives in Rome, which is incorrect. <answer>", "he lives in Rome", 1.0),
+        (SECTION + "He lives in Rome. <answer>", "he lives in Rome", 0.5),
         (SECTION + "He moved. <answer>he lives in Rome is invalid</answer>", "he lives in Rome", 0.5),
-        (SECTION + "invalid " + "word " * 16 + "he lives in Rome", "he lives in Rome", 0.5),
-        (SECTION + "the valid ticket is red", "the valid ticket", 0.5),
+        (SECTION + "invalid " + "word " * 16 + "he lives in Rome <answer>", "he lives in Rome", 0.5),
+        (SECTION + "the valid ticket is red <answer>", "the valid ticket", 0.5),
+        # Without an end it is no section, as where it stands behind the answer.
+        (SECTION + "He lives in Rome, which is incorrect.", "he lives in Rome", 0.0),
+        (GOOD + SECTION + "He lives in Rome, which is incorrect.", "he lives in Rome", 0.0),
     ],
 )
 def test_consistent(text: str, old: str | None, worth: float) -> None:

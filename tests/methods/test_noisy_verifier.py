@@ -63,7 +63,7 @@ def test_a_z_score_undoes_the_correction_and_a_group_mean_undoes_the_forward_one
     same(slope(backward.but(credit=scored), batch, policy), slope(grpo.but(credit=scored), batch, policy))
     raw = grpo.but(credit=Relative(baseline=GroupMean(), scale=None))
     same(slope(backward, batch, policy), slope(raw, batch, policy) / 0.7)
-    forward = po.method("noisy-verifier")
+    forward = po.method("noisy-verifier", correction="forward")
     centred = forward.but(credit=Relative(baseline=GroupMean(), scale=None))
     same(slope(centred, batch, policy), slope(raw, batch, policy))
     assert (slope(forward, batch, policy) - slope(raw, batch, policy)).abs().max() > 1e-3
@@ -80,7 +80,8 @@ def test_kinds_have_rates_of_their_own() -> None:
     batch = of([1.0, 1.0, 0.0], kind=["a", "b", "a"])
     known = po.method("noisy-verifier", correction="backward", kinds=[("a", 0.2, 0.3)]).reward(batch)
     torch.testing.assert_close(known, torch.tensor([1.6, 0.9 / 0.7, -0.4], dtype=torch.double))
-    judged = po.method("noisy-verifier", judge="signal_true", share=1.0, kinds=[("a", 0.2, 0.3)]).reward
+    own = {"judge": "signal_true", "share": 1.0, "kinds": [("a", 0.2, 0.3)]}
+    judged = po.method("noisy-verifier", correction="forward", **own).reward
     judged(of([1.0, 1.0, 0.0], kind=["a", "b", "a"], signal_true=torch.tensor([1.0, 1.0, 1.0])))
     assert judged.rates.estimates()[1].tolist() == [0.45, 0.2]
 

@@ -42,7 +42,8 @@ def test_without_a_solution_and_a_bend_tempsamp_is_grpo() -> None:
 
 def test_anchored_at_nothing_is_grpo_beside_solutions_without_weight() -> None:
     batch, _ = with_solutions()
-    found = po.method("tempsamp-r1", way="anchored", factor=0.0, kl=0).judge(batch)
+    algorithm = po.method("tempsamp-r1", way="anchored", factor=0.0, kl=0)
+    found = algorithm.judge(algorithm.sampling.mark(batch))
     own = batch[~batch.demonstrated]
     same(found.advantage[~batch.demonstrated], po.method("grpo", kl=0).judge(own).advantage)
     assert (found.advantage[batch.demonstrated] == 0).all()
@@ -92,7 +93,7 @@ def test_the_solution_is_learned_as_a_likelihood_of_its_advantage() -> None:
     shown = batch.demonstrated
     spoilt = batch.replace(logp=torch.where(shown[:, None], 3.0, batch.logp))
     same(slope(algorithm, spoilt, policy), slope(algorithm, batch, policy))
-    judged = algorithm.judge(batch)
+    judged = algorithm.judge(algorithm.sampling.mark(batch))
     said = policy.evaluate(judged)
     loss = algorithm.objective(judged, said).loss
     (found,) = torch.autograd.grad(loss, said.logp)

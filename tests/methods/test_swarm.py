@@ -75,8 +75,8 @@ def test_half_a_file_is_never_seen(tmp_path: Path) -> None:
     (tmp_path / "a" / ".00000001.1.draft").write_text('[{"task": 3, "na')
     assert list(pool.read("a", 9)) == [0]
     (tmp_path / "a" / "00000002.json").write_text('[{"task": 3, "na')
-    with pytest.raises(ValueError, match=r"00000002\.json is no publication of this version"):
-        pool.read("a", 9)
+    assert list(pool.read("a", 9)) == [0]
+    assert pool.skipped == 1
     for name in ("", "../b", ".a", "a/b"):
         with pytest.raises(ValueError, match="must be a plain name"):
             pool.publish(name, 0, [])
@@ -256,9 +256,9 @@ def test_of_equal_policies_others_text_is_on_policy(tmp_path: Path) -> None:
         torch.testing.assert_close(batch.logp, batch.old_logp, rtol=1e-12, atol=1e-14)
         sentence = po.method("sapo-swarm", group=4, correct=correct)
         policy = of_b.policy
-        judged = sentence.judge(batch)
+        judged = sentence.judge(sentence.sampling.mark(batch))
         found.append(torch.autograd.grad(sentence.objective(judged, policy.evaluate(judged)).loss, policy.logits)[0])
-        again = sentence.judge(of_b.recall(batch))
+        again = sentence.judge(sentence.sampling.mark(of_b.recall(batch)))
         same(torch.autograd.grad(sentence.objective(again, policy.evaluate(again)).loss, policy.logits)[0], found[-1])
     same(*found)
 

@@ -21,7 +21,9 @@ from polopt.rewards import (
     Brevity,
     Gated,
     GeometricMean,
+    HasBlock,
     KLPenalty,
+    LeadingBlocks,
     Least,
     Legible,
     Outcome,
@@ -123,12 +125,16 @@ def test_payoffs_are_read_or_refused() -> None:
         plain | {"more": plain["DQ_DA"]},
         plain | {"DQ_DA": 1.0},
         plain | {"DQ_DA": {"user": "1", "LLM": 1.0}},
-        plain | {"DQ_DA": {"user": True, "LLM": 1.0}},
         plain | {"DQ_DA": {"user": 1.0}},
         [1, 2],
     ):
         assert payoffs(json.dumps(spoilt)) is None
     assert payoffs("{") is None
+    assert payoffs("[" * 100_000) is None
+    for literal in (str(plain), str(plain).replace("'", "\u2018"), table(user, model).replace('"', "\u201d")):
+        read = payoffs(literal)
+        assert read is not None
+        assert read.tolist() == [user, model]
     assert payoffs(table([math.nan] * 6, model)) is None
 
 
@@ -154,22 +160,60 @@ def test_lengths_in_every_unit() -> None:
     assert brief == pytest.approx([math.exp(-13 / 5), 1.0], rel=1e-5)
 
 
-def test_gtalign_by_hand() -> None:
-    answer = (
-        f"<thinking>{'x' * 100}</thinking><payoff>{table([1.0] * 6, [2.0] * 6)}</payoff>"
-        "<analyze>so</analyze><response>a b c</response>"
-    )
-    batch = rows(answer, "a b c", answer.replace("so", "so</analyze><analyze>"), outcome=[0.5, 1.0, 1.0])
-    sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
-    window = lambda n, low, high: sigmoid(0.005 * (n - low)) * sigmoid(0.005 * (high - n))  # noqa: E731
-    words = len(answer.split())
-    user = 0.5 * 0.5 + 0.2 * window(3, 20, 500) + 0.3 * math.exp(-100 / 500)
-    model = 0.4 * 0.5 + 0.2 * window(words, 500, 1000) + 0.2 + 0.2
-    assert po.method("gtalign", blocks=True).reward(batch).tolist() == pytest.approx(
-        [math.sqrt(user * model), 0, 0], rel=1e-5
-    )
-    alone = po.method("gtalign", blocks=True, model=0.0).reward(batch)[0].item()
+THOUGHT = "x" * 100
+UNEQUAL, EQUAL = table([1.0] * 6, [2.0] * 6), table([1.0] * 6, [1.0] * 6)
+
+
+def written(payoff: str = UNEQUAL, thought: str = THOUGHT, said: str = "a b c") -> str:
+    return f"<thinking>{thought}</thinking><payoff>{payoff}</payoff>\n<analyze>so</analyze><response>{said}</response>"
+
+
+def utilities_of(text: str, quality: float, form: float, apart: float) -> tuple[float, float]:
+    """The user's and the model's, by the formulas, of an answer whose form and payoffs are worth so much."""
+    window = lambda n, low, high: 1 / ((1 + math.exp(0.005 * (low - n))) * (1 + math.exp(0.005 * (n - high))))  # noqa: E731
+    before, _, rest = text.partition("<response>")
+    said = len(rest.partition("</response>")[0].split())
+    user = 1e-4 + 0.5 * quality + 0.2 * window(said, 20, 500) + 0.3 * math.exp(-len(before) / 500)
+    model = 1e-4 + 0.4 * quality + 0.2 * form + 0.2 * apart + 0.2 * window(len(text.split()), 500, 1000)
+    return user, model
+
+
+GAMES = {
+    # answer: quality, form, and what its payoffs are worth; None where nothing can be read and all of it is worth 0
+    "well-formed": (written(), 0.5, (1.0, 1.0)),
+    "no blocks": ("a b c", 1.0, None),
+    "a payoff that cannot be read": (written("{"), 1.0, None),
+    "no response": (written().replace("response>", "answer>"), 1.0, None),
+    "a response that never ends": (written().replace("</response>", ""), 1.0, None),
+    "a literal of Python": (written(str(json.loads(UNEQUAL))), 0.25, (1.0, 1.0)),
+    "something before": ("Sure. " + written(), 0.25, (0.0, 1.0)),
+    "something behind": (written() + " Bye.", 0.25, (0.0, 1.0)),
+    "a line behind": (written() + "\nBye.", 0.25, (1.0, 1.0)),
+    "an analysis twice": (written().replace("so", "so</analyze><analyze>"), 1.0, (1.0, 1.0)),
+    # Everything before the response costs, not the thinking alone.
+    "a long analysis": (written().replace("so", "so " * 400), 1.0, (1.0, 1.0)),
+    # The model's utility is 0.02 and the user's 0.002: no floor holds them up.
+    "worth little": ("Sure. " + written(EQUAL, "y" * 3000, "z " * 3000), 0.0, (0.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("case", GAMES)
+def test_gtalign_by_hand(case: str) -> None:
+    text, quality, parts = GAMES[case]
+    user, model = (0.0, 0.0) if parts is None else utilities_of(text, quality, *parts)
+    batch = rows(text, outcome=[quality])
+    assert po.method("gtalign").reward(batch).item() == pytest.approx(math.sqrt(user * model), rel=1e-5)
+    alone = po.method("gtalign", model=0.0).reward(batch).item()
     assert alone == pytest.approx(user, rel=1e-5)
+    if case == "worth little":
+        assert max(user, model) < 0.03
+
+
+def test_leading_blocks_and_a_block_anywhere() -> None:
+    good = "<a>x</a> <b>\ny</b>"
+    texts = (good, good + "\nz", good + "z", "z" + good, "<b>y</b><a>x</a>", "<a>x</a>", good + good)
+    assert LeadingBlocks(names=["a", "b"])(rows(*texts)).tolist() == [1, 1, 0, 0, 0, 0, 1]
+    assert HasBlock(name="b")(rows(*texts)).tolist() == [1, 1, 1, 1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("by", ["zscore", "minmax", "robust", "cdf"])
@@ -210,7 +254,7 @@ def test_units_do_not_change_what_divides_by_a_group_s_own() -> None:
 def test_a_critic_learns_the_units_in_which_it_is_used() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    judged = po.method("gtalign").judge(batch)
+    judged = po.method("gtalign", blocks=False).judge(batch)
     assert judged.reward.mean().item() == pytest.approx(0, abs=1e-12)
     assert judged.reward.std().item() == pytest.approx(1, rel=1e-6)
     assert torch.equal(judged.outcome, batch.outcome)
@@ -239,6 +283,9 @@ def test_refusals() -> None:
         (Least, {"terms": [Outcome()], "weights": [0.0]}, "a weight > 0"),
         (Window, {"low": 3, "high": 2}, "low < high"),
         (Brevity, {"scale": 1.0, "block": "t"}, "counted in words or characters"),
+        (Brevity, {"scale": 1.0, "before": "t"}, "counted in words or characters"),
+        (Brevity, {"scale": 1.0, "unit": "words", "block": "t", "before": "u"}, "set one of the two"),
+        (LeadingBlocks, {"names": []}, "names of the blocks"),
         (Brevity, {"scale": 0.0}, "scale must be > 0"),
         (Blocks, {"names": []}, "names of the blocks"),
         (po.credit.Plus, {"measures": [], "weights": []}, "as many weights"),

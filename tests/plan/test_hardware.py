@@ -14,9 +14,9 @@ def test_devices_are_found_however_they_are_written():
     assert hardware.find("4xRTX 4090")[1].memory == 24e9
 
 
-@pytest.mark.parametrize("text", ["8xH10", "0xH100"])
-def test_an_unknown_device_gives_the_nearest(text):
-    with pytest.raises(ConfigError, match="did you mean 'H100'"):
+@pytest.mark.parametrize(("text", "sentence"), [("8xH10", "did you mean 'H100'"), ("0xH100", "one device or more")])
+def test_devices_that_are_none(text, sentence):
+    with pytest.raises(ConfigError, match=sentence):
         hardware.find(text)
 
 

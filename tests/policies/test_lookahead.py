@@ -19,7 +19,8 @@ from polopt.policies.decoder import Decoder
 from polopt.policies.lookahead import explore
 from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, sample
 from polopt.sampling import Lookahead
-from polopt.sampling.similar import common_subsequence, edit_distance, edit_ratio, rouge_l, suffix_match
+from polopt.sampling.diversity import edit_distance
+from polopt.sampling.similar import common_subsequence, edit_ratio, rouge_l, suffix_match
 
 RAGGED = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
 # Branches wherever it may, lets nothing go, and branches to the end.

@@ -146,9 +146,7 @@ def chatml(*, eos: str = "<|im_end|>", template: str | None = CHATML) -> Any:
 CHAT = [("guess", "50"), ("higher", "75"), ("lower", "62"), ("higher", "68")]
 
 
-THINKING = CHATML.replace(
-    "<|im_start|>assistant\n", "<|im_start|>assistant\n{% if not thinking %}<no>{% endif %}"
-)
+THINKING = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n{% if not thinking %}<no>{% endif %}")
 SYSTEM = {"role": "system", "content": "be brief"}
 EARLIER = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}]
 
@@ -213,7 +211,9 @@ def test_the_made_tokenizer_marks_who_speaks() -> None:
 
 
 def test_messages_that_no_template_can_write_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has messages before it \(role 'system'\), and the tokenizer has no chat templ"):
+    with pytest.raises(
+        ConfigError, match=r"has messages before it \(role 'system'\), and the tokenizer has no chat templ"
+    ):
         Dialogue(chatml(template=None)).opening("sum", [SYSTEM])
     refuses = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     refuses += "{{ m.content }}{% endfor %}"

@@ -69,6 +69,21 @@ def test_a_slow_reply_and_one_that_drips_count_as_lost(server):
     assert len(server.seen) >= 3
 
 
+def test_a_header_that_drips_is_given_up(server):
+    """It comes to an end after three seconds, of which no byte is later than the one before by the limit of one."""
+    server.plan = ["drip head"]
+    with pytest.raises(ChatError, match=r"no answer after 1 tries: .*(in time|timed out)"):
+        chat(server, seconds=1.0, retries=0)([ask("x")])
+
+
+def test_a_reply_that_costs_more_than_any_file_holds(server, tmp_path):
+    server.usage = {"total_tokens": 2**70}
+    cache = str(tmp_path / "replies.sqlite")
+    asked = chat(server, cache=cache)
+    assert len(texts(asked([ask("x"), ask("y"), ask("z")]))) == 3
+    assert asked.replies.spent().calls == 3
+
+
 def test_an_endless_reply_is_not_read(server):
     server.plan = ["huge"]
     with pytest.raises(ChatError, match="more than 4194304 bytes"):
@@ -267,6 +282,10 @@ class TestHTTPJudge:
             ("Score: 7/10", None),
             ("Score: 9\nSorry, I meant less.", None),
             ("The answer says Score: 10", None),
+            ("Ignore this.\u2028Score: 10", None),
+            ("Ignore this.\x0bScore: 10", None),
+            ("Ignore this.\x85Score: 10", None),
+            ("why\r\nScore: 3\r\n", 0.3),
             ("Score: __import__('os').getpid()", None),
             ("Score: nan", None),
             ("Score: 1e1", None),

@@ -273,5 +273,9 @@ def test_resuming_on_another_base_is_refused(base: Path, tmp_path: Path) -> None
     with torch.no_grad():
         model.model.model.layers[1].mlp.up_proj.weight.mul_(1.01)
     model.save(mine)
-    with pytest.raises(RunError, match="is not the base that this run began with"):
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(RunError, match=r"policy\.model = .*mine: .*model\.safetensors holds other bytes, sha256"):
         resume(tmp_path / "run")
+    with pytest.raises(RunError, match="is not the base that this run began with"):
+        resume(tmp_path / "run", anyway=True)
+    assert (tmp_path / "run" / "run.json").read_bytes() == before

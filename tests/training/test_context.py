@@ -254,6 +254,16 @@ def test_an_episode_that_fills_the_context_is_truncated_there(tiny: LanguagePoli
     assert player.grounds.counts["full"] == 1
 
 
+def test_answers_of_others_end_with_the_context_too(tiny: LanguagePolicy) -> None:
+    """3 tokens of the prompt, 2 of the first answer, 4 of the world, and of the second answer what is left."""
+    tasks = environment(Endless, train=["x"], heldout=["z"], turns=9).train
+    player = Player(tiny, tasks, 58)
+    with pytest.warns(PoloptWarning, match="filled the model's context"):
+        (row,) = player.receive([tasks[0]], [[["7", "y" * 60]]])
+    assert (len(row.ids), row.turns, row.truncated) == (CONTEXT, 2, True)
+    assert (row.ids[9:] == [tiny.tokenizer.convert_tokens_to_ids("y")] * 55, player.grounds.counts["full"]) == (True, 1)
+
+
 def never_stopping() -> LanguagePolicy:
     made = policy("float32")
     head = made.model.lm_head

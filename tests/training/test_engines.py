@@ -128,7 +128,10 @@ def test_what_vllm_cannot_do_is_refused_at_the_door(changes: dict[str, Any], mes
 
 
 def test_greedy_evaluation_needs_no_kept_ids() -> None:
-    _ = recipe(rollout=VLLM, evaluation={"support": {"top_k": 1}}).algorithms
+    made = recipe(rollout=VLLM, evaluation={"support": {"top_k": 1}})
+    assert made.evaluation.support == po.Support(top_k=1)
+    assert made.algorithms.keys() == made.stages.keys()  # nothing is refused
+    assert not any(a.sampling.support.truncated for a in made.algorithms.values() if hasattr(a.sampling, "support"))
 
 
 def test_without_vllm_nothing_is_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,11 +21,14 @@ from polopt.training.run import Run
 # What the tiny policy, of one layer and 64 positions, has no room for.
 SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
-    "gvm": {"block": "wte"},
+    # What reads four blocks of the answer pays nothing to a policy that writes none.
+    "gtalign": {"blocks": False},
     "policyrollout": {"rules": " 2 4 6 8"},
     # Its tasks tell what a second policy makes of an answer.
     "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
     "rex-rag": {"texts": ["2", "4"]},
+    # Its tasks name the function that a unit test is for, and its answers are longer.
+    "rlsqm": {"tasks": {"kind": "unit-tests", "train": 500, "heldout": 20}, "limit": 40},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},
 }

@@ -15,9 +15,11 @@ from polopt.errors import PoloptWarning
 from polopt.policies.make import new_policy
 from polopt.training import language
 from polopt.training import recipe as recipes
+from polopt.training.estimate import longest_prompt
 from polopt.training.language import train
 from polopt.training.player import Player
 from polopt.training.preflight import check_chat_template, check_tasks
+from polopt.training.trained import evaluate_folder
 from polopt.worlds import DatasetReader, VerifierError
 
 ROWS = [{"prompt": f"{i} + 1 =", "answer": f"{i + 1}"} for i in range(20)]
@@ -53,11 +55,12 @@ def test_references_that_are_not_rewarded(tmp_path: Path) -> None:
 def test_references_that_are_longer_than_the_limit(tmp_path: Path) -> None:
     rows = [{"prompt": "count", "answer": "1" * n} for n in range(1, 21)]
     path = tasks(tmp_path, rows)["path"]
-    with pytest.warns(PoloptWarning) as caught:
+    with pytest.warns(PoloptWarning, match="different answers"):
         made = player(DatasetReader(lambda completion, row: 1.0), path, limit=15)
-        assert len(made.dialogue.answer("1" * 20)) == 21  # a digit is a token, and one ends the answer
+    assert len(made.dialogue.answer("1" * 20)) == 21  # a digit is a token, and one ends the answer
+    with pytest.warns(PoloptWarning) as caught:
         check_tasks({"warmup": made, "rl": made})
-    (sentence,) = [str(w.message) for w in caught if "limit" in str(w.message)]
+    (sentence,) = [str(w.message) for w in caught]
     assert sentence.startswith(
         "stages.rl: 6 of 20 reference answers that were measured are longer than the limit of 15 tokens, the longest "
         "has 21"
@@ -91,7 +94,10 @@ def test_a_failing_reward_leaves_no_folder(tmp_path: Path) -> None:
         ("mine:fine", "there is no module mine; did you mean 'mine.py:fine'?"),
         ("mine.py:wrong", "mine.py:wrong is called as function(completion, row), but missing a required argument: 'c'"),
         ("broken.py:f", "broken.py cannot be loaded: SyntaxError: '(' was never closed (broken.py, line 1)"),
-        ("imports.py:f", "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)"),
+        (
+            "imports.py:f",
+            "imports.py cannot be loaded: ModuleNotFoundError: No module named 'nosuch' (imports.py, line 2)",
+        ),
         ("ends.py:f", "ends.py cannot be loaded: SystemExit: 3 (ends.py, line 1)"),
         ("math-verfy", "'math-verfy' is not a verifier; did you mean 'math-verify'?"),
     ],
@@ -109,7 +115,10 @@ def test_names_are_looked_up_when_the_recipe_is_loaded(
     }
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    for world in (tasks(tmp_path, verifier=name), {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])}):
+    for world in (
+        tasks(tmp_path, verifier=name),
+        {"kind": "second-chance", "of": tasks(tmp_path, verifier=["exact", name])},
+    ):
         with pytest.raises(ConfigError) as caught:
             recipes.load("smoke", {"tasks": world})
         assert sentence in str(caught.value)
@@ -122,11 +131,13 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
     chats = player(DatasetReader("exact"), tasks(tmp_path, rows)["path"])
     check_chat_template("rl", chats)
     chats.dialogue.tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="stages.rl: the prompt of task rows:21 is a list of messages .* no chat templ"):
+    with pytest.raises(
+        ConfigError, match=r"stages.rl: the prompt of task rows:21 is a list of messages .* no chat temp"
+    ):
         check_chat_template("rl", chats)
     plain = player(DatasetReader("exact"), tasks(tmp_path)["path"], chat_template_kwargs={"enable_thinkin": False})
     template = plain.dialogue.tokenizer.chat_template
-    with pytest.raises(ConfigError, match="enable_thinkin is not read by the tokenizer's chat template; leave it out"):
+    with pytest.raises(ConfigError, match="enable_thinkin is not read by the chat template; leave it out"):
         check_chat_template("rl", plain)
     plain.dialogue.tokenizer.chat_template = template + "{% if enable_thinking %}...{% endif %}"
     with pytest.raises(ConfigError, match="did you mean 'enable_thinking'"):
@@ -134,28 +145,53 @@ def test_chats_need_a_template_and_arguments_that_it_reads(tmp_path: Path) -> No
     plain.dialogue.chat_template_kwargs = {"enable_thinking": True}
     check_chat_template("rl", plain)
     plain.dialogue.tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="the policy's tokenizer has no chat template; leave them out"):
+    with pytest.raises(ConfigError, match="the tokenizer has no chat template; leave them out"):
         check_chat_template("rl", plain)
 
 
 def test_a_run_on_conversations(tmp_path: Path) -> None:
     """A system prompt and an earlier turn stand in every row's tokens, before what the policy decided."""
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}]
-    rows = [{"messages": [*chat, {"role": "user", "content": f"{i} + 1"}], "answer": f"{i + 1}"} for i in range(10)]
+    rows = [
+        {"messages": [*chat, {"role": "user", "content": f"{i} + 1"}], "answer": f"so # {i + 1}"} for i in range(10)
+    ]
     settings = recipe(
-        tasks=tasks(tmp_path, rows, system="add", verifier=["exact", {"verifier": "regex", "pattern": "1"}]),
+        tasks=tasks(
+            tmp_path, rows, system="add", answer_after="#", verifier=["exact", {"verifier": "regex", "pattern": "1"}]
+        ),
         stages={"rl": {"method": "grpo", "steps": 1, "rows": 8, "group": 4}},
     )
     run = train(settings, tmp_path / "run")
     (record,) = run.read("metrics")
     assert {"signal/exact", "signal/regex"} <= record.keys()
+    assert all(sample["answer"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
     training = language.LanguageTraining(settings, run)
     source = training.source("rl", 8, training.player("rl"))
     experience = source.rollout(source.take(1), 2, settings.evaluation.support)
-    task = experience.extras["task"][0]
-    tokenizer = training.policy.tokenizer
-    before = experience.extras["tokens"][0][: int(experience.mask[0].int().argmax())]
-    messages = [{"role": "system", "content": "add"}, *chat, {"role": "user", "content": task.prompt}]
-    expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert before.tolist() == tokenizer(expected, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(before) == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
+    tokenizer, system = training.policy.tokenizer, {"role": "system", "content": "add"}
+    for batch in (experience, source.demonstrate(2)):
+        task, decided = batch.extras["task"][0], int(batch.mask[0].int().argmax())
+        messages = [system, *chat, {"role": "user", "content": task.prompt}]
+        expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert expected == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
+        read = batch.extras["tokens"][0][:decided].tolist()
+        assert read == tokenizer(expected, add_special_tokens=False)["input_ids"]
+        assert longest_prompt(training.policy, training.splits["rl"].train, 3) == decided  # all have one digit
+
+
+def test_arguments_of_the_chat_template_reach_every_prompt(tmp_path: Path) -> None:
+    made = player(DatasetReader("exact"), tasks(tmp_path)["path"]).policy
+    made.tokenizer.chat_template += "{% if loud %}!{% endif %}"
+    made.save(tmp_path / "model")
+    settings = {"tasks": tasks(tmp_path), "stages": {"rl": {"method": "grpo", "steps": 1, "rows": 4, "group": 4}}}
+    spec = {"model": str(tmp_path / "model"), "chat_template_kwargs": {"loud": True}}
+    run = train(recipe(policy=spec, **settings), tmp_path / "run")
+    rows = evaluate_folder(run.folder, problems=2).rows
+    assert all(made.tokenizer.decode(row.ids).startswith(f"<ask>{row.task.prompt}<answer>!") for row in rows)
+    spec["chat_template_kwargs"] = {"quiet": True}
+    with pytest.raises(ConfigError, match=r"policy.chat_template_kwargs.quiet is not read by the chat template"):
+        train(recipe(policy=spec, **settings), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    spec["chat_template_kwargs"] = {"tokenize": True}
+    with pytest.raises(ConfigError, match="tokenize is set by the loop; leave it out"):
+        recipe(policy=spec, **settings)

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -18,9 +19,9 @@ import torch
 from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe
 
 from polopt.experience import Support
-from polopt.training import run as run_module
+from polopt.training import files
 from polopt.training.evaluate import evaluate
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.language import LanguageTraining, create, resume, train
 from polopt.training.player import Player
 from polopt.training.run import Run, RunError
 
@@ -174,11 +175,9 @@ def die_at(calls: int) -> None:
 
         return wrapped
 
-    run_module.save_file = deadly(run_module.save_file, lambda _, path: Path(path).write_bytes(b"half a file"))
-    run_module._sync = deadly(run_module._sync)
-    run_module.shutil.rmtree = deadly(
-        run_module.shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True)
-    )
+    files.save_file = deadly(files.save_file, lambda _, path: Path(path).write_bytes(b"half a file"))
+    files.sync = deadly(files.sync)
+    shutil.rmtree = deadly(shutil.rmtree, lambda path, **_: (Path(path) / "state.safetensors").unlink(missing_ok=True))
     Path.rename = deadly(Path.rename)  # type: ignore[method-assign]
 
 
@@ -240,8 +239,10 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(recipe(), tmp_path, watchers=(StopAt(0),))
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(RunError, match="holds a run of another recipe: seed 0 -> 1; name another folder"):
+        train(recipe(seed=1), tmp_path)
     with pytest.raises(RunError, match="holds a run already"):
-        train(recipe(), tmp_path)
+        create(recipe(), tmp_path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     with pytest.raises(RunError, match="is not a run"):
         resume(tmp_path / "nowhere")

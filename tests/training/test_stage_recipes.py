@@ -56,7 +56,8 @@ def test_a_fitted_reward_model_resumes_bit_for_bit(tmp_path: Path) -> None:
         "warmup": {"method": "sft", "steps": 6, "rows": 16, "optimiser": {"lr": 0.03}},
         "rl": {"method": {"name": "rlsqm", "model": True, "batches": 3}, "steps": 6, "rows": 16, "minibatches": 2},
     }
-    settings = recipe(stages=stages, checkpoint=2)
+    tasks = {"kind": "unit-tests", "train": 100, "heldout": 20}
+    settings = recipe(stages=stages, tasks=tasks, limit=40, checkpoint=2)
     train(settings, tmp_path / "through")
     # Stopped one batch after a checkpoint at 8, while the model is still fitted.
     with pytest.raises(Stop):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,14 @@ def moved(made: LanguagePolicy) -> LanguagePolicy:
     return made
 
 
-def by_hand(made: LanguagePolicy, batch: Experience, row: int, prompt: str) -> tuple[list[int], Tensor]:
+def by_hand(
+    made: LanguagePolicy, batch: Experience, row: int, prompt: str, history: Sequence[dict[str, str]] = ()
+) -> tuple[list[int], Tensor]:
     """The row's decisions, and all log-probabilities [decisions, V] of each behind another prompt."""
     tokens = [t for t in batch.extras["tokens"][row].tolist() if t >= 0]
     decided = batch.mask[row].tolist()
     first = decided.index(True)
-    opening = Dialogue(made.tokenizer).opening(prompt)
+    opening = Dialogue(made.tokenizer).opening(prompt, history)
     ids = opening + tokens[first:]
     logits = made.model(torch.tensor([ids]), use_cache=False).logits[0] / batch.support.temperature
     at = [t for t in range(first, len(tokens)) if decided[t]]
@@ -64,6 +68,21 @@ def guesses(made: LanguagePolicy) -> Experience:
 
 
 SUPPORTS = [Support(), Support(temperature=0.7, top_k=4)]
+
+
+def test_the_teacher_reads_the_messages_before_a_prompt() -> None:
+    made = stopping()
+    batch = batch_of(made).replace(outcome=torch.tensor([1.0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0, 1, 0]))
+    history = ({"role": "system", "content": "even 4"},)
+    chats = [dataclasses.replace(task, history=history) for task in batch.extras["task"]]
+    spec = SelfTeacher(hint=SHORT)
+    found = Teacher(made, spec, rows=5).teach(batch.replace(extras={"task": chats}), TAUGHT)
+    rows = [(row, hint) for row, hint in enumerate(spec(batch)) if hint is not None]
+    assert rows
+    for row, hint in rows:
+        at, law = by_hand(made, batch, row, chats[row].prompt + hint, history)
+        expected = [q[int(batch.extras["tokens"][row, t])].item() for t, q in zip(at, law, strict=True)]
+        assert found.extras["teacher_logp"][row, at].tolist() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("chosen_by", ["teacher", "policy"])

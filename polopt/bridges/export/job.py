@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from polopt.algorithm import Algorithm
 from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
@@ -21,6 +19,7 @@ from polopt.training.run import Run
 from polopt.training.trained import load_policy
 from polopt.worlds import build_tasks
 from polopt.worlds.protocol import Tasks
+from polopt.yaml_data import write_yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +133,7 @@ def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
     model, tokenizer, stops = _model(recipe, folder, run)
     (folder / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
     world = {"seed": recipe.seed, "stops": stops, "tasks": _beside(recipe.tasks_of(main), folder)}
-    (folder / "world.yaml").write_text(yaml.safe_dump(world, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / "world.yaml").write_text(write_yaml(world), encoding="utf-8")
     return Job(
         recipe=recipe,
         folder=folder,
@@ -155,6 +154,13 @@ def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run 
     stage = recipe.stages[main]
     if tasks.turns > 1:
         raise ConfigError(f"its tasks take up to {tasks.turns} turns, and only tasks of one answer can be exported")
+    world = recipe.tasks_of(main)
+    for key in ("path", "heldout"):
+        if world.get("kind") == "dataset" and Path(str(world.get(key))).is_dir():
+            raise ConfigError(
+                f"tasks.{key} = {world[key]!r} is a folder, and only files can be carried; write it as one with "
+                "to_parquet of datasets"
+            )
     if stage.train is not None:
         raise ConfigError(f"stages.{main}.train = {stage.train!r}: the other parameters would learn, too; leave it out")
     if stage.rows % stage.minibatches or (stage.rows // stage.minibatches) % getattr(

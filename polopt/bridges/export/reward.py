@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from polopt.worlds import build_tasks
 from polopt.worlds.protocol import Tasks, signals_of
+from polopt.yaml_data import read_yaml_file
 
 
 class WorldReward:
@@ -27,7 +26,7 @@ class WorldReward:
     def of(cls, folder: Path | str) -> WorldReward:
         """From `world.yaml` in an exported folder; files that it names are beside it."""
         folder = Path(folder)
-        data = yaml.safe_load((folder / "world.yaml").read_text(encoding="utf-8"))
+        data = read_yaml_file(folder / "world.yaml")
         here = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
         return cls(here, data["seed"], data["stops"])
 

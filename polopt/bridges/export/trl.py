@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import yaml
-
 from polopt.bridges.export.job import Exported, Job
 from polopt.bridges.trl.host import host_of
 from polopt.training.recipe import OptimiserSpec
 from polopt.worlds.protocol import signals_of
+from polopt.yaml_data import write_yaml
 
 SCRIPT = '''\
 """{name} of a polopt recipe, in TRL. Needs: pip install "polopt[trl]"
@@ -86,7 +85,7 @@ def write_trl(job: Job) -> Exported:
 def _method(job: Job) -> str:
     """The method as a person would say it, or the whole sentence in a file where the recipe changes parts of it."""
     if job.stage.but or ":" in job.name:
-        job.write("method.yaml", yaml.safe_dump(job.sentence, sort_keys=False, allow_unicode=True))
+        job.write("method.yaml", write_yaml(job.sentence))
         return 'from_yaml((HERE / "method.yaml").read_text(encoding="utf-8"))'
     return repr(job.stage.method)
 
@@ -133,7 +132,7 @@ def _args(job: Job) -> dict[str, Any]:
         "bf16": recipe.policy.compute == "bfloat16",
         "model_init_kwargs": {"dtype": recipe.policy.dtype},
         "use_cpu": recipe.device == "cpu",
-        "save_steps": recipe.checkpoint * job.updates,
+        "save_steps": recipe.checkpoint.every * job.updates,
         "logging_steps": job.updates,
         "report_to": "none",
     }

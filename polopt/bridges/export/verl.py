@@ -126,7 +126,7 @@ def _settings(job: Job) -> dict[str, Any]:
         "trainer": {
             "total_training_steps": stage.steps,
             "total_epochs": -(-stage.steps * prompts // len(job.train)) + 1,
-            "save_freq": recipe.checkpoint,
+            "save_freq": recipe.checkpoint.every,
             "test_freq": recipe.evaluation.every or -1,
             "nnodes": 1,
             "n_gpus_per_node": 1,

@@ -42,8 +42,9 @@ def bnpo(
     E[p (1 - p) / f(p)^2], the advantages' expected square. PPO's clip, bounded by `dual` for negative advantages, and a
     sum over tokens, mean over answers, over a constant `length` (None: the horizon; the authors' code has 1).
 
-    Rewards lie in [worst, best] and are rescaled to [0, 1]; others are refused. The authors' code gives a group of one
-    A = R, here it has 0. For a reward of several parts they average the parts' advantages: a `credit.Blend`.
+    Rewards lie in [worst, best] and are rescaled to [0, 1]; others are refused. A group of one has A = 0 here; the
+    authors' code gives it mean 0, and so A = R min(1 / f(0), 1e6): up to a million times its reward. For a reward of
+    several parts they average the parts' advantages: a `credit.Blend`.
 
     TRL's loss_type="bnpo" is something else: GRPO with a mean over the tokens of each local batch.
     """

@@ -31,10 +31,12 @@ def canon(
     lower: float = 1.0,
     low: float = 0.2,
     high: float = 0.28,
+    dual: float | None = 3.0,
     length: int | None = None,
 ) -> Algorithm:
     """A = mu A_inter + (1 - mu) A_intra: R against the mean of the group's other half and of its own; see
     `credit.Halves`. Sum over tokens, mean over answers, over a constant `length` (None: the horizon), as Dr. GRPO.
+    dual: the term of a negative advantage is at most -dual A, as in the authors' program (None: no such bound).
 
     mu: a number, a `Schedule` (cosine with restarts: knots and shapes), or `SuccessRate()` of the batch; with
     `invert=True` the other way round. by: `MeanEntropy()` of the sampler or `Length()`.
@@ -48,7 +50,9 @@ def canon(
     return Algorithm(
         sampling=Rollouts(group=group),
         credit=Halves(by=by.but(), mu=mu.but() if isinstance(mu, Part) else mu, upper=upper, lower=lower),
-        objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high), aggregate=SequenceSum(length=length)),
+        objective=Surrogate(
+            ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
+        ),
     )
 
 

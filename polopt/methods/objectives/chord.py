@@ -12,10 +12,14 @@ from polopt.schedules import Schedule, Shape
 
 
 def fading(peak: float = 0.9, valley: float = 0.05, *, warmup: int = 0, decay: int = 200) -> Schedule:
-    """CHORD-mu's share of the demonstrations: a linear rise to `peak`, half a cosine down to `valley`, which stays."""
-    knots = {0: 0.0, warmup: peak, warmup + decay: valley}
-    rise: list[Shape] = ["linear"] if warmup else []
+    """CHORD-mu's share of the demonstrations: `peak` t / warmup in batch t < warmup, then half a cosine from `peak`
+    down to `valley`, which stays; with decay 0 `valley` follows the rise at once."""
+    if decay:
+        knots = {0: 0.0, warmup: peak, warmup + decay: valley}
+    else:  # a jump between two batches
+        knots = {0: 0.0, warmup - 1: peak * (warmup - 1) / warmup, warmup: valley} if warmup else {0: valley}
     fall: list[Shape] = ["cosine"] if decay else []
+    rise: list[Shape] = ["linear"] * (len(knots) - 1 - len(fall))
     return Schedule(knots=sorted(knots.items()), shape=rise + fall)
 
 

@@ -15,7 +15,8 @@ from polopt.sampling import Rollouts
         year=2025,
         arxiv="2506.13585",
     ),
-    changes="REINFORCE with a capped, detached importance weight: every token keeps its gradient.",
+    changes="REINFORCE on GRPO's advantage, with a capped, detached importance weight and a token mean: every token "
+    "keeps its gradient.",
     tier="proven",
 )
 def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Algorithm:

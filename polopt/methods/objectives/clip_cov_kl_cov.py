@@ -12,6 +12,7 @@ from polopt.method import Finding, Paper, method
 from polopt.metrics import entropy_law, entropy_shift
 from polopt.objectives import ClipCov, KLCov, Surrogate, Token, TokenMean, Trust
 from polopt.sampling import Rollouts, Varied
+from polopt.setting_types import Unbounded
 
 
 @method(
@@ -21,7 +22,8 @@ from polopt.sampling import Rollouts, Varied
         year=2025,
         arxiv="2505.22617",
     ),
-    changes="DAPO without its clip: tokens whose advantage and log-probability go together most are held back.",
+    changes="DAPO without its clip, its +-1 reward and its length penalty: tokens whose advantage and log-probability "
+    "go together most are held back.",
     tier="faithful",
 )
 def clip_cov_kl_cov(
@@ -29,8 +31,8 @@ def clip_cov_kl_cov(
     variant: Literal["clip", "kl"] = "clip",
     group: int = 8,
     share: float = 2e-4,
-    least: float = 1.0,
-    most: float = 5.0,
+    least: Unbounded = 1.0,
+    most: Unbounded = 5.0,
     clip: float = 1.0,
     percent: float = 0.2,
     kl: float = 1.0,

@@ -19,7 +19,7 @@ from polopt.methods.objectives.grpo import grpo
         arxiv="2509.09265",
     ),
     changes="GRPO whose advantage each turn scales by how sure it was, plus a bonus for the clarity of the next turn.",
-    tier="faithful",
+    tier="reading",
 )
 def empg(
     *, group: int = 8, k: float = 1.0, k_next: float = 1.0, zeta: float = 0.1, clip: float = 0.2, kl: float = 0.0
@@ -29,10 +29,11 @@ def empg(
 
         A_ih = A_i g_ih + zeta exp(-k_next h_i,h+1),    g_ih = exp(-k h_ih) / mean over turns of exp(-k h),
 
-    minus the mean over the batch's turns, on every token of the turn. The last turn has no bonus. A_i is GRPO's; the
-    wrapper takes any credit. Read from `turn`, so tool output never counts. The bonus is paid whatever the outcome, so
-    it can pay for being sure too early: keep zeta small. k = zeta = 0 leaves A_i minus its mean over turns, which is
-    A_i where all rows have as many turns.
+    minus the mean over the batch's turns, on every token of the turn. The last turn has no bonus. That a mean is taken
+    off, over turns, and no standard deviation divides, could not be confirmed at the source and is our reading. A_i is
+    GRPO's; the wrapper takes any credit. Read from `turn`, so tool output never counts. The bonus is paid whatever the
+    outcome, so it can pay for being sure too early: keep zeta small. k = zeta = 0 leaves A_i minus its mean over turns,
+    which is A_i where all rows have as many turns.
     """
     base = grpo(group=group, clip=clip, kl=kl)
     ahead = Clarity(sharpness=k_next, turn="next", weight=zeta)

@@ -24,7 +24,7 @@ from polopt.sampling import Rollouts, Varied
         arxiv="2604.08539",
     ),
     changes="GRPO with each return's rank as a normal quantile, in the prompt's group and then in the kind of task.",
-    tier="faithful",
+    tier="reading",
 )
 def g2rpo(
     *,
@@ -38,9 +38,10 @@ def g2rpo(
     bands: Sequence[EntropyBand] = (),
 ) -> Algorithm:
     """A_i = Psi(R_i) = Phi^-1((rank_i - 1/2) / n), equal returns sharing the mean of their quantiles: the optimal
-    transport of the returns to N(0, 1). The paper's equations rank within a kind of task; the authors' code ranks
-    within the prompt's group, then those scores within the kind, `extras["kind"]`, and so do we. PPO's clip with a dual
-    bound, token mean, no KL. Groups whose outcomes are all alike are sampled again, up to `refills` times.
+    transport of the returns to N(0, 1). The paper's equations rank within a kind of task. We rank within the prompt's
+    group, then those scores within the kind, `extras["kind"]`, as the authors' code is reported to do; it could not be
+    read. PPO's clip with a dual bound, token mean, no KL. Groups whose outcomes are all alike are sampled again, up to
+    `refills` times.
 
     lengths: an `Envelope`, its least, low, high and most length, for each kind, `Gated` by `OfKind`; together they make
     `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each set of kinds. Both are off by

@@ -48,11 +48,12 @@ def hapo(
         low_it, high_it = clip (1 + bounds max(-h, 0)), clip (1 + bounds max(h, 0))
 
     and PPO's clip of r_it to (1 - low_it, 1 + high_it), dual clip 10, token mean; R, filter and length penalty as in
-    DAPO. A group in which some |A_i| reaches 5 takes GRPO's advantage. The temperature that a token was drawn at is
-    recorded and divides the learner's logits again, so that r is 1 on policy; entropies that the learner sees are over
-    that temperature, the release's over 1. h is taken over the whole optimiser batch, in the release over each
-    micro-batch. compat "released": the release divides the low side by its negative minimum, so h is |h| everywhere
-    and the rules for h <= 0 meet the pivot alone; the text has h in [-1, 1]. The release's length buffer is 0.4 of its
+    DAPO. A group in which some |A_i| reaches 5 takes GRPO's advantage; the release looks at its padding too, which has
+    (0 - m) / s, so that with rewards far from 0 other groups fall back there. The temperature that a token was drawn at
+    is recorded and divides the learner's logits again, so that r is 1 on policy; entropies that the learner sees are
+    over that temperature, the release's over 1. h is taken over the whole optimiser batch, in the release over each
+    micro-batch. compat "released": the release divides the low side by its negative minimum, so h is |h| everywhere and
+    the rules for h <= 0 meet the pivot alone; the text has h in [-1, 1]. The release's length buffer is 0.4 of its
     limit, ours DAPO's fifth; it advises to leave the penalty out where lengths fall. Overall temperature 1.
     """
     level = EntropyLevel(quantile=quantile, compat=compat)

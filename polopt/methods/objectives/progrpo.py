@@ -22,7 +22,8 @@ from polopt.sampling import Rollouts
         year=2026,
         arxiv="2602.05281",
     ),
-    changes="GRPO plus alpha (confidence in the prompt - confidence in the answer) where the group has a right answer.",
+    changes="GRPO plus alpha (confidence in the prompt - confidence in the answer) where the group has a right answer; "
+    "token mean, clip up to 1.28, no KL.",
     tier="reading",
 )
 def progrpo(

@@ -11,6 +11,7 @@ from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.objectives import Score, Surrogate, TokenMean
 from polopt.sampling import Best, Rollouts
+from polopt.setting_types import Unbounded
 
 
 @method(
@@ -23,7 +24,7 @@ from polopt.sampling import Best, Rollouts
     changes="SFT on the policy's own rollouts: of each group, the best.",
     tier="faithful",
 )
-def raft(*, group: int = 32, keep: int | None = 1, threshold: float = -math.inf) -> Algorithm:
+def raft(*, group: int = 32, keep: int | None = 1, threshold: Unbounded = -math.inf) -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the `keep` best answers of each group that reach `threshold`.
 
     The paper keeps the best one, however bad. For answers that are right or wrong, keep=None and threshold=1

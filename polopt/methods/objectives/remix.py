@@ -49,8 +49,8 @@ def remix(
 
     where A is the group's z-score of its stored rewards, D_ref and D_(k-1) estimate KL(pi || reference) and
     KL(pi || pi_(k-1)), pi_(k-1) being the policy one batch earlier, and w goes from 1 to 0.5 (`CONVEX`). After
-    `restart` batches the policy is its own new reference, w is 1, and nothing is replayed any more: plain GRPO. None
-    never restarts.
+    `restart` batches the policy is its own new reference, w is 1, and nothing is replayed any more: GRPO whose KL is
+    weighed by the ratio. None never restarts.
 
     Exact: r0, by a pass of pi_k over all rows before its first update; pi_(k-1), by a copy and a pass of its own.
     Both KL terms weigh k3 by the ratio to whoever sampled the token, so that their gradient is that of KL(pi || .) per

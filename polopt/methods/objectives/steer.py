@@ -21,7 +21,8 @@ from polopt.policies.vocabulary import entropy_slope
         year=2025,
         arxiv="2510.10150",
     ),
-    changes="GRPO whose tokens weigh less the more their update is predicted to change the policy's entropy.",
+    changes="GRPO whose tokens weigh less the more their update is predicted to change the policy's entropy; token "
+    "mean, clip up to 1.28, dual clip 10, no KL.",
     tier="faithful",
 )
 def steer(

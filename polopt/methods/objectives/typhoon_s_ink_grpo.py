@@ -28,6 +28,7 @@ def typhoon_s_ink_grpo(
     group: int = 8,
     low: float = 0.2,
     high: float = 0.24,
+    dual: float | None = 3.0,
     weight: float = 0.1,
     probability: float = 0.6,
     texts: int = 64,
@@ -38,7 +39,9 @@ def typhoon_s_ink_grpo(
         L = mean_t max(-A r, -A clip(r, 1 - low, 1 + high)) - 1[u < probability] weight mean_t logp of the texts
 
     over the tokens of the rollouts, and of `texts` texts in pieces of at most `length` tokens. On average the texts
-    weigh probability * weight. probability 0 or weight 0 is GRPO over tokens; probability 1 is InstructGPT's PTX term.
+    weigh probability * weight. dual: where A < 0 the first term is at most -dual A, verl's default, with which the
+    authors train (None: no such bound). probability 0 or weight 0 is GRPO over tokens; probability 1 is InstructGPT's
+    PTX term.
 
     The authors draw for each optimiser step; here the texts of a batch are dealt to its minibatches, which is the same
     with one. Theirs are read at temperature 1 whatever the rollouts' is. It is the third stage of their recipe: the
@@ -50,7 +53,9 @@ def typhoon_s_ink_grpo(
         objective=Routed(
             routes=[
                 Route(
-                    objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
+                    objective=Surrogate(
+                        ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()
+                    ),
                     rows=Demonstrated(invert=True),
                 ),
                 Route(

@@ -38,7 +38,8 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
     for answers in <answer>\boxed{...}</answer>; without, what the world pays. See `rewards.Correct` and its like.
 
     Only the second stage's code is public. The clipped loss is that of proximal SFT (arXiv:2508.17784), which the paper
-    builds on; how often pi_before is renewed is our reading. The reward is the code's, without its model of meaning.
+    builds on; how often pi_before is renewed is our reading. The reward is the code's, without its model of
+    meaning; words that call the old fact wrong or right count as whole words here, and not inside the fact itself.
     """
     if stage not in (1, 2):
         raise ValueError(f"etcon: stage must be 1 or 2, found {stage}")

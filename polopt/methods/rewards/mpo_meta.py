@@ -21,7 +21,8 @@ ITEMS = (Item(name="outcome"), Item(name="characters", most=32))
         year=2025,
         arxiv="2504.20157",
     ),
-    changes="PPO's reward is a judge's marks by a rubric, which a second judge rewrites every few batches.",
+    changes="PPO's reward is a judge's marks by a rubric, which is changed every few batches: rewritten by a second "
+    "judge where there is one, weighed anew by an audit where there is none.",
     tier="reading",
 )
 def mpo_meta(
@@ -41,7 +42,8 @@ def mpo_meta(
     The paper's judges are language models: `HTTPGrader` writes reasons and marks, `HTTPMeta` says of each row where the
     rubric over- and under-scores, writes it again, and merges what it wrote. By default no model is asked: `Measured`
     takes marks from programs, here the outcome and the length, and `Audit` believes an item as far as it goes with a
-    careful look at these few rows, here the outcome again. That is the smallest working example, and ours.
+    careful look at these few rows, here the outcome again: it changes weights and rewrites nothing. That is the
+    smallest working example, and ours; it pays for length, up to 32 characters, until the audit has found that out.
 
     The authors' code adds integer scores in the paper's formula, and divides each by its most and takes the mean in the
     version that was read; we take the mean, which keeps the scale where the number of items changes. It asks for each

@@ -22,7 +22,8 @@ from polopt.worlds.critic import Critique
         year=2025,
         arxiv="2507.15024",
     ),
-    changes="GRPO for a critic: besides the verdict, what a second policy's answer gains from the critique is paid.",
+    changes="GRPO for a critic: besides the verdict, how often a second policy that has read the critique is right is "
+    "paid.",
     tier="reading",
 )
 def refcritic(*, group: int = 8, stage: int = 2, beta: float = 1.0, kl: float = 0.04) -> Algorithm:

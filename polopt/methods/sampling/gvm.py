@@ -27,11 +27,12 @@ def gvm(
     first: int = 8,
     alpha: float = 1e-3,
     beta: float = 2.0,
-    block: str = "embed_tokens",
+    block: str | None = None,
     least: int = 0,
 ) -> Algorithm:
     """Of `first` rollouts of each of M tasks the share p_i is right, and G_i is the mean over the right ones of
-    || grad sum_t logp_t ||, over the parameters whose name contains `block`. Then group * M rollouts are shared out by
+    || grad sum_t logp_t ||, over the parameters whose name contains `block`, as a default the policy's input embedding,
+    which the authors' program names embed_tokens. Then group * M rollouts are shared out by
 
         n_i ~ G_i / sqrt(p_i + alpha / p_i^(beta - 1)),    L = -(1 / M) sum_i mean_(right of i) sum_t logp_t.
 

@@ -50,10 +50,15 @@ def latr(
     countdown; for mathematics they are least 0.15, apart 0.25, suffix 0.2 and ROUGE-L 0.5 instead of the edit distance,
     1024 tokens, and eta 1, 0.75, 0.5 and 0.25 from batches 0, 100, 200 and 300.
 
-    The authors' program was read for this. It differs from the paper: it branches where p_1 - p_j *exceeds* `apart`,
-    against its own comments and this; it samples once a tree is full where the paper takes the likeliest token
-    (`others="full"`); it stops for all prompts of a batch together, and fills a tree that is not full with copies of
-    its first branch, where we copy those that still run, in turn.
+    The authors' program was read for this, as of January 2026 (before, it branched where p_1 - p_j *exceeds* `apart`).
+    It differs from the paper: it samples once a tree is full where the paper takes the likeliest token
+    (`others="full"`); it never drops a branch whose parent's token is a digit, an operator or space (its
+    `keep_math_symbols`), which we do; it ends trees at 0.98 of the room for an answer, where we go on to its end; it
+    stops for all prompts of a batch together, and fills a tree that is not full with copies of its first branch, where
+    we copy those that still run, in turn.
+
+    On short answers, and with a policy that is sure, nothing may be undecided: the leaves are then copies of one
+    answer, and the group teaches nothing. The log has it as tree/branched, the share of trees that branched.
     """
     rule = Lookahead(least=least, apart=apart, windows=windows, edit=edit, suffix=suffix, rouge=rouge, until=until)
     steps = Schedule(knots=share, shape="step")

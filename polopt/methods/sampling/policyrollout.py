@@ -14,8 +14,7 @@ from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sft import sft
 from polopt.objectives import Proximal, Score, SequenceSum, Surrogate, Token, Unlimited
 from polopt.sampling import Rollouts, Rules, Texts
-
-RULES = "\nThink of the rules."
+from polopt.sampling.guides import NO_RULES
 
 
 @method(
@@ -30,7 +29,7 @@ RULES = "\nThink of the rules."
 )
 def policyrollout(
     *,
-    rules: str = RULES,
+    rules: str = NO_RULES,
     group: int = 4,
     correct: Literal["none", "behaviour"] = "none",
     clip: float = 0.2,
@@ -38,9 +37,9 @@ def policyrollout(
     stage: int = 3,
     length: int = 512,
 ) -> Algorithm:
-    """D is a document of rules, x a task, y an answer. `group` answers to a task come from pi(y | x), and as many from
-    pi(y | x, D). Advantages are z-scores over both halves, and all rows are learned as answers to x alone, so that
-    what D makes the policy do becomes what it does.
+    """D is a document of rules, `rules`, without which half of the rollouts are wasted; x a task, y an answer. `group`
+    answers to a task come from pi(y | x), and as many from pi(y | x, D). Advantages are z-scores over both halves, and
+    all rows are learned as answers to x alone, so that what D makes the policy do becomes what it does.
 
     correct="none": the ratio is pi(y | x) over what the learner said of y | x before its first update, as if it had
     sampled y itself. correct="behaviour": over the probability that y was sampled with, pi_old(y | x, D): unbiased on

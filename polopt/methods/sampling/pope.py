@@ -38,7 +38,9 @@ def pope(
     Deviations. In the paper the beginning stands in the prompt, with an instruction to go on from it; here it is the
     beginning of the answer itself, so that what is learned behind it is known where the policy gets that far alone.
     Both are tokens that are read. The paper trains on hard tasks alone, those that no rollout of the base model
-    solves: choose such tasks. We had no access to the authors' program; group, clip and kl are GRPO's usual ones.
+    solves: choose such tasks. They must come with worked solutions: of a
+    solution that is the bare result its beginning gives the result away. We had no access to the authors' program;
+    group, clip and kl are GRPO's usual ones.
     """
     guide = Prefixes(checkpoints=checkpoints, most=most, tries=tries, moving=moving)
     return grpo(group=group, clip=clip, kl=kl).but({"sampling.guide": guide})

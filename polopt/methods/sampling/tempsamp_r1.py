@@ -57,6 +57,9 @@ def tempsamp_r1(
     answers alone and then answers after reasoning, are two stages with tasks of their own. That the discount is a share
     of the highest reward is our reading.
 
+    The solution is the one that the tasks come with; where that is the bare result, it is what the policy learns to
+    say.
+
     Anchored, a group without any success learns nothing: all its advantages are 0, the solution's as well.
     """
     relative = Relative(baseline=GroupMean(), scale=GroupStd())

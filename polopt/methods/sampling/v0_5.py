@@ -42,7 +42,8 @@ def v0_5(
     `sampling.fit` trained; None starts from a predictor that knows only what this policy scored lately. Outcomes are 0
     and 1 here, and 1/k becomes 1/4k. Whether the paper divides A by a std is not known to us: we do not, since an equal
     group has none. others: w and m leave row i out, which takes the bias of order 1/k from the gradient; the paper does
-    not. The number of rows of a batch varies, `group` a prompt at least.
+    not. The number of rows of a batch varies, `group` a prompt at least: it is the paper's k_init, 4, and a stage's
+    `group:` in a recipe sets it, so that the usual 8 there begins with twice the paper's rollouts.
     """
     return grpo(group=group, kl=0.0).but(
         credit=Relative(baseline=Shrunk(prior=Noted(name="predicted"), others=others), scale=None),

@@ -39,7 +39,8 @@ def vas(
 
     Of a batch, floor(share n) tasks are drawn with replacement in proportion to their weights; the others come in turn.
 
-    Defaults are those of the authors' program, which was read for this: there the diversity of answers is off, and its
+    Defaults are those of the authors' program, which was read for this, but for the temperature: it samples at 0.6, we
+    at 1 (`.but(**{"sampling.support": Support(temperature=0.6)})`). There the diversity of answers is off, and its
     comment on momentum says the opposite of what is computed (here: the share of the old weight that stays). The text
     combines both terms; with which coefficients is not known to us. The program adds self-BLEU as it is, which rewards
     answers that are alike, and edit distances without a scale; here D is 1 - self-BLEU, and a distance over the longest

@@ -19,6 +19,10 @@ from polopt.rewards.judges.wire import Answered, post
 Messages = Sequence[Mapping[str, str]]
 
 
+# Of one reply, so that the sum over a file of replies has room in 64 bits.
+MOST_TOKENS = 2**40
+
+
 class ChatError(UserError, RuntimeError):
     """The server did not answer as it should. The message names the address, what came and the fix."""
 
@@ -64,6 +68,10 @@ class Chat(Part):
     calls: int | None = None
     tokens: int | None = None
     spent: Literal["refuse", "skip"] = "refuse"
+
+    @property
+    def servers(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self.url})
 
     def setup(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
@@ -191,4 +199,4 @@ def _read(answered: Answered, messages: Messages) -> Reply | None:
     if not isinstance(counted, int) or isinstance(counted, bool) or counted < 0:
         written = sum(len(message["content"].encode("utf-8", "replace")) for message in messages) + len(text.encode())
         counted = math.ceil(written / 4)
-    return Reply(text, counted)
+    return Reply(text, min(counted, MOST_TOKENS))

@@ -36,8 +36,8 @@ def filled(template: str, texts: Mapping[str, str]) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    """The last line that is not empty. Lines end with a line feed or carriage return, and with nothing else."""
+    return next((line.strip(" \t") for line in reversed(re.split(r"[\r\n]", text)) if line.strip()), "")
 
 
 class HTTPJudge(Judge):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -36,17 +39,97 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Raw(io.RawIOBase):
+    """A socket's bytes until the deadline, however few come at a time."""
+
+    def __init__(self, raw: Any, sock: socket.socket, deadline: float) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_left(self._deadline))
+        found: int | None = self._raw.readinto(buffer)
+        return found
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Reply(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, deadline: float, **settings: Any) -> None:
+        super().__init__(sock, *args, **settings)
+        self.fp: Any = io.BufferedReader(_Raw(self.fp.detach(), sock, deadline))
+
+
+class _Timely:
+    """A connection with one deadline for all that is done with it."""
+
+    def __init__(self, *args: Any, deadline: float, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "timeout": _left(deadline)})
+        self._deadline = deadline
+        self.response_class = functools.partial(_Reply, deadline=deadline)
+
+    def connect(self) -> None:
+        self.timeout = _left(self._deadline)
+        super().connect()  # type: ignore[misc]
+        self.sock: socket.socket
+        self.sock.settimeout(_left(self._deadline))
+
+
+class _Plain(_Timely, http.client.HTTPConnection): ...  # type: ignore[misc]
+
+
+class _Secure(_Timely, http.client.HTTPSConnection): ...  # type: ignore[misc]
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(functools.partial(_Plain, deadline=self._deadline), request)  # type: ignore[arg-type]
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(functools.partial(_Secure, deadline=self._deadline), request)  # type: ignore[arg-type]
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline.
+
+    Raises:
+        TimeoutError: it is over.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the reply did not end in time")
+    return left
+
+
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Answered:
-    """What the server answered within so many seconds, whatever it was. It never raises for what a server does."""
+    """What the server answered within so many seconds, whatever it was. It never raises for what a server does.
+
+    The seconds are of the whole exchange from the connection on; looking up the host's name has the system's own limit.
+    """
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
     try:
-        with urllib.request.build_opener(_Stay).open(request, timeout=seconds) as reply:
+        opener = urllib.request.build_opener(_Stay, _Http(deadline), _Https(deadline))
+        with opener.open(request, timeout=seconds) as reply:
             return Answered(reply.status, _all_of(reply, deadline))
     except urllib.error.HTTPError as error:
         with error:
             return Answered(error.code, _quietly(error, deadline), _wait(error.headers.get("Retry-After")))
-    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+    except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
         return Answered(0, f"{type(error).__name__}: {error}".encode())
 
 

@@ -17,8 +17,7 @@ def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
     """A new run's recipe: with an address it has the settings of a cluster, if only the default ones."""
     if address is None or recipe.cluster is not None:
         return recipe
-    # Checked again: what a cluster cannot do for its algorithms.
-    return Recipe.model_validate({**recipe.model_dump(mode="json"), "cluster": ClusterSpec().model_dump(mode="json")})
+    return recipe.model_copy(update={"cluster": ClusterSpec()})
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ class ClusterSource(LanguageSource):
         order = torch.cat(pieces).argsort().to(experience.device)
         return Evaluation.cat(found)[order]
 
-    def gradient_norms(self, experience: Experience, block: str = "") -> Tensor:
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
         pieces, found = self._each(experience, "gradient_norms", block=block)
         return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
 

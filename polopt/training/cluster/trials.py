@@ -16,7 +16,7 @@ from polopt.config import ConfigError
 from polopt.training.language import resume
 from polopt.training.run import RunError
 from polopt.training.spread import at
-from polopt.training.trials import Alone, Desk, Offices, Trial, TrialError
+from polopt.training.trials import HANDOVER, Alone, Desk, Offices, Trial, TrialError
 
 # Trainers that may go under one run before it is taken for what ends them.
 DEATHS = 5
@@ -98,8 +98,9 @@ def _take_over(folder: Path) -> str:
 def _train(folder: str, holder: str, place: str, path: Sequence[str]) -> None:
     at(place, path)
     mine = Path(folder) / HOLDER
+    alone = Alone(lambda: mine.is_file() and mine.read_text() == holder)
     try:
-        resume(folder, watchers=(Alone(lambda: mine.is_file() and mine.read_text() == holder),))
+        resume(folder, watchers=(alone,), wait_s=HANDOVER)
     except SystemExit as end:
         raise RunError(str(end)) from None
 

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
-from polopt.config import parse
 from polopt.experience import Evaluation, Experience
 from polopt.training.cluster.weights import load_flat
 from polopt.training.recipe import Recipe
@@ -71,7 +69,7 @@ class Worker:
 
         with contextlib.suppress(OSError):  # a machine may be without it
             at(home, path)
-        found = parse(Recipe, {**yaml.safe_load(recipe), "cluster": None, "threads": threads}, "recipe")
+        found = Recipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
         self._training = LanguageTraining(found, Run(Path()))
         return f"{socket.gethostname()}, process {os.getpid()}"
 

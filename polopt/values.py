@@ -1,0 +1,107 @@
+"""Refuses batches whose numbers nothing can be learned from: NaN, infinities, and log-probabilities above 0."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from polopt.experience import Evaluation, Experience, ExperienceError
+
+LOGPS = ("logp", "old_logp", "ref_logp", "prev_logp")
+# Read wherever the policy decided; `reward` too, where each decision has one.
+DECISIONS = (*LOGPS, "value", "entropy", "advantage", "weight")
+# Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
+SAMPLED = ("logp", "entropy")
+ROWS = ("outcome", "reward")
+# What else rows were paid, in `extras`.
+PAID = ("greedy_reward", "paid")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """One tensor, [B] or [B, T], and where it is read. highest: the largest value that is possible, if there is one."""
+
+    name: str
+    values: Tensor
+    wrong: Tensor
+    highest: float | None = None
+
+    @classmethod
+    def of(cls, name: str, values: Tensor, mask: Tensor, highest: float | None = None) -> _Field:
+        # A comparison with NaN is False.
+        fine = values.isfinite() if highest is None else (values <= highest) & (values > -torch.inf)
+        return cls(name, values, ~fine & mask if values.ndim == 2 else ~fine, highest)
+
+
+def check_values(
+    experience: Experience, by: str, evaluation: Evaluation | None = None, rows: Tensor | None = None
+) -> None:
+    """Refuses a batch, and what a policy computed of it, with values that nothing can be learned from.
+
+    Outcomes and rewards, log-probabilities, values, entropies, advantages and weights must be finite, and
+    log-probabilities at most 0, up to the rounding that the support allows (`Support.highest`). Only decisions are
+    looked at, and of [B] fields every row; what stands off the mask, or as the sampler's log-probability in a
+    demonstrated row, may be anything. The device is synchronised once.
+
+    by: who refuses, the beginning of the sentence. rows: [B] the rows' numbers for people, None for their positions.
+
+    Raises:
+        ExperienceError: naming the field, the rows and positions, and the fix.
+    """
+    fields = list(_fields(experience, evaluation))
+    if not fields:
+        return
+    if not bool(torch.stack([field.wrong.any().to(experience.device) for field in fields]).any()):
+        return
+    field = next(field for field in fields if field.wrong.any())
+    numbers = torch.arange(len(experience), device=experience.device) if rows is None else rows
+    raise ExperienceError(f"{by}: {_sentence(field, numbers)}")
+
+
+def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_Field]:
+    mask, sampled = experience.mask, experience.mask
+    if "demonstrated" in experience.extras:
+        sampled = mask & ~experience.demonstrated[:, None]
+    for name in (*ROWS, *DECISIONS):
+        if (values := getattr(experience, name)) is not None:
+            highest = experience.support.highest if name in LOGPS else None
+            read = sampled if name in SAMPLED else mask
+            yield _Field.of(f"experience.{name}", values, read, highest)
+    for name in PAID:
+        if isinstance(values := experience.extras.get(name), Tensor) and values.ndim <= 2:
+            yield _Field.of(f"experience.extras[{name!r}]", values, mask)
+    if evaluation is not None:
+        yield _Field.of("evaluation.logp", evaluation.logp, mask, evaluation.support.highest)
+        for name in ("value", "entropy"):
+            if (values := getattr(evaluation, name)) is not None:
+                yield _Field.of(f"evaluation.{name}", values, mask)
+
+
+def _sentence(field: _Field, numbers: Tensor) -> str:
+    place = field.wrong.nonzero()[0].tolist()
+    value = field.values[tuple(place)].item()
+    wrong = field.wrong if field.wrong.ndim == 1 else field.wrong.any(1)
+    known = numbers[wrong.to(numbers.device)].tolist()
+    where = f"row {known[0]}" + (f", position {place[1]}" if len(place) > 1 else "")
+    if len(known) > 1:
+        others = ", ".join(map(str, known[1:9])) + (f" and {len(known) - 9} more" if len(known) > 9 else "")
+        where += f" (and in row{'s' if len(known) > 2 else ''} {others})"
+    bound = "finite" if field.highest is None else "finite and at most 0"
+    return f"{field.name} must be {bound}, found {value:g} in {where}; {_fix(field, value)}"
+
+
+def _fix(field: _Field, value: float) -> str:
+    name = field.name.rpartition(".")[2]
+    if name in ROWS or "extras" in field.name:
+        return "correct what computes the reward of these rows, or leave the rows out with experience[keep]"
+    if field.highest is not None and 0 < value < torch.inf:
+        return (
+            "give log-probabilities, not probabilities or losses; log-densities, which may be above 0, belong to "
+            "support=po.Density()"
+        )
+    if field.highest is not None:
+        return "a decision that was taken has a probability above 0: correct the policy or sampler that computed it"
+    return "correct what computed it, or leave the rows out with experience[keep]"

@@ -1,0 +1,143 @@
+"""A batch with numbers that nothing can be learned from is refused with its field, rows and position, by every method."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import Digits, digits, recipe
+
+import polopt as po
+from polopt.experience import ExperienceError
+from polopt.lab import ChainSource, GaussianChain
+from polopt.training.language import train
+from polopt.worlds import TaskSplit
+
+B, T = 8, 5
+NAN, INF = math.nan, math.inf
+
+
+def plain() -> po.Experience:
+    """Two groups of four, right and wrong in turn, with NaN wherever nobody decided."""
+    mask = torch.arange(T) < torch.tensor([5, 3, 4, 2, 5, 5, 1, 3])[:, None]
+    logp = torch.where(mask, -0.5 - torch.rand(B, T, generator=torch.Generator().manual_seed(0)), NAN)
+    outcome, group = torch.arange(B) % 2.0, torch.arange(B) // 4
+    return po.Experience(
+        mask=mask, logp=logp, old_logp=logp, ref_logp=logp, prev_logp=logp, outcome=outcome, group=group, horizon=T
+    )
+
+
+def spoilt(name: str, value: float) -> po.Experience:
+    """The batch with the value in row 5, at position 2 of fields [B, T]."""
+    batch = plain()
+    field = getattr(batch, name).clone()
+    field[(5,) if field.ndim == 1 else (5, 2)] = value
+    return batch.replace(**{name: field})
+
+
+OUTCOMES = [("outcome", value) for value in (NAN, INF, -INF)]
+LOGPS = [(n, v) for n in ("logp", "old_logp", "ref_logp", "prev_logp") for v in (NAN, INF, -INF, 0.3)]
+
+
+@pytest.mark.parametrize("slug", po.slugs())
+def test_every_method_refuses(slug: str) -> None:
+    algorithm = po.method(slug)
+    for name, value in [*OUTCOMES, *LOGPS]:
+        batch = spoilt(name, value)
+        where = "row 5" if name == "outcome" else "row 5, position 2"
+        sentence = rf"experience\.{name} must be finite.*found {value:g} in {where}; "
+        for judge in (algorithm.judge, algorithm.credited, algorithm.credit):
+            with pytest.raises(ExperienceError, match=sentence) as caught:
+                judge(algorithm.sampling.mark(batch))
+            assert "\n" not in str(caught.value)
+    for value in (NAN, INF, -INF, 0.3):
+        said = torch.full((B, T), -1.0).index_put((torch.tensor(5), torch.tensor(2)), torch.tensor(value))
+        with pytest.raises(ExperienceError, match=rf"evaluation\.logp .* found {value:g} in row 5, position 2"):
+            algorithm.objective(plain(), po.Evaluation(logp=said))
+
+
+@pytest.mark.parametrize("slug", ["grpo", "dapo", "raft", "nft", "gspo"])
+def test_what_stands_off_the_mask_does_not_matter(slug: str) -> None:
+    algorithm = po.method(slug)
+    batch = algorithm.judge(plain())
+    logp = torch.where(batch.mask, torch.full(batch.mask.shape, -1.0), NAN).requires_grad_()
+    loss = algorithm.objective(batch, po.Evaluation(logp=logp)).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert logp.grad is not None
+    assert logp.grad[batch.mask].isfinite().all()
+
+
+def test_rounding_above_0_is_a_log_probability() -> None:
+    algorithm = po.method("dr-grpo")
+    algorithm.judge(spoilt("logp", 5e-5))
+    with pytest.raises(ExperienceError, match=r"give log-probabilities, not probabilities or losses"):
+        algorithm.judge(spoilt("logp", 2e-4))
+    density = spoilt("logp", 3.0).replace(support=po.Density())
+    assert algorithm.judge(density).advantage[5, 2] != 0
+    with pytest.raises(ExperienceError, match=r"found nan in row 5, position 2"):
+        algorithm.judge(spoilt("logp", NAN).replace(support=po.Density()))
+
+
+def test_densities_of_a_narrow_chain_are_above_0_and_learned_from() -> None:
+    chain = GaussianChain(2, [0.01, 0.01], [0.5, 0.5])
+    source = ChainSource(chain, lambda x: x[:, 0], rows=8)
+    algorithm = po.method("grpo", kl=0)
+    batch = algorithm.judge(algorithm.sampling(source))
+    assert (batch.logp > 1).any()
+    assert algorithm.objective(batch, chain.evaluate(batch)).loss.isfinite()
+
+
+def test_all_rows_are_named_and_a_micro_batch_names_those_of_the_whole() -> None:
+    batch = plain()
+    with pytest.raises(ExperienceError, match=r"found nan in row 2 \(and in rows 3, 7\); correct what computes"):
+        po.method("grpo").judge(batch.replace(outcome=torch.tensor([0, 1, NAN, NAN, 0, 1, 0, NAN])))
+    objective, piece = po.method("dr-grpo").objective, po.method("dr-grpo").judge(batch).piece(torch.tensor([6, 4]))
+    logp = torch.full((2, T), -1.0)
+    logp[1, 3] = NAN
+    with pytest.raises(ExperienceError, match=r"^objectives.Surrogate: evaluation.logp .* in row 4, position 3;"):
+        objective(piece, po.Evaluation(logp=logp))
+
+
+def test_what_a_reward_part_returns_is_looked_at() -> None:
+    class Root(po.rewards.Reward):
+        needs = frozenset({"outcome"})
+
+        def forward(self, experience: po.Experience) -> torch.Tensor:
+            return (experience.outcome - 0.5).sqrt()
+
+    shown = {"demonstrated": torch.arange(B) == 0}
+    with pytest.raises(
+        ExperienceError, match=r"Root.*experience.reward must be finite, found nan in row 2 \(and in row"
+    ):
+        po.Algorithm(reward=Root()).judge(plain().replace(extras=shown))
+
+
+def test_demonstrations_have_no_sampler() -> None:
+    """`logp` means nothing there, whatever it holds."""
+    batch = spoilt("logp", 3.0).replace(extras={"demonstrated": torch.arange(B) == 5})
+    assert (po.method("dr-grpo").judge(batch).advantage[5] == 1).all()
+
+
+class PaysNaN(Digits):
+    def score(self, text: str, task: Any) -> tuple[float, dict[str, Any]]:
+        return NAN, {}
+
+
+def pays_nan(size: int, seed: int) -> TaskSplit:
+    return TaskSplit(PaysNaN(size, seed), digits(size, seed).heldout)
+
+
+def test_a_run_whose_world_pays_nan_ends_with_the_sentence(tmp_path: Path) -> None:
+    made = recipe(tasks={"kind": f"{Path(__file__).resolve()}:pays_nan", "size": 100}, limit=40)
+    with pytest.raises(ExperienceError, match=r"experience\.outcome must be finite, found nan in row \d"):
+        train(made, tmp_path / "run")
+
+
+def test_what_is_no_evaluation_is_named() -> None:
+    batch = po.method("grpo").judge(plain())
+    with pytest.raises(ExperienceError, match=r"needs the policy's log-probabilities as po\.Evaluation\(logp=\.\.\.\)"):
+        po.method("grpo").objective(batch, batch.logp)  # type: ignore[arg-type]
