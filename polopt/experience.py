@@ -127,9 +127,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
-            raise ExperienceError(
-                f"Experience: field 'mask' must be bool of shape [B, T], found {describe(self.mask)}"
-            )
+            raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(self.mask)}")
         for name in SHAPES:
             value = getattr(self, name)
             if value is not None:
@@ -143,8 +141,7 @@ class Experience:
         shown = self.extras.get("demonstrated", _ABSENT)
         if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
             raise ExperienceError(
-                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], "
-                f"found {describe(shown)}"
+                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], found {describe(shown)}"
             )
 
     def _check(self, name: str, value: Any) -> None:
@@ -160,9 +157,7 @@ class Experience:
             return
         expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
         kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
-        raise ExperienceError(
-            f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}"
-        )
+        raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")
 
     def __len__(self) -> int:
         return self.mask.shape[0]

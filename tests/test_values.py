@@ -1,4 +1,4 @@
-"""A batch with numbers that nothing can be learned from is refused with its field, rows and position, by every method."""
+"""Every method refuses numbers that nothing can be learned from, and names field, rows and position."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_what_a_reward_part_returns_is_looked_at() -> None:
             return (experience.outcome - 0.5).sqrt()
 
     shown = {"demonstrated": torch.arange(B) == 0}
-    with pytest.raises(ExperienceError, match=r"Root.*experience.reward must be finite, found nan in row 2 \(and in row"):
+    with pytest.raises(
+        ExperienceError, match=r"Root.*experience.reward must be finite, found nan in row 2 \(and in row"
+    ):
         po.Algorithm(reward=Root()).judge(plain().replace(extras=shown))
 
 

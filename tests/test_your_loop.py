@@ -1,4 +1,4 @@
-"""Loops of one's own: what `judge` does to a finished batch, and that the loops of the pages run every method they name."""
+"""Loops of one's own: what `judge` does to a finished batch, and which methods the loops of the pages run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def plain(outcome: list[float], **changes: Any) -> po.Experience:
     """Groups of four rows of three decisions, on policy."""
     rows = len(outcome)
     mask = torch.ones(rows, 3, dtype=torch.bool)
-    fields: dict[str, Any] = {"outcome": torch.tensor(outcome).float(), "logp": torch.full((rows, 3), -1.0), "horizon": 9}
+    fields: dict[str, Any] = {
+        "outcome": torch.tensor(outcome).float(),
+        "logp": torch.full((rows, 3), -1.0),
+        "horizon": 9,
+    }
     fields |= {"extras": {"row": torch.arange(rows)}, "group": torch.arange(rows) // 4}
     return po.Experience(mask=mask, **fields | changes)
 
@@ -80,7 +84,9 @@ def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
 @pytest.mark.parametrize("slug", ["vas", "pope", "remix", "gvm", "chord", "spo-tree", "t-ppo", "latr", "hapo"])
 def test_what_is_too_late_for_a_finished_batch_is_refused(slug: str) -> None:
     algorithm, batch = po.method(slug), plain([0, 1, 0, 1])
-    with pytest.raises(ExperienceError, match=r"Algorithm.judge: sampling\.\w+.* decides how a batch is made") as caught:
+    with pytest.raises(
+        ExperienceError, match=r"Algorithm.judge: sampling\.\w+.* decides how a batch is made"
+    ) as caught:
         algorithm.judge(batch)
     assert "\n" not in str(caught.value)
     made = algorithm.sampling.mark(batch)
@@ -216,5 +222,7 @@ def test_a_batch_prints_its_fields_and_hides_its_private_ones() -> None:
 
 
 def test_diff_compares_parts() -> None:
-    with pytest.raises(TypeError, match=r"diff compares two parts, found 'grpo'; the algorithm of a method is po\.meth"):
+    with pytest.raises(
+        TypeError, match=r"diff compares two parts, found 'grpo'; the algorithm of a method is po\.meth"
+    ):
         po.diff("grpo", "gspo")  # type: ignore[arg-type]
