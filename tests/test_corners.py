@@ -73,7 +73,7 @@ def with_an_empty_row() -> po.Experience:
 @pytest.mark.parametrize("kl", [0.0, 1e-9, 0.1])
 @pytest.mark.parametrize("slug", ["rloo", "grpo"])
 def test_a_row_without_decisions_keeps_its_outcome_in_the_baseline(slug: str, kl: float) -> None:
-    """R_i - kl sum_t (logp - ref), with logp - ref = 1/4 everywhere, so the row of outcome 1 without decisions has 1."""
+    """R_i - kl sum_t (logp - ref), logp - ref = 1/4 everywhere: the row of outcome 1 without decisions has 1."""
     R = [1 - kl / 2, -kl / 4, -kl / 2, 1.0]
     algorithm = po.method("rloo", kl=kl)
     if slug == "grpo":

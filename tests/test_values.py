@@ -1,4 +1,4 @@
-"""A batch with numbers that nothing can be learned from is refused with its field, rows and position, by every method."""
+"""Every method refuses numbers that nothing can be learned from, and names field, rows and position."""
 
 from __future__ import annotations
 

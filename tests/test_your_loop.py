@@ -1,4 +1,4 @@
-"""Loops of one's own: what `judge` does to a finished batch, and that the loops of the pages run every method they name."""
+"""Loops of one's own: what `judge` does to a finished batch, and which methods the loops of the pages run."""
 
 from __future__ import annotations
 

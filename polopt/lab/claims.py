@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -82,8 +83,8 @@ def term_variance(trust: Trust, tokens: int, noise: float, rows: int = 2000) -> 
 
 def push(trust: Trust, ratio: float) -> float:
     """-d loss / d logp of one decision with advantage 1 at this ratio."""
-    logp = torch.zeros(1, 1, dtype=torch.double, requires_grad=True)
-    old, one = torch.full_like(logp, -torch.tensor(ratio, dtype=torch.double).log().item()), torch.ones_like(logp)
+    logp = torch.full((1, 1), -4.0, dtype=torch.double, requires_grad=True)
+    old, one = torch.full_like(logp, -4.0 - math.log(ratio)), torch.ones_like(logp)
     batch = Experience(mask=one.bool(), logp=old.detach(), advantage=one.detach())
     loss = Surrogate(trust=trust)(batch, Evaluation(logp=logp)).loss
     return -torch.autograd.grad(loss, logp)[0].item()

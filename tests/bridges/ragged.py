@@ -22,7 +22,7 @@ def experience(seed: int, prompts: int = 4, group: int = 4) -> tuple[po.Experien
     logp = -torch.rand(rows, HORIZON, generator=draw, dtype=torch.float64) * 3
 
     def near(spread: float) -> Tensor:
-        return logp + spread * torch.randn(rows, HORIZON, generator=draw, dtype=torch.float64)
+        return -(logp + spread * torch.randn(rows, HORIZON, generator=draw, dtype=torch.float64)).abs()
 
     paid = (torch.rand(rows, generator=draw) < 0.5).double()
     fields: dict[str, Any] = {"logp": near(0.3), "ref_logp": near(0.5), "reward": paid, "outcome": paid}

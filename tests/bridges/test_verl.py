@@ -56,7 +56,7 @@ def held(seed: int = 0, turns: bool = True) -> dict[str, torch.Tensor]:
         mask[length > 4, 2] = False
     rewards = torch.zeros(B, T)
     rewards[torch.arange(B), length - 1] = (normal(B) > 0).double() + 0.1 * normal(B)
-    old = -1 + 0.3 * normal(B, T)
+    old = -9 + 0.3 * normal(B, T)
     far = torch.where(torch.rand(B, T, generator=draw) < 0.2, 1.5, 0.1)
     return {
         "response_mask": mask.long(),

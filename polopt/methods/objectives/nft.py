@@ -86,10 +86,10 @@ def like_grpo() -> Finding:
 def soft() -> Finding:
     def push(trust: Trust, ratio: float) -> float:
         """How hard the wrong one of a group of two is pushed down, at this ratio."""
-        logp = torch.zeros(2, 1, dtype=torch.double, requires_grad=True)
+        logp = torch.full((2, 1), -4.0, dtype=torch.double, requires_grad=True)
         batch = Experience(
             mask=torch.ones(2, 1, dtype=torch.bool),
-            logp=torch.tensor([[0.0], [-math.log(ratio)]], dtype=torch.double),
+            logp=torch.tensor([[-4.0], [-4.0 - math.log(ratio)]], dtype=torch.double),
             advantage=torch.tensor([[1.0], [-1.0]], dtype=torch.double),
             outcome=torch.tensor([1.0, 0.0], dtype=torch.double),
             group=torch.zeros(2, dtype=torch.long),
