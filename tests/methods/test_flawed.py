@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from chat_server import served
 
 import polopt as po
 from polopt.part import diff
 from polopt.rewards import FlawedPositive, Outcome, Overlong, Right, Signalled, Sum, step_verdict
+from polopt.worlds import Task
 
 
 def rows(outcome: list[float], flawed: list[float]) -> po.Experience:
@@ -38,6 +40,18 @@ def test_weight_0_is_outcomes_alone_and_weight_2_is_a_strict_check_of_the_proces
     sound = ANSWERS.replace(outcome=torch.where(Signalled(name="flawed")(ANSWERS), 0, ANSWERS.outcome))
     torch.testing.assert_close(strict, alone.credited(sound).advantage, rtol=1e-12, atol=0)
     assert (strict - none).abs().max() > 0.1
+
+
+def test_a_chat_model_is_asked_about_right_answers_alone() -> None:
+    tasks = [Task(f"t{i}", "k", "2 + 2?", "4", {}) for i in range(4)]
+    answers = ["a slip, so 4", "4", "a slip, so 5", "silence, so 4"]
+    batch = rows([1.0, 1.0, 0.0, 1.0], [0.0] * 4).replace(extras={"answer": answers, "task": tasks})
+    replies = {"slip": "It slips.\nScore: 10", "silence": "I cannot tell."}
+    with served(lambda asked: next((reply for word, reply in replies.items() if word in asked), "Score: 0")) as server:
+        chat = po.rewards.Chat(url=server.url, model="tiny")
+        # A reply that cannot be read has found nothing.
+        assert po.method("fapo", chat=chat).reward(batch).tolist() == [0.0, 1.0, -1.0, 1.0]
+        assert len(server.seen) == 3
 
 
 def test_what_fapo_changes_of_dapo() -> None:

@@ -120,5 +120,18 @@ def test_gradient_norms_against_one_backward_pass_a_row() -> None:
         made.zero_grad()
         torch.where(row.mask, made.evaluate(row).logp, 0).sum().backward()
         torch.testing.assert_close(norm, made.model.transformer.wte.weight.grad.norm())
+    torch.testing.assert_close(source.gradient_norms(batch, block=None), norms)  # the input embedding
     with pytest.raises(ValueError, match="no parameter's name contains 'wtf'"):
         source.gradient_norms(batch, block="wtf")
+
+
+def test_the_input_embedding_is_found_whatever_its_name() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    llama = policy(config={"model_type": "llama", "max_position_embeddings": 64, "tie_word_embeddings": False, **sizes})
+    assert list(llama.named_block(None)) == ["model.model.embed_tokens.weight"]
+    assert list(policy().named_block(None)) == ["model.transformer.wte.weight"]
+    assert len(llama.named_block("")) == len(list(llama.parameters()))
+    for table in llama.named_block(None).values():
+        table.requires_grad_(False)
+    with pytest.raises(ValueError, match="input embedding does not learn; name a block that does"):
+        llama.named_block(None)
