@@ -42,7 +42,7 @@ class Jsonl:
         Raises:
             ConfigError: no such file, no rows, or malformed ones: the first ten with their line numbers.
         """
-        return TaskList(self._tasks(Path(path)), self.score)
+        return TaskList(self._tasks(Path(path)), self.score, score_many=self.score_many)
 
     def split(self, path: str | Path, *, heldout: float | str | Path, seed: int = 0) -> TaskSplit:
         """Two sets of tasks without a prompt in common.
@@ -70,10 +70,15 @@ class Jsonl:
                 f"because their prompt is held out in {heldout}",
                 stacklevel=2,
             )
-        return TaskSplit(TaskList(rest, self.score), TaskList(kept, self.score))
+        both = (TaskList(tasks, self.score, score_many=self.score_many) for tasks in (rest, kept))
+        return TaskSplit(*both)
 
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
         return self.verifier.judge(completion, task.row)
+
+    def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]]]:
+        """`score` of each completion, judged together."""
+        return self.verifier.judge_many([(completion, task.row) for completion, task in answered])
 
     def _tasks(self, path: Path) -> list[Task]:
         return [self._task(row, path.stem, line) for line, row in read_rows(path, self._problem)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from polopt.worlds.answers import step_together
 from polopt.worlds.protocol import Episode, Step, Task, Tasks, signals_of
 
 
@@ -79,7 +80,15 @@ class NoisyEpisode:
         return self.inner.reset()
 
     def step(self, action: str) -> Step:
-        step = self.inner.step(action)
+        return self._judged(action, self.inner.step(action))
+
+    @classmethod
+    def step_many(cls, episodes: Sequence[NoisyEpisode], actions: Sequence[str]) -> list[Step]:
+        """`step` of each, see `step_together`."""
+        steps = step_together([episode.inner for episode in episodes], actions)
+        return [e._judged(action, step) for e, action, step in zip(episodes, actions, steps, strict=True)]
+
+    def _judged(self, action: str, step: Step) -> Step:
         info: dict[str, Any] = {
             **step.info,
             "solved": step.info.get("solved", step.reward >= 1),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from polopt.worlds.answers import step_together
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, signals_of
 
 ASK = "Look again, and correct the answer if it is wrong:"
@@ -51,10 +54,23 @@ class SecondChanceEpisode:
         return self.inner.reset()
 
     def step(self, action: str) -> Step:
+        self._check_open()
+        return self._after(self.inner.step(action))
+
+    @classmethod
+    def step_many(cls, episodes: Sequence[SecondChanceEpisode], actions: Sequence[str]) -> list[Step]:
+        """`step` of each, see `step_together`."""
+        for episode in episodes:
+            episode._check_open()
+        steps = step_together([episode.inner for episode in episodes], actions)
+        return [episode._after(step) for episode, step in zip(episodes, steps, strict=True)]
+
+    def _check_open(self) -> None:
         if not self.left:
             raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
+
+    def _after(self, step: Step) -> Step:
         self.left -= 1
-        step = self.inner.step(action)
         if not self.left:
             return step
         self.inner = self.world.tasks.episode(self.task)

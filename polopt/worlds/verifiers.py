@@ -6,9 +6,9 @@ import inspect
 import math
 import numbers
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -18,6 +18,9 @@ from polopt.errors import UserError
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
 from polopt.worlds.numbers import last_number, read_number
+from polopt.worlds.scoring.place import verdicts
+from polopt.worlds.scoring.scorers import read_mathematics
+from polopt.worlds.scoring.verdict import Request, Verdict
 
 Row = Mapping[str, Any]
 
@@ -32,6 +35,20 @@ class Verifier(Protocol):
 
     def check(self, row: Row) -> str | None:
         """What keeps this row from ever being judged; None if nothing does."""
+
+
+class Judged(Verifier, Protocol):
+    """A verifier that is not polopt's own: it judges in worker processes, see `scoring`."""
+
+    def request(self, completion: str, row: Row) -> Request:
+        """What a worker is asked."""
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        """What its verdict is worth.
+
+        Raises:
+            VerifierError: the verifier itself went wrong.
+        """
 
 
 class Exact(Config):
@@ -92,7 +109,14 @@ class Regex(Config):
         return pattern
 
     def verify(self, completion: str, row: Row) -> float:
-        return float(re.search(self.pattern or row["pattern"], completion) is not None)
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        own = {} if self.pattern is not None else {"pattern": row["pattern"]}
+        return Request({"scorer": "regex", "pattern": self.pattern}, own, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        return _finite(verdict)
 
     def check(self, row: Row) -> str | None:
         if self.pattern is not None:
@@ -114,37 +138,37 @@ def _pattern_problem(pattern: str) -> str | None:
 class MathVerify(Config):
     """1 if the completion and the row's answer are the same mathematics, by the library math-verify, else 0.
 
-    timeout: seconds for reading and for comparing, in the main thread; other threads have no time limit.
+    timeout: seconds for reading and for comparing, beyond which an answer is wrong. In threads of this process, where
+    episodes are played `here`, there is no limit: the library's clock is a signal.
     """
 
     timeout: int = pydantic.Field(default=5, ge=1)
 
     def verify(self, completion: str, row: Row) -> float:
-        library, timeout = _math_verify(), self._limit()
-        found = library.parse(completion, parsing_timeout=timeout)
-        return float(bool(library.verify(self._wanted(row), found, timeout_seconds=timeout)))
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        return Request({"scorer": "math-verify", "timeout": self.timeout}, {"answer": row["answer"]}, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        return _finite(verdict)
 
     def check(self, row: Row) -> str | None:
-        if not self._wanted(row):
-            return f"field 'answer': math-verify finds no mathematics in {row['answer']!r:.60}"
-        return None
-
-    def _wanted(self, row: Row) -> Any:
-        library, timeout, answer = _math_verify(), self._limit(), row["answer"]
-        marked = "$" in answer or "\\boxed" in answer
-        return library.parse(answer if marked else f"${answer}$", parsing_timeout=timeout)
-
-    def _limit(self) -> int | None:
-        # The library's clock is a signal, which only the main thread may set.
-        return self.timeout if threading.current_thread() is threading.main_thread() else None
+        try:
+            found = read_mathematics(row["answer"], self.timeout)
+        except ImportError:
+            raise ConfigError("the verifier 'math-verify' needs the package: pip install math-verify") from None
+        return None if found else f"field 'answer': math-verify finds no mathematics in {row['answer']!r:.60}"
 
 
-def _math_verify() -> Any:
-    try:
-        import math_verify
-    except ImportError:
-        raise ConfigError("the verifier 'math-verify' needs the package: pip install math-verify") from None
-    return math_verify
+def _value(verifier: Judged, completion: str, row: Row) -> float:
+    (verdict,) = verdicts([verifier.request(completion, row)])
+    return verifier.read(verdict, row)
+
+
+def _finite(verdict: Verdict) -> float:
+    """The value of an answer, 0 where the scorer could make nothing of it or lost it."""
+    return verdict.value if math.isfinite(verdict.value) else 0.0
 
 
 class Function:
@@ -160,7 +184,7 @@ class Function:
     def verify(self, completion: str, row: Row) -> float:
         try:
             value = self._function(completion, dict(row))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise VerifierError(
                 f"verifier {self.name} raised {type(error).__name__}: {error}, on {_shown(row)}"
             ) from error
@@ -170,6 +194,38 @@ class Function:
                 f"on {_shown(row)}"
             )
         return float(value)
+
+    def check(self, row: Row) -> str | None:
+        return None
+
+
+class FunctionInProcess:
+    """A function of the user's, by name, that judges in worker processes: it may take its time, die, or run an answer
+    against the limits there (`scoring.limits`). It finds no environment, no network and nothing that this process has
+    loaded. An answer under which it dies or takes too long is worth 0."""
+
+    def __init__(self, name: str) -> None:
+        file, _, attribute = name.rpartition(":")
+        self.name = name
+        self._found = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
+
+    def verify(self, completion: str, row: Row) -> float:
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        return Request({"scorer": "function", "name": self._found}, row, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        if verdict.lost is not None:
+            return 0.0
+        if verdict.raised is not None:
+            raise VerifierError(f"verifier {self.name} raised {verdict.raised}, on {_shown(row)}")
+        if not math.isfinite(verdict.value):
+            found = verdict.odd or repr(verdict.value)
+            raise VerifierError(
+                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {found:.60} on {_shown(row)}"
+            )
+        return verdict.value
 
     def check(self, row: Row) -> str | None:
         return None
@@ -207,13 +263,35 @@ class Weighted:
         return self.judge(completion, row)[0]
 
     def judge(self, completion: str, row: Row) -> tuple[float, dict[str, Any]]:
-        """The reward, and what `Step.info` says of it: `components` and `solved`."""
-        values = self.components(completion, row)
-        reward = sum(weight * values[name] for name, _, weight in self.parts)
-        return reward, {"components": values, "solved": values[self.parts[0][0]] >= 1}
+        """The reward, and what `Step.info` holds of it: `components`, `solved`, and `lost` where a verifier ran into a
+        limit."""
+        return self.judge_many([(completion, row)])[0]
+
+    def judge_many(self, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, dict[str, Any]]]:
+        """`judge` of each completion and row; what worker processes judge, they judge together."""
+        columns = [_each(verifier, answered) for _, verifier, _ in self.parts]
+        return [self._summed([column[i] for column in columns]) for i in range(len(answered))]
+
+    def _summed(self, found: Sequence[tuple[float, str | None]]) -> tuple[float, dict[str, Any]]:
+        """found: the value of each part, and why it was lost if it was."""
+        values = {name: value for (name, _, _), (value, _) in zip(self.parts, found, strict=True)}
+        info: dict[str, Any] = {"components": values, "solved": values[self.parts[0][0]] >= 1}
+        lost = next((why for _, why in found if why is not None), None)
+        if lost is not None:
+            info["lost"] = lost
+        return sum(weight * values[name] for name, _, weight in self.parts), info
 
     def check(self, row: Row) -> str | None:
         return next((problem for _, verifier, _ in self.parts if (problem := verifier.check(row))), None)
+
+
+def _each(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, str | None]]:
+    """The value of each answer, and why it was lost if it was."""
+    if not hasattr(verifier, "request"):
+        return [(verifier.verify(completion, row), None) for completion, row in answered]
+    judged: Judged = verifier  # type: ignore[assignment]
+    found = verdicts([judged.request(completion, row) for completion, row in answered])
+    return [(judged.read(one, row), one.lost) for one, (_, row) in zip(found, answered, strict=True)]
 
 
 def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Verifier, float]]:
@@ -230,7 +308,8 @@ def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
     """Verifiers from plain data.
 
     `numeric`; `my_rewards.py:reward`; a callable; `{"verifier": "numeric", "tolerance": 0.01, "weight": 2}`;
-    or a list of these.
+    `{"verifier": "my_rewards.py:reward", "where": "processes"}` for a function that judges in worker processes; or a
+    list of these.
 
     Raises:
         ConfigError: an unknown verifier or setting (with the nearest valid one), or a wrong value.
@@ -254,14 +333,19 @@ def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
     function = locate(kind) if isinstance(kind, str) else kind
     if not callable(function):
         raise ConfigError(f"{where}: expected a verifier's name or a function, found {kind!r:.60}")
+    place = settings.pop("where", "here")
+    if place not in ("here", "processes"):
+        raise ConfigError(f"{where}.where = {place!r:.60}: a function runs 'here' or in 'processes'")
     if settings:
-        raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight")
+        raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight, and where")
+    if place == "processes" and not isinstance(kind, str):
+        raise ConfigError(f"{where}.where = 'processes' needs a function by name, as in my_rewards.py:reward")
     made = Function(function, kind if isinstance(kind, str) else None)
     try:
         inspect.signature(function).bind("completion", {})
     except TypeError as error:
         raise ConfigError(f"{where}: {made.name} is called as function(completion, row), but {error}") from None
-    return made.name, made, weight
+    return made.name, (FunctionInProcess(made.name) if place == "processes" else made), weight
 
 
 class _Weight(Config):

@@ -1,0 +1,46 @@
+"""Plain data: what may be sent to a worker process."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import marshal
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from polopt.config import ConfigError
+
+
+def plain(value: Any, where: str) -> Any:
+    """The same value made of None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict alone.
+
+    numpy's numbers and texts become Python's, dataclasses become dictionaries.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    if value is None or type(value) in (bool, int, float, str, complex, bytes):
+        return value
+    again = functools.partial(plain, where=where)
+    if isinstance(value, Mapping):
+        return {again(key): again(one) for key, one in value.items()}
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return kind(map(again, value))
+    if isinstance(value, np.generic):
+        return again(value.item())
+    if isinstance(value, np.ndarray):
+        return again(value.tolist())
+    for base in (bool, int, float, str, bytes):
+        if isinstance(value, base):
+            return base(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: again(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    raise ConfigError(f"{where} holds a {type(value).__name__}, which cannot be sent to a process: {value!r:.60}")
+
+
+def key_of(scorer: Mapping[str, Any]) -> bytes:
+    """A key that equal scorers share."""
+    return marshal.dumps(plain(scorer, "a scorer"), 2)
