@@ -23,12 +23,12 @@ from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.training.cluster.grounds import ClusterGroundsSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.worlds.grounds import HereSpec, ThreadsSpec
-from polopt.worlds.recipe import parse_world
+from polopt.worlds.grounds import HereSpec, ProcessesSpec, ThreadsSpec
+from polopt.worlds.recipe import World, parse_world
 
 Positive = Annotated[int, pydantic.Field(ge=1)]
 ENGINES = ("native", "vllm")
-PLACES = ("here", "threads", "cluster")
+PLACES = ("processes", "here", "threads", "cluster")
 
 
 def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
@@ -192,8 +192,9 @@ class Recipe(Config):
     """A complete run. limit: most new tokens per answer. checkpoint: steps between checkpoints.
 
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
-    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where:
-    threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    settings of `VLLMSpec`. episodes: where worlds and verifiers run: {where: processes} with the settings of
+    `ProcessesSpec`, {where: here}, or, where they wait, {where: threads} with the settings of `ThreadsSpec`, or {where:
+    cluster} with those of `ClusterGroundsSpec`.
     cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     parallel: how the processes that `torchrun` starts share the learning: ddp, each with all of the weights, or fsdp,
@@ -209,7 +210,9 @@ class Recipe(Config):
     limit: Positive = 64
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
-    episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
+    episodes: Annotated[
+        ProcessesSpec | HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")
+    ] = ProcessesSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: Positive = 20
@@ -305,13 +308,23 @@ def load(
     worlds = {"tasks": recipe.tasks, **{f"stages.{n}.tasks": s.tasks for n, s in recipe.stages.items() if s.tasks}}
     for key, world in worlds.items():
         try:
-            parse_world(world, f"{path.name}.{key}")
+            _check_threads(recipe, parse_world(world, f"{path.name}.{key}"), key)
         except ConfigError:
             raise
         except ValueError as error:
             raise ConfigError(f"{path.name}.{key}: {error}") from None
     _ = recipe.algorithms
     return recipe
+
+
+def _check_threads(recipe: Recipe, world: World, key: str) -> None:
+    """Refuse threads for what never waits: it holds the interpreter's lock, so that no time limit of a thread holds."""
+    name = world.computing()
+    if isinstance(recipe.episodes, ThreadsSpec) and name is not None:
+        raise ConfigError(
+            f"episodes.where = 'threads' is for what waits, and {name} ({key}) computes: leave episodes out, or set "
+            "where: processes, which limits its time and memory"
+        )
 
 
 def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Where episodes are played: one after another here, or, where they wait for tools and judges, beside each other."""
+"""Where episodes are played: here, with scorers in processes beside it, or, where they wait, beside each other."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from typing import Any, Literal
 import pydantic
 
 from polopt.config import Config
-from polopt.worlds.protocol import Episode, Step, Task, Tasks
+from polopt.worlds.answers import step_together
+from polopt.worlds.protocol import Episode, Step, Task, Tasks, scorers_of
+from polopt.worlds.scoring.place import IN_PROCESS, Place, judged_in, pool
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
 # Makes a world's tasks again, in another process.
 Maker = Callable[[], Tasks]
 
+# Why an episode or an answer is lost: it took longer than its time limit, or more memory than its limit; what judged it
+# died; played again, it went otherwise.
+REASONS = ("timeout", "memory", "died", "differs")
 # The answer of an episode that was given up.
 LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
@@ -29,19 +34,30 @@ LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 class Grounds(abc.ABC):
     """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
 
-    lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
-    that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
-    lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
-    played again, because who played them had gone.
+    losses: episodes so far that were given up, and answers that their scorers lost, by reason (`REASONS`). An episode
+    that is given up is truncated: the step that it was lost in pays nothing. One that is lost as it opens is read from
+    its task's prompt, and truncated at its first step. An answer whose scorer ran into a limit is worth 0 there, as a
+    wrong one is. again: episodes so far that were played again, because what played them had gone.
     """
 
     def __init__(self) -> None:
-        self.lost, self.again = 0, 0
+        self.losses, self.again = dict.fromkeys(REASONS, 0), 0
+
+    @property
+    def lost(self) -> int:
+        """The losses of every reason."""
+        return sum(self.losses.values())
 
     @property
     def counts(self) -> dict[str, int]:
-        """`lost` and `again` by name."""
-        return {"lost": self.lost, "again": self.again}
+        """`lost` and `again` by name, and the losses of each reason as `lost/timeout`."""
+        return {"lost": self.lost, "again": self.again, **{f"lost/{why}": n for why, n in self.losses.items()}}
+
+    def count(self, counts: Mapping[str, float]) -> None:
+        """Add the counts of other grounds to these."""
+        self.again += int(counts["again"])
+        for why in REASONS:
+            self.losses[why] += int(counts[f"lost/{why}"])
 
     @abc.abstractmethod
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
@@ -51,9 +67,17 @@ class Grounds(abc.ABC):
     def reset(self, plays: Sequence[Play]) -> list[str]:
         """As `Episode.reset`, of each."""
 
-    @abc.abstractmethod
     def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
         """As `Episode.step`, of each. Whatever an episode raises is raised."""
+        steps = self._step(plays, actions)
+        for step in steps:
+            if step.info.get("lost") in self.losses:
+                self.losses[step.info["lost"]] += 1
+        return steps
+
+    @abc.abstractmethod
+    def _step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
+        """As `step`, uncounted: `Step.info["lost"]` is the reason where a scorer lost the answer."""
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
@@ -61,7 +85,12 @@ class Grounds(abc.ABC):
 
 
 class Here(Grounds):
-    """In this process, one after another."""
+    """In this process, one after another. place: where the scorers that are not polopt's own judge; this process, with
+    no limit on time or memory."""
+
+    def __init__(self, place: Place = IN_PROCESS) -> None:
+        super().__init__()
+        self.place = place
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
         return [world.episode(task) for task in tasks]
@@ -69,19 +98,31 @@ class Here(Grounds):
     def reset(self, plays: Sequence[Episode]) -> list[str]:
         return [play.reset() for play in plays]
 
-    def step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-        return [play.step(action) for play, action in zip(plays, actions, strict=True)]
+    def _step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
+        if len(plays) != len(actions):
+            raise ValueError(f"step: {len(plays)} plays and {len(actions)} actions")
+        with judged_in(self.place):
+            return step_together(plays, actions)
 
     def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
         return [play.demonstrate() for play in plays]
 
 
+class Processes(Here):
+    """As `Here`, with the scorers that are not polopt's own in worker processes, see `ScorerPool`. Worlds without such
+    a scorer begin none."""
+
+    def __init__(self, workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> None:
+        super().__init__(pool(workers, timeout, memory))
+
+
 @dataclasses.dataclass(eq=False)
 class Waited:
-    """An episode that may be given up. lost: it was."""
+    """An episode that may be given up. lost: it was. why: the reason that counts if it is."""
 
     task: Task
     lost: bool = False
+    why: str = "timeout"
 
 
 class Patient(Grounds):
@@ -97,7 +138,7 @@ class Patient(Grounds):
             for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
         ]
 
-    def step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
+    def _step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
         return self._ask(plays, "step", [(action,) for action in actions])
 
     def demonstrate(self, plays: Sequence[Waited]) -> list[str | None]:
@@ -113,7 +154,8 @@ class Patient(Grounds):
         ):
             answers[i] = said
             plays[i].lost = said is LOST
-            self.lost += said is LOST
+            if said is LOST:
+                self.losses[plays[i].why] += 1
         return answers
 
 
@@ -221,8 +263,24 @@ class GroundsSpec(Config):
         """
 
 
+class ProcessesSpec(GroundsSpec):
+    """Worlds in the learner's process, scorers that are not polopt's own in `workers` processes beside it, see
+    `ScorerPool`. timeout: seconds that one may take over an answer. memory: GB that it may take for it."""
+
+    where: Literal["processes"] = "processes"
+    workers: int = pydantic.Field(default=2, ge=1, le=256)
+    timeout: float = pydantic.Field(default=10.0, gt=0, allow_inf_nan=False)
+    memory: float = pydantic.Field(default=1.0, gt=0, le=1e6)
+
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        grounds = Processes(self.workers, self.timeout, self.memory)
+        pool(self.workers, self.timeout, self.memory).prepare([one for world, _ in makers for one in scorers_of(world)])
+        return grounds
+
+
 class HereSpec(GroundsSpec):
-    """In the learner's process, one after another."""
+    """All in the learner's process, one after another, scorers that are not polopt's own included: with no limit on the
+    time and memory that a model's answer takes there."""
 
     where: Literal["here"] = "here"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
@@ -91,6 +91,12 @@ def signals_of(tasks: Tasks) -> tuple[str, ...]:
     """Names of the numbers beside the reward that these tasks tell of each answer, in `Step.info["signals"]`: their
     attribute `signals`, if they have one."""
     return tuple(getattr(tasks, "signals", ()))
+
+
+def scorers_of(tasks: Tasks) -> Sequence[Mapping[str, Any]]:
+    """The scorers that these tasks are going to need in worker processes, as far as they are known: their attribute
+    `scorers`, if they have one."""
+    return tuple(getattr(tasks, "scorers", ()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,6 +114,10 @@ class ReasoningGym:
     def turns(self) -> int:
         return 1
 
+    @property
+    def scorers(self) -> list[dict[str, Any]]:
+        return [self._scorer(name) for name in self._names]
+
     def __len__(self) -> int:
         return self._size
 

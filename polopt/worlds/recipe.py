@@ -23,6 +23,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
+from polopt.worlds.verifiers import computing
 
 
 class World(Config):
@@ -39,6 +40,10 @@ class World(Config):
     @abc.abstractmethod
     def build(self, seed: int) -> TaskSplit:
         """Training and held-out tasks; the same for the same settings and seed."""
+
+    def computing(self) -> str | None:
+        """The name of what judges its answers, if that computes and never waits for anything."""
+        return None
 
 
 class ReasoningGymWorld(World):
@@ -61,6 +66,9 @@ class ReasoningGymWorld(World):
             answer_tag=self.answer_tag,
         )
 
+    def computing(self) -> str | None:
+        return self.kind
+
 
 class JsonlWorld(World):
     """`path` and how to judge it, see `Jsonl`; `heldout`: a fraction of its prompts, or a second file."""
@@ -76,6 +84,9 @@ class JsonlWorld(World):
     def build(self, seed: int) -> TaskSplit:
         rows = Jsonl(self.verifier, prompt=self.prompt, answer=self.answer, kind=self.kind_field)
         return rows.split(self.path, heldout=self.heldout, seed=seed)
+
+    def computing(self) -> str | None:
+        return computing(self.verifier)
 
 
 class GuessNumberWorld(World):
@@ -178,6 +189,9 @@ class Around(World):
     def _of_a_world(self) -> Self:
         parse_world(self.of, "of")
         return self
+
+    def computing(self) -> str | None:
+        return parse_world(self.of).computing()
 
 
 class NoisyWorld(Around):

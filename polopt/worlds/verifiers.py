@@ -320,6 +320,15 @@ def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
     return Weighted([_part(spec, where)])
 
 
+def computing(spec: Any) -> str | None:
+    """The name of a verifier that computes and never waits, if no other among those that `spec` describes can wait."""
+    each = spec if isinstance(spec, (list, tuple)) else [spec]
+    names = [one.get("verifier") if isinstance(one, Mapping) else one for one in each]
+    if not all(isinstance(name, str) and name in NAMED for name in names):
+        return None
+    return next((name for name in names if name in ("regex", "math-verify")), None)
+
+
 def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
     settings = dict(spec) if isinstance(spec, Mapping) else {"verifier": spec}
     if "verifier" not in settings:

@@ -159,8 +159,8 @@ class ClusterSource(LanguageSource):
         for kind in self.player.seconds:
             self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
         self.player.sampled += int(sum(one["sampled"] for one in spent))
-        self.player.grounds.lost += int(sum(one["episodes/lost"] for one in spent))
-        self.player.grounds.again += int(sum(one["episodes/again"] for one in spent))
+        for one in spent:
+            self.player.grounds.count({name.removeprefix("episodes/"): value for name, value in one.items()})
 
     def _states(self, count: int) -> list[Tensor]:
         if count == 1:

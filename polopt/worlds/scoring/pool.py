@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.errors import PoloptWarning
+from polopt.errors import PoloptWarning, UserError
 from polopt.worlds.scoring.plain import key_of, plain
 from polopt.worlds.scoring.program import LENGTH
 from polopt.worlds.scoring.verdict import Request, Verdict
@@ -44,6 +44,10 @@ from polopt.worlds.scoring.program import main
 main({descriptor})
 """
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class ScorerError(UserError, RuntimeError):
+    """The processes of scorers cannot go on."""
 
 
 class Gone(Exception):
@@ -105,17 +109,31 @@ class Nursery:
             )
         ours.settimeout(PATIENCE)
         self.control = ours
+        self._building: dict[str, None] = {}  # the names of scorers whose building is not yet confirmed
 
-    def build(self, specs: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """Build these scorers, for workers that are forked from here on.
+    def build(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool) -> None:
+        """Build these scorers, for workers that are forked from here on. now: wait until they are built; otherwise the
+        next order does.
 
         Raises:
             ConfigError: one of them cannot be built.
         """
-        found = self._ask(("build", dict(specs), list(sys.path), os.getcwd()))
-        if "error" in found:
-            names = ", ".join(str(spec.get("name") or spec["scorer"]) for spec in specs.values())
-            raise ConfigError(f"verifier {names} cannot be loaded in a process of its own: {found['error']}")
+        with self._lock:
+            self._settle()
+            self._send(("build", dict(specs), list(sys.path), os.getcwd()))
+            self._building = dict.fromkeys(str(spec.get("name") or spec["scorer"]) for spec in specs.values())
+            if now:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Wait for what is being built."""
+        names, self._building = self._building, {}
+        if names:
+            found = self._answer()
+            if "error" in found:
+                raise ConfigError(
+                    f"verifier {', '.join(names)} cannot be loaded in a process of its own: {found['error']}"
+                )
 
     def fork(self, memory: float, generation: int) -> tuple[Worker, list[str]]:
         """A new worker, and the limits that it does not have."""
@@ -136,20 +154,27 @@ class Nursery:
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
     def _ask(self, message: tuple[Any, ...], descriptor: int | None = None) -> dict[str, Any]:
-        data = marshal.dumps(message)
         with self._lock:
-            self.control.sendall(LENGTH.pack(len(data)) + data)
+            self._settle()
+            self._send(message)
             if descriptor is not None:
                 socket.send_fds(self.control, [b"+"], [descriptor])
-            answer = b""
-            while not answer.endswith(b"\n"):
-                part = self.control.recv(LINE)
-                if not part:
-                    raise RuntimeError(
-                        "the process that begins workers for scorers has ended; is there enough memory? The run can be "
-                        "resumed"
-                    )
-                answer += part
+            return self._answer()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        data = marshal.dumps(message)
+        self.control.sendall(LENGTH.pack(len(data)) + data)
+
+    def _answer(self) -> dict[str, Any]:
+        answer = b""
+        while not answer.endswith(b"\n"):
+            part = self.control.recv(LINE)
+            if not part:
+                raise ScorerError(
+                    "the process that begins workers for scorers has ended; free memory and resume the run, or set "
+                    "episodes: {where: here}"
+                )
+            answer += part
         found: dict[str, Any] = json.loads(answer)
         return found
 
@@ -189,10 +214,10 @@ class ScorerPool:
         self._free: list[Worker | None] = [None] * self.workers
         self._told = False
 
-    def start(self) -> None:
-        """Begin the first process, which then loads while other things are done."""
-        with self._lock:
-            self._begun()
+    def prepare(self, scorers: Sequence[Mapping[str, Any]]) -> None:
+        """Have these scorers built while other things are done; nothing happens if there are none."""
+        if scorers:
+            self.known({key_of(spec): plain(spec, "a scorer") for spec in scorers}, now=False)
 
     def judge(self, requests: Sequence[Request]) -> list[Verdict]:
         """A verdict on each.
@@ -204,15 +229,19 @@ class ScorerPool:
             return []
         return _Batch(self, requests).judged(math.ceil(len(requests) / SHARES))
 
-    def known(self, specs: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """See to it that workers have these scorers: those that were begun before give way to new ones."""
+    def known(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool = True) -> None:
+        """See to it that workers have these scorers: those that were begun before give way to new ones. now: wait until
+        they are built."""
         with self._lock:
+            nursery = self._begun()
             new = {key: spec for key, spec in specs.items() if key not in self._known}
             if new:
-                self._begun().build(new)
+                nursery.build(new, now)
                 self._known |= new.keys()
 
     def _begun(self) -> Nursery:
+        if self._nursery is not None and self._nursery.process.poll() is not None:  # somebody has killed it
+            self._reset()
         if self._nursery is None:
             self._nursery = Nursery()
         return self._nursery
