@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import marshal
 from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ from polopt.config import ConfigError
 def plain(value: Any, where: str) -> Any:
     """The same value made of None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict alone.
 
-    numpy's numbers and texts become Python's, dataclasses become dictionaries.
+    numpy's numbers and texts become Python's, dataclasses become dictionaries, and fractions, decimals and dates become
+    text: no scorer of reasoning_gym reads one of these.
 
     Raises:
         ConfigError: it holds something else.
@@ -36,6 +40,8 @@ def plain(value: Any, where: str) -> Any:
     for base in (bool, int, float, str, bytes):
         if isinstance(value, base):
             return base(value)
+    if isinstance(value, (Fraction, Decimal, datetime.date, datetime.time, datetime.timedelta)):
+        return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: again(getattr(value, field.name)) for field in dataclasses.fields(value)}
     raise ConfigError(f"{where} holds a {type(value).__name__}, which cannot be sent to a process: {value!r:.60}")
