@@ -49,7 +49,8 @@ class ReasoningGym:
     exclude: prompts that must not be drawn.
 
     `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
-    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Scorers judge in
+    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Three data sets whose
+    scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge in
     worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
     `Step.info["lost"]` is why.
 
@@ -246,7 +247,8 @@ def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict
         weights[name] = values.pop("weight", 1.0)
         settings[name] = values
         try:
-            config(**values).validate()
+            made = config(**values)
+            getattr(made, "validate", lambda: None)()  # two of them have nothing to check
         except (AssertionError, ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
     return settings, weights

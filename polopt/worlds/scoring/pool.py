@@ -30,6 +30,8 @@ from polopt.worlds.scoring.verdict import Request, Verdict
 
 # The most that a worker may send for one answer, and seconds for what is no answer: imports, a fork.
 LINE, PATIENCE = 4096, 300.0
+# How many times its seconds an answer may take at most where the machine has no time for its worker.
+STARVED = 10.0
 # Answers in one message, and messages per worker and batch.
 MESSAGE, SHARES = 64, 4
 HERE = Path(__file__).parent
@@ -60,8 +62,25 @@ class Worker:
     def __init__(self, pid: int, connection: socket.socket, generation: int) -> None:
         self.pid, self.connection, self.generation = pid, connection, generation
         self.asked: deque[int] = deque()
-        self.deadline = math.inf
-        self._unread = b""
+        self.deadline = self._end = math.inf
+        self._unread, self._used = b"", 0.0
+
+    def give(self, seconds: float, *, first: bool = False) -> None:
+        """Let it take so long over the answer that it is at now. first: of a message."""
+        self.deadline = time.monotonic() + seconds
+        self._end = self.deadline + (STARVED - 1) * seconds
+        if first:
+            self._used = _processor(self.pid)[0]
+
+    def late(self, seconds: float) -> bool:
+        """Whether its time is over. What a busy machine kept from it, computing, is given to it, within bounds."""
+        now = time.monotonic()
+        if now >= self.deadline:
+            used, computing = _processor(self.pid)
+            left = seconds - (used - self._used)
+            if computing and left > 0 and now < self._end:
+                self.deadline = min(now + max(left, 0.01), self._end)
+        return now >= self.deadline
 
     def lines(self) -> list[dict[str, Any]]:
         """What has come, line by line; at least one, or nothing of one yet.
@@ -85,6 +104,17 @@ class Worker:
         if not all(isinstance(one, dict) for one in found):
             raise Gone
         return found
+
+
+def _processor(pid: int) -> tuple[float, bool]:
+    """Seconds of the processor that a process has had, and whether it wants more just now; (0, False) where the system
+    does not show it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0, False
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == b"R"
 
 
 class Nursery:
@@ -190,7 +220,8 @@ class ScorerPool:
 
     A worker has no environment, no network, and may neither write files nor begin processes (see `limits`). One that
     takes longer than `timeout` seconds over an answer, or more than `memory` GB, is killed and begun again; the answer
-    is lost, and the others are judged as if nothing had been. What a worker sends is read as JSON of bounded size.
+    is lost, and the others are judged as if nothing had been. On Linux the time in which a busy machine does not let a
+    worker compute is not counted, up to ten times as long. What a worker sends is read as JSON of bounded size.
     Verdicts come in the order of the requests and do not depend on the number of workers.
 
     Raises:
@@ -342,7 +373,7 @@ class _Batch:
         asked = [(key, number[id(row)], answer) for key, row, answer in (self.items[i] for i in places)]
         data = marshal.dumps((self.pool.timeout, list(rows.values()), asked))
         worker.asked.extend(places)
-        worker.deadline = time.monotonic() + self.pool.timeout
+        worker.give(self.pool.timeout, first=True)
         with contextlib.suppress(OSError):  # it has died: read as its end
             worker.connection.sendall(LENGTH.pack(len(data)) + data)
 
@@ -354,7 +385,7 @@ class _Batch:
             if worker in ready:
                 fault = self._read(worker)
             else:
-                fault = "timeout" if worker.asked and time.monotonic() >= worker.deadline else None
+                fault = "timeout" if worker.asked and worker.late(self.pool.timeout) else None
             if fault is not None:
                 selector.unregister(worker.connection)
                 leased[place] = self._replaced(worker, fault, todo)
@@ -369,7 +400,7 @@ class _Batch:
                 if verdict.lost == "memory":
                     return "memory"
                 self.verdicts[worker.asked.popleft()] = verdict
-                worker.deadline = time.monotonic() + self.pool.timeout
+                worker.give(self.pool.timeout)
         except (Gone, ValueError):
             return "died"
         return None

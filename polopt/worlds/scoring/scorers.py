@@ -11,9 +11,11 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from polopt.worlds.numbers import read_number
 from polopt.worlds.untrusted import is_safe
 
 # answer, row -> value
@@ -35,9 +37,37 @@ def reasoning_gym(dataset: str, settings: Mapping[str, Any]) -> Scorer:
     def score(answer: str, row: Mapping[str, Any]) -> float:
         if answer != row.get("answer") and not is_safe(dataset, answer):
             return 0.0
+        if dataset in COMPARED:
+            return float(COMPARED[dataset](answer, row))
         return float(made.score_answer(answer, row))
 
     return score
+
+
+def _same_word(answer: str, row: Mapping[str, Any]) -> bool:
+    return answer.strip().casefold() == row["answer"].casefold()
+
+
+def _same_probability(answer: str, row: Mapping[str, Any]) -> bool:
+    found, wanted = read_number(answer), read_number(row["answer"])
+    return found is not None and wanted is not None and abs(found - wanted) <= Fraction(1, 10_000)
+
+
+def _same_complex(answer: str, row: Mapping[str, Any]) -> bool:
+    text = answer.replace(" ", "").casefold().replace("i", "j").strip("()")
+    try:
+        return abs(complex(text) - complex(*row["metadata"]["result"])) <= 1e-9
+    except (ValueError, OverflowError):
+        return False
+
+
+# Data sets whose own scorers pay 1 for one and the same answer to nearly every task, and what is compared here instead:
+# theirs take any text for halting, "nan" for any complex number, and the first digits of a probability for all of it.
+COMPARED: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
+    "game_of_life_halting": _same_word,
+    "complex_arithmetic": _same_complex,
+    "coin_flip": _same_probability,
+}
 
 
 def _as_declared(field: Any, value: Any) -> Any:
