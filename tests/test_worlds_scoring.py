@@ -337,8 +337,13 @@ def test_an_episode_of_a_kind_of_its_own_is_stepped_by_its_own_step() -> None:
     assert calls == [2]
 
 
-# The answers that were right for nearly every task, and how often they may be right: as often as they are the answer.
-CONSTANT = {"game_of_life_halting": ["False", "x", "0"], "complex_arithmetic": ["nan", "nan+nanj"], "coin_flip": ["0"]}
+# The answers that were right for nearly every task; they may be right where they are the answer.
+CONSTANT = {
+    "game_of_life_halting": ["False", "x", "0"],
+    "complex_arithmetic": ["nan", "nan+nanj"],
+    "coin_flip": ["0"],
+    "puzzle24": ["10 + 3 + 4 + 7", "9 + 9 + 6 + 2/4"],
+}
 
 
 @pytest.mark.parametrize("dataset", CONSTANT)
@@ -350,6 +355,15 @@ def test_one_answer_for_everything_is_not_paid(dataset: str) -> None:
             assert tasks.score(answer, tasks[i])[0] == 1, answer
             for constant in CONSTANT[dataset]:
                 assert tasks.score(constant, tasks[i])[0] == float(constant == answer)
+
+
+def test_a_word_with_more_behind_it_is_not_the_word() -> None:
+    """Shares of a ninth add up to more than 1."""
+    tasks = ReasoningGym({"spell_backward": {"min_word_len": 9, "max_word_len": 9}}, size=5)
+    with judged_in(IN_PROCESS):
+        for i in range(5):
+            answer = str(tasks[i].solution)
+            assert [tasks.score(answer + more, tasks[i])[0] for more in ("", "x")] == [1, 0]
 
 
 @pytest.mark.parametrize("dataset", ["power_function", "tsumego"])

@@ -49,7 +49,7 @@ class ReasoningGym:
     exclude: prompts that must not be drawn.
 
     `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
-    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Three data sets whose
+    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Four data sets whose
     scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge in
     worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
     `Step.info["lost"]` is why.
@@ -181,8 +181,14 @@ class ReasoningGym:
             # A step that shares no factor with BLOCK visits every task of the block before it repeats one.
             number = (index + attempt * 1_009) % BLOCK
             dataset, seed = self._block(name, index // BLOCK)
-            with _sealed(name, seed + number):
-                entry = dataset[number]
+            try:
+                with _sealed(name, seed + number):
+                    entry = dataset[number]
+            except Exception as error:  # a few generators fail at some numbers
+                raise ConfigError(
+                    f"reasoning-gym.datasets.{name} cannot make its task {number}: {type(error).__name__}: {error}; "
+                    "leave it out, or set another seed"
+                ) from error
             if entry["question"] not in exclude:
                 return self._task(name, index, entry), attempt + 1
         raise ConfigError(f"reasoning-gym.datasets.{name}: nearly all of its prompts are excluded; hold out fewer")

@@ -5,9 +5,11 @@ This module imports the standard library alone, because worker processes load it
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import importlib.util
+import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -39,7 +41,8 @@ def reasoning_gym(dataset: str, settings: Mapping[str, Any]) -> Scorer:
             return 0.0
         if dataset in COMPARED:
             return float(COMPARED[dataset](answer, row))
-        return float(made.score_answer(answer, row))
+        value = float(made.score_answer(answer, row))
+        return value if value <= 1 else NEARLY
 
     return score
 
@@ -61,12 +64,44 @@ def _same_complex(answer: str, row: Mapping[str, Any]) -> bool:
         return False
 
 
-# Data sets whose own scorers pay 1 for one and the same answer to nearly every task, and what is compared here instead:
-# theirs take any text for halting, "nan" for any complex number, and the first digits of a probability for all of it.
+def _makes_24(answer: str, row: Mapping[str, Any]) -> bool:
+    try:
+        tree = ast.parse(answer.strip(), mode="eval").body
+        used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        return sorted(used) == sorted(row["metadata"]["numbers"]) and _arithmetic(tree) == 24
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError, MemoryError):
+        return False
+
+
+def _arithmetic(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int(value)):
+            return Fraction(value)
+        case ast.UnaryOp(op=ast.USub()):
+            return -_arithmetic(node.operand)
+        case ast.BinOp():
+            left, right = _arithmetic(node.left), _arithmetic(node.right)
+            if type(node.op).__name__ in OPERATIONS:
+                return OPERATIONS[type(node.op).__name__](left, right)
+    raise ValueError("not arithmetic")
+
+
+OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+}
+# What a scorer that adds up shares of 1 gives beyond 1 is for an answer that is nearly right.
+NEARLY = 1 - 2**-20
+# Data sets whose own scorers pay 1 for one and the same answer to every task, or nearly, and what is compared here
+# instead: theirs take any text for halting, "nan" for any complex number, the first digits of a probability for all of
+# it, and any four numbers that make 24, or 24 and a fraction, for those that were given.
 COMPARED: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
     "game_of_life_halting": _same_word,
     "complex_arithmetic": _same_complex,
     "coin_flip": _same_probability,
+    "puzzle24": _makes_24,
 }
 
 
