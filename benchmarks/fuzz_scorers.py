@@ -40,12 +40,70 @@ VERIFIERS = ("exact", "numeric", "regex", "math-verify", "unit-tests")
 PATTERNS = (r"(a+)+$", r"(\w+\s?)*!$", r"^(\d|\d\d)*x$", r"((a|a)+b?)+c", r"\d+")
 MATHEMATICS = ("7", "1/2", "x^2+2x+1", "\\frac{2}{4}", "[0, 1)", "\\{1, 2\\}")
 HUGE = ("1e999999999", "1e999,999,999", "１e99999999", "9**9**9**9", "10**10**10", "1/1e-999999999", "R1300000000")
-HUGE += ("A+99999999999", "99999999999!", "2^{2^{2^{99}}}", "factorial(10**9)", "0x" + "f" * 4000, "1" * 5000, "٣" * 400)
+HUGE += (
+    "A+99999999999",
+    "99999999999!",
+    "2^{2^{2^{99}}}",
+    "factorial(10**9)",
+    "0x" + "f" * 4000,
+    "1" * 5000,
+    "٣" * 400,
+)
 HUGE += ("1e9_9_9_9_9", "nan", "-inf", "1e308*10", "(x+y+z+w)**500", "(1+x)**(1+x)**(1+x)**99", "exp(exp(exp(99)))")
-LATEX = ("\\frac{1}{0}", "\\boxed{" * 200, "$" * 300, "\\int_0^\\infty e^{-x^{x^{x}}}dx", "\\sum_{i=1}^{10^{10}} i!", "\\sqrt" * 99)
-LATEX += ("\\begin{matrix}" * 60, "\\left(" * 120, "{" * 400, "\\frac{" * 90 + "1", "\\binom{10^9}{5^8}", "9^{9^{9^9}}", "10^{10^{9}}!")
-ODD = ("", " ", "\0", "\x1b[2J", "\u202e\u2066", "𝟙𝟚𝟛", "½", "Ⅷ", "İ" * 300, "\ud7ff", "é" * 999, "ﷺ" * 500, "a" * 60 + "b", "\n" * 999)
-ODD += ("[]", "{}", "()", "None", "True", "False", "[[]]", '{"a": 1}', "'", '"""', "\\", "#", "0,0", "0 0", ",", "_", "-", ".", "…")
+LATEX = (
+    "\\frac{1}{0}",
+    "\\boxed{" * 200,
+    "$" * 300,
+    "\\int_0^\\infty e^{-x^{x^{x}}}dx",
+    "\\sum_{i=1}^{10^{10}} i!",
+    "\\sqrt" * 99,
+)
+LATEX += (
+    "\\begin{matrix}" * 60,
+    "\\left(" * 120,
+    "{" * 400,
+    "\\frac{" * 90 + "1",
+    "\\binom{10^9}{5^8}",
+    "9^{9^{9^9}}",
+    "10^{10^{9}}!",
+)
+ODD = (
+    "",
+    " ",
+    "\0",
+    "\x1b[2J",
+    "\u202e\u2066",
+    "𝟙𝟚𝟛",
+    "½",
+    "Ⅷ",
+    "İ" * 300,
+    "\ud7ff",
+    "é" * 999,
+    "ﷺ" * 500,
+    "a" * 60 + "b",
+    "\n" * 999,
+)
+ODD += (
+    "[]",
+    "{}",
+    "()",
+    "None",
+    "True",
+    "False",
+    "[[]]",
+    '{"a": 1}',
+    "'",
+    '"""',
+    "\\",
+    "#",
+    "0,0",
+    "0 0",
+    ",",
+    "_",
+    "-",
+    ".",
+    "…",
+)
 
 
 def code(folder: str) -> tuple[str, ...]:
@@ -111,7 +169,8 @@ def expression(draw: random.Random, depth: int = 0) -> str:
     if depth > 5 or draw.random() < 0.2:
         return draw.choice(("x", "y", "z", "C", "pi", "E", "I", "oo", str(draw.randrange(10 ** draw.randrange(1, 9)))))
     if draw.random() < 0.2:
-        return f"{draw.choice(('sin', 'exp', 'sqrt', 'log', 'gamma', 'factorial', 'Sum', 'tan'))}({expression(draw, depth + 1)})"
+        called = draw.choice(("sin", "exp", "sqrt", "log", "gamma", "factorial", "Sum", "tan"))
+        return f"{called}({expression(draw, depth + 1)})"
     operation = draw.choice((" + ", " - ", "*", "/", "**", "**", "//", "%", "^", "!", ","))
     return f"({expression(draw, depth + 1)}{operation}{expression(draw, depth + 1)})"
 
@@ -136,7 +195,7 @@ class Found:
     """What has happened so far. slow: batches that took longer than their limits allow."""
 
     answers: int = 0
-    solved: int = 0
+    solved: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     raised: int = 0
     lost: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     losers: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -147,7 +206,7 @@ class Found:
     def add(self, name: str, judged: Sequence[tuple[float, dict[str, Any]]]) -> None:
         self.answers += len(judged)
         for _, info in judged:
-            self.solved += bool(info.get("solved"))
+            self.solved[name] += bool(info.get("solved"))
             self.raised += "scorer_error" in info
             if "lost" in info:
                 self.lost[info["lost"]] += 1
@@ -240,8 +299,8 @@ def report(found: Found, names: Sequence[str], settings: str, before: float, sec
         "# Hostile answers to scorers",
         "",
         f"`{' '.join(['python -m benchmarks.fuzz_scorers', *settings.split()])}`, {platform.machine()}, "
-        f"{os.cpu_count()} cores (shared with other work), Linux {platform.release()}, Python {platform.python_version()}, "
-        f"{packages}.",
+        f"{os.cpu_count()} cores (shared with other work), Linux {platform.release()}, "
+        f"Python {platform.python_version()}, {packages}.",
         "",
         f"{found.answers:,} answers to {len(names) - len(VERIFIERS)} data sets and {len(VERIFIERS)} verifiers, in "
         f"{seconds / 60:.0f} minutes.",
@@ -253,12 +312,14 @@ def report(found: Found, names: Sequence[str], settings: str, before: float, sec
         f"| batches beyond the limits of their answers | {found.slow} |",
         f"| answers lost, by reason | {lost} |",
         f"| answers that a scorer raised on | {found.raised:,} |",
-        f"| answers taken for right | {found.solved:,} |",
+        f"| answers taken for right | {found.solved.total():,} |",
         f"| memory of the learner, before and after | {before:.0f} MB, {memory():.0f} MB |",
         f"| memory of the largest worker | {most:.0f} MB |",
         f"| longest batch of {BATCH} | {found.longest:.0f} s |",
         "",
-        "Answers taken for right are those that mutation leaves right: spaces, letter case, a second copy.",
+        "Mutation leaves some answers right (spaces, letter case, a sign of no weight). Taken for right most often: "
+        + ", ".join(f"{name} {n}" for name, n in found.solved.most_common(8))
+        + f", of {found.answers // len(names)} each.",
         "",
         "Lost by scorer: " + (", ".join(f"{name} {n}" for name, n in found.losers.most_common()) or "none") + ".",
     ]
@@ -282,7 +343,9 @@ def main() -> None:
     settings = f"--answers {given.answers} --workers {given.workers} --timeout {given.timeout} --memory {given.memory}"
     write = functools.partial(report, names=names, settings=settings, before=before)
     for name, found in fuzz(names, given.answers, pool, given.seed):
-        print(f"{time.monotonic() - begun:6.0f} s {found.answers:7} {name:28} lost {sum(found.lost.values())}", flush=True)
+        print(
+            f"{time.monotonic() - begun:6.0f} s {found.answers:7} {name:28} lost {sum(found.lost.values())}", flush=True
+        )
     pool.close()
     page = write(found, seconds=time.monotonic() - begun)
     print(page)

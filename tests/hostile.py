@@ -1,3 +1,4 @@
+# ruff: noqa: SIM115  (files that must not open are not closed)
 """Functions that judge as nobody should, for worker processes; importable by name, as a user's own file is."""
 
 from __future__ import annotations
@@ -11,14 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
-
-
-def library(completion: str, row: dict[str, Any]) -> float:
-    """reasoning_gym's own scorer, with nothing before it."""
-    import reasoning_gym
-
-    made = reasoning_gym.create_dataset(row["dataset"], seed=0, size=1)
-    return made.score_answer(completion, row["entry"])
 
 
 def misbehave(completion: str, row: dict[str, Any]) -> float:

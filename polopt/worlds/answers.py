@@ -59,8 +59,8 @@ class OneAnswer:
 
 
 class TaskList:
-    """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`. score_many: as for
-    `OneAnswer`."""
+    """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`. score_many: as
+    for `OneAnswer`."""
 
     def __init__(
         self, tasks: Sequence[Task], score: Score, signals: Sequence[str] = (), score_many: ScoreMany | None = None

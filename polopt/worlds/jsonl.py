@@ -70,8 +70,8 @@ class Jsonl:
                 f"because their prompt is held out in {heldout}",
                 stacklevel=2,
             )
-        both = (TaskList(tasks, self.score, score_many=self.score_many) for tasks in (rest, kept))
-        return TaskSplit(*both)
+        train, kept_out = (TaskList(tasks, self.score, score_many=self.score_many) for tasks in (rest, kept))
+        return TaskSplit(train, kept_out)
 
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
         return self.verifier.judge(completion, task.row)

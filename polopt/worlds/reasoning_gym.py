@@ -50,8 +50,8 @@ class ReasoningGym:
 
     `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
     read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Four data sets whose
-    scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge in
-    worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
+    scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge
+    in worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
     `Step.info["lost"]` is why.
 
     Raises:

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pydantic
 
-from polopt.errors import UserError
 from polopt.config import Config, ConfigError, parse
+from polopt.errors import UserError
 from polopt.part import locate, nearest
 from polopt.worlds.numbers import last_number, read_number
 from polopt.worlds.scoring.place import verdicts
@@ -223,7 +223,8 @@ class FunctionInProcess:
         if not math.isfinite(verdict.value):
             found = verdict.odd or repr(verdict.value)
             raise VerifierError(
-                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {found:.60} on {_shown(row)}"
+                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {found:.60} "
+                f"on {_shown(row)}"
             )
         return verdict.value
 

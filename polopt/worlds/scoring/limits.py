@@ -227,8 +227,8 @@ def _filter(architecture: int, column: int) -> Iterator[bytes]:
             yield one(equal, number, 0, 1)
             yield one(answer, what)
     for numbers, argument, bits, if_any, if_none in JUDGED:
-        if numbers[column] is not None:
-            yield one(equal, numbers[column], 0, 4)
+        if (number := numbers[column]) is not None:
+            yield one(equal, number, 0, 4)
             yield one(load, 16 + 8 * argument)  # the lower half: all of these are ints
             yield one(any_bit, bits, 0, 1)
             yield one(answer, if_any)

@@ -37,7 +37,8 @@ def plain(value: Any, where: str) -> Any:
         return again(value.item())
     if isinstance(value, np.ndarray):
         return again(value.tolist())
-    for base in (bool, int, float, str, bytes):
+    bases: tuple[type[Any], ...] = (int, float, str, bytes)
+    for base in bases:
         if isinstance(value, base):
             return base(value)
     if isinstance(value, (Fraction, Decimal, datetime.date, datetime.time, datetime.timedelta)):

@@ -318,7 +318,7 @@ class ScorerPool:
     def end(self, worker: Worker) -> str:
         """Kill a worker that has died or done wrong; why, if it had died by itself."""
         died_of = self._begun().end(worker)
-        return {signal.SIGXCPU: "timeout"}.get(died_of, "died")
+        return "timeout" if died_of == signal.SIGXCPU else "died"
 
     def close(self) -> None:
         """End all processes; the next request begins others."""

@@ -1,7 +1,7 @@
 """The program of the processes beside the learner: one builds scorers and forks workers, each of which judges answers.
 
-Standard library alone, so that it starts in an instant. The first process imports the packages once, reads no answer and
-forks; a worker confines itself before it reads its first one.
+Standard library alone, so that it starts in an instant. The first process imports the packages once, reads no answer
+and forks; a worker confines itself before it reads its first one.
 """
 
 from __future__ import annotations

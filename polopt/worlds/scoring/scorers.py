@@ -67,7 +67,7 @@ def _same_complex(answer: str, row: Mapping[str, Any]) -> bool:
 def _makes_24(answer: str, row: Mapping[str, Any]) -> bool:
     try:
         tree = ast.parse(answer.strip(), mode="eval").body
-        used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        used: list[Any] = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
         return sorted(used) == sorted(row["metadata"]["numbers"]) and _arithmetic(tree) == 24
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError, MemoryError):
         return False
@@ -108,9 +108,8 @@ COMPARED: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
 def _as_declared(field: Any, value: Any) -> Any:
     """A dataclass again, where a setting is one and came as a mapping."""
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-    if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
-        return type(default)(**value)
-    return value
+    kind: Any = type(default)
+    return kind(**value) if dataclasses.is_dataclass(kind) and isinstance(value, Mapping) else value
 
 
 def regex(pattern: str | None) -> Scorer:

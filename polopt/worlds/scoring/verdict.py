@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
-    """An answer to judge. scorer: which one, as plain data (`scorers.build`). row: what that scorer reads of the task."""
+    """An answer to judge. scorer: which one, as plain data (`scorers.build`). row: what it reads of the task."""
 
     scorer: Mapping[str, Any]
     row: Mapping[str, Any]
@@ -18,8 +18,8 @@ class Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A scorer's judgement. value: NaN where there is none. raised: the exception, as text, that it ended with. odd: the
-    repr of what it returned, if that is no number. lost: why there is no judgement (`timeout`, `memory`, `died`)."""
+    """A scorer's judgement. value: NaN where there is none. raised: the exception, as text, that it ended with. odd:
+    the repr of what it returned, if that is no number. lost: why there is no judgement (timeout, memory, died)."""
 
     value: float = math.nan
     raised: str | None = None
@@ -36,8 +36,10 @@ class Verdict:
         ((name, value),) = line.items()
         if name == "value" and type(value) in (int, float):
             return cls(value=float(value))
-        if name in ("raised", "odd") and isinstance(value, str):
-            return cls(**{name: value})
+        if name == "raised" and isinstance(value, str):
+            return cls(raised=value)
+        if name == "odd" and isinstance(value, str):
+            return cls(odd=value)
         if line == {"lost": "memory"}:
             return cls(lost="memory")
-        raise ValueError(f"{str(line):.60} is no verdict")
+        raise ValueError(f"{line!s:.60} is no verdict")
