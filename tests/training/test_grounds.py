@@ -65,7 +65,7 @@ def test_a_run_in_threads_is_the_run(tmp_path: Path, world: dict[str, Any]) -> N
 
 
 def test_a_run_in_processes_is_the_run(tmp_path: Path) -> None:
-    """With as many processes as there are, and interrupted after two steps; here the scorers judge one by one."""
+    """Three workers judge what scorers here judge one by one."""
     gym = {"spell_backward": {"min_word_len": 3, "max_word_len": 3}, "spiral_matrix": {"min_n": 2, "max_n": 2}}
     tasks = {"kind": "reasoning-gym", "datasets": gym, "train": 40, "heldout": 8}
     stages = {"rl": {"method": "grpo", "steps": 4, "rows": 8, "group": 4}}
@@ -93,7 +93,7 @@ def test_a_run_logs_which_answers_its_scorers_lost(tmp_path: Path) -> None:
     assert [record.get("episodes/lost", 0) for record in logged] == died
     for record, n in zip(logged, died, strict=True):
         # Every row is paid 1, cut off by the token limit, or lost.
-        assert record["reward"] == pytest.approx(1 - n / 16 - record["truncated"])
+        assert record["reward/mean"] == pytest.approx(1 - n / 16 - record["truncated"])
 
 
 def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
