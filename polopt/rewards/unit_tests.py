@@ -17,7 +17,8 @@ HABITS = ("assertion", "focal", "name")
 SMELLS = ("unique", "straight", "unguarded", "silent", "awake", "filled", "uncommented")
 METRICS = ("syntax", *HABITS, *SMELLS)
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.comprehension, ast.Match)
-LONGEST = 20_000
+# Characters, and levels of nesting; about eight levels are a test like those that are asked for.
+LONGEST, DEEPEST = 20_000, 100
 
 
 def metrics(text: str, focal: str) -> dict[str, float]:
@@ -27,12 +28,22 @@ def metrics(text: str, focal: str) -> dict[str, float]:
     called test_<focal>_ and then something. unique: no assertion stands twice. straight: no branch, no loop. unguarded:
     no try, no raise. silent: no print. awake: no sleep. filled: each function does something. uncommented: no comment.
 
-    The text is parsed and never executed; nothing says whether the test is right.
+    The text is parsed and never executed; nothing says whether the test is right. What is nested too deeply to be read,
+    or holds a number too long for one, is no Python here.
     """
-    tree = _parsed(text)
-    if tree is None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _read(text, focal)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return dict.fromkeys(METRICS, 0.0)
-    nodes = list(ast.walk(tree))
+
+
+def _read(text: str, focal: str) -> dict[str, float]:
+    if len(text) > LONGEST:
+        raise ValueError("too long")
+    tree = ast.parse(text)
+    nodes = _nodes(tree)
     functions = [n for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     calls = [_called(n) for n in nodes if isinstance(n, ast.Call)]
     asserted = [ast.dump(n) for n in nodes if _asserts(n)]
@@ -53,15 +64,20 @@ def metrics(text: str, focal: str) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
-def _parsed(text: str) -> ast.Module | None:
-    if len(text) > LONGEST:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    """All nodes of a tree.
+
+    Raises:
+        RecursionError: they are nested deeper than `DEEPEST`, however deep the interpreter's stack is just now.
+    """
+    found: list[ast.AST] = []
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        found += level
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise RecursionError
+    return found
 
 
 def _called(call: ast.Call) -> str:

@@ -22,8 +22,8 @@ from polopt.policies.vllm import VLLMSpec
 from polopt.setting_types import Unbounded
 from polopt.training.cluster.grounds import ClusterGroundsSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.worlds.grounds import HereSpec, ThreadsSpec
-from polopt.worlds.recipe import parse_world
+from polopt.worlds.grounds import HereSpec, ProcessesSpec, ThreadsSpec
+from polopt.worlds.recipe import World, parse_world
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
@@ -31,7 +31,7 @@ Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
 ENGINES = ("native", "vllm")
-PLACES = ("here", "threads", "cluster")
+PLACES = ("processes", "here", "threads", "cluster")
 
 
 def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
@@ -289,8 +289,9 @@ class Recipe(Config):
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
         settings of `VLLMSpec`.
     cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
-    episodes: where worlds and verifiers run: {where: here}, or, where they wait, {where: threads} with the settings of
-        `ThreadsSpec`, or {where: cluster} with those of `ClusterGroundsSpec`.
+    episodes: where worlds and verifiers run: {where: processes} with the settings of `ProcessesSpec`, {where: here},
+        or, where they wait, {where: threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of
+        `ClusterGroundsSpec`.
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
     evaluation: how held-out accuracy is measured.
     checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
@@ -307,7 +308,9 @@ class Recipe(Config):
     max_prompt_length: Positive | None = None
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
-    episodes: Annotated[HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")] = HereSpec()
+    episodes: Annotated[
+        ProcessesSpec | HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")
+    ] = ProcessesSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -437,13 +440,23 @@ def load(
     worlds = {"tasks": recipe.tasks, **{f"stages.{n}.tasks": s.tasks for n, s in recipe.stages.items() if s.tasks}}
     for key, world in worlds.items():
         try:
-            parse_world(world, f"{path.name}.{key}")
+            _check_threads(recipe, parse_world(world, f"{path.name}.{key}"), key)
         except ConfigError:
             raise
         except ValueError as error:
             raise ConfigError(f"{path.name}.{key}: {error}") from None
     _ = recipe.algorithms
     return recipe
+
+
+def _check_threads(recipe: Recipe, world: World, key: str) -> None:
+    """Refuse threads for what never waits: it holds the interpreter's lock, so that no time limit of a thread holds."""
+    name = world.computing()
+    if isinstance(recipe.episodes, ThreadsSpec) and name is not None:
+        raise ConfigError(
+            f"episodes.where = 'threads' is for what waits, and {name} ({key}) computes: leave episodes out, or set "
+            "where: processes, which limits its time and memory"
+        )
 
 
 def _find(source: Path | str) -> Path:

@@ -11,19 +11,19 @@ from polopt.policies.language import LanguagePolicy
 from polopt.sampling.parts import Said
 from polopt.training.preflight_models import ContextError, check_room
 from polopt.training.transcript import Past, Transcript
-from polopt.worlds.grounds import Grounds, Here, Play
+from polopt.worlds.grounds import Grounds, Play, Processes
 from polopt.worlds.protocol import Task, Tasks
 
 
 class Told:
     """Plays episodes of a world by answers that somebody gave, all of them turn by turn.
 
-    limit: most tokens of an answer. grounds: where the episodes are; this process if None.
+    limit: most tokens of an answer. grounds: where the episodes are; `Processes` with its defaults if None.
     """
 
     def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, grounds: Grounds | None = None) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
-        self.grounds = Here() if grounds is None else grounds
+        self.grounds = Processes() if grounds is None else grounds
         self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
 
     @property

@@ -1,4 +1,4 @@
-"""Where episodes are played: one after another here, or, where they wait for tools and judges, beside each other."""
+"""Where episodes are played: here, with scorers in processes beside it, or, where they wait, beside each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from polopt.errors import PoloptWarning
 from polopt.worlds.answers import step_together
 from polopt.worlds.contract import new_episode
 from polopt.worlds.functions import limited
-from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, scorers_of
+from polopt.worlds.scoring.place import IN_PROCESS, Place, judged_in, pool
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
@@ -29,26 +30,43 @@ Maker = Callable[[], Tasks]
 
 # Seconds by which a call for many answers may take longer than one for one: those that it gives up are sorted out then.
 GRACE = 1.0
+# Why an episode or an answer is lost: it took longer than its time limit, or more memory than its limit; what judged it
+# died; played again, it went otherwise.
+REASONS = ("timeout", "memory", "died", "differs")
 
 
 class Grounds(abc.ABC):
     """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
 
-    lost: episodes so far that were given up, because a call took longer than the time limit, or for one of the reasons
-    that a kind of grounds has. Such an episode is truncated: the step that it was lost in pays nothing. One that is
-    lost as it opens is read from its task's prompt, and truncated at its first step. again: episodes so far that were
-    played again, because who played them had gone. cut: episodes so far that were not over after the last turn that
-    their world declares, and were truncated there. full: episodes so far that were truncated because the model's
-    context has no place for more.
+    losses: episodes so far that were given up, and answers that their scorers lost, by reason (`REASONS`). An episode
+    that is given up is truncated: the step that it was lost in pays nothing. One that is lost as it opens is read from
+    its task's prompt, and truncated at its first step. An answer whose scorer ran into a limit is worth 0 there, as a
+    wrong one is. again: episodes so far that were played again, because what played them had gone. cut: episodes so far
+    that were not over after the last turn that their world declares, and were truncated there. full: episodes so far
+    that were truncated because the model's context has no place for more.
     """
 
     def __init__(self) -> None:
-        self.lost, self.again, self.cut, self.full = 0, 0, 0, 0
+        self.losses = dict.fromkeys(REASONS, 0)
+        self.again, self.cut, self.full = 0, 0, 0
+
+    @property
+    def lost(self) -> int:
+        """The losses of every reason."""
+        return sum(self.losses.values())
 
     @property
     def counts(self) -> dict[str, int]:
-        """`lost`, `again`, `cut` and `full` by name."""
-        return {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
+        """`lost`, `again`, `cut` and `full` by name, and the losses of each reason as `lost/timeout`."""
+        plain = {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
+        return plain | {f"lost/{why}": n for why, n in self.losses.items()}
+
+    def count(self, counts: Mapping[str, float]) -> None:
+        """Add the counts of other grounds to these."""
+        for name in ("again", "cut", "full"):
+            setattr(self, name, getattr(self, name) + int(counts[name]))
+        for why in REASONS:
+            self.losses[why] += int(counts[f"lost/{why}"])
 
     def count_cut(self, task: Task, turns: int) -> None:
         """Count an episode that was not over after its world's `turns`; the first gets a warning."""
@@ -81,13 +99,21 @@ class Grounds(abc.ABC):
     def reset(self, plays: Sequence[Play]) -> list[str]:
         """As `Episode.reset`, of each."""
 
-    @abc.abstractmethod
     def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
         """As `Episode.step`, of each.
 
         Raises:
             WorldError: as `CheckedEpisode`.
         """
+        steps = self._step(plays, actions)
+        for step in steps:
+            if step.info.get("lost") in self.losses:
+                self.losses[step.info["lost"]] += 1
+        return steps
+
+    @abc.abstractmethod
+    def _step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
+        """As `step`, uncounted: `Step.info["lost"]` is the reason where a scorer lost the answer."""
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
@@ -95,7 +121,12 @@ class Grounds(abc.ABC):
 
 
 class Here(Grounds):
-    """In this process, one after another."""
+    """In this process, one after another. place: where the scorers that are not polopt's own judge; this process, with
+    no limit on time or memory."""
+
+    def __init__(self, place: Place = IN_PROCESS) -> None:
+        super().__init__()
+        self.place = place
 
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
         return [new_episode(world, task) for task in tasks]
@@ -103,19 +134,31 @@ class Here(Grounds):
     def reset(self, plays: Sequence[Episode]) -> list[str]:
         return [play.reset() for play in plays]
 
-    def step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-        return step_together(plays, actions)
+    def _step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
+        if len(plays) != len(actions):
+            raise ValueError(f"step: {len(plays)} plays and {len(actions)} actions")
+        with judged_in(self.place):
+            return step_together(plays, actions)
 
     def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
         return [play.demonstrate() for play in plays]
 
 
+class Processes(Here):
+    """As `Here`, with the scorers that are not polopt's own in worker processes, see `ScorerPool`. Worlds without such
+    a scorer begin none."""
+
+    def __init__(self, workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> None:
+        super().__init__(pool(workers, timeout, memory))
+
+
 @dataclasses.dataclass(eq=False)
 class Waited:
-    """An episode that may be given up. lost: it was."""
+    """An episode that may be given up. lost: it was. why: the reason that counts if it is."""
 
     task: Task
     lost: bool = False
+    why: str = "timeout"
 
 
 class Patient(Grounds):
@@ -131,7 +174,7 @@ class Patient(Grounds):
             for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
         ]
 
-    def step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
+    def _step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
         return self._ask(plays, "step", [(action,) for action in actions])
 
     def demonstrate(self, plays: Sequence[Waited]) -> list[str | None]:
@@ -147,7 +190,8 @@ class Patient(Grounds):
         ):
             answers[i] = said
             plays[i].lost = said is LOST
-            self.lost += said is LOST
+            if said is LOST:
+                self.losses[plays[i].why] += 1
         return answers
 
 
@@ -175,14 +219,14 @@ class Threads(Patient):
     def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         episodes: list[Any] = [play.episode for play in plays]
         if name == "step":
-            return self._step(episodes, [action for (action,) in arguments])
+            return self._steps(episodes, [action for (action,) in arguments])
         calls = [
             Call(0, in_thread(getattr(episode, name), *given), self.timeout)
             for episode, given in zip(episodes, arguments, strict=True)
         ]
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
 
-    def _step(self, episodes: Sequence[Any], actions: Sequence[str]) -> list[Step]:
+    def _steps(self, episodes: Sequence[Any], actions: Sequence[str]) -> list[Step]:
         shared = [getattr(episode, "together", None) for episode in episodes]
         parts: dict[Hashable, list[int]] = {}
         for i, key in enumerate(shared):
@@ -277,8 +321,24 @@ class GroundsSpec(Config):
         """
 
 
+class ProcessesSpec(GroundsSpec):
+    """Worlds in the learner's process, scorers that are not polopt's own in `workers` processes beside it, see
+    `ScorerPool`. timeout: seconds that one may take over an answer. memory: GB that it may take for it."""
+
+    where: Literal["processes"] = "processes"
+    workers: int = pydantic.Field(default=2, ge=1, le=256)
+    timeout: float = pydantic.Field(default=10.0, gt=0, allow_inf_nan=False)
+    memory: float = pydantic.Field(default=1.0, gt=0, le=1e6)
+
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+        grounds = Processes(self.workers, self.timeout, self.memory)
+        pool(self.workers, self.timeout, self.memory).prepare([one for world, _ in makers for one in scorers_of(world)])
+        return grounds
+
+
 class HereSpec(GroundsSpec):
-    """In the learner's process, one after another."""
+    """All in the learner's process, one after another, scorers that are not polopt's own included: with no limit on the
+    time and memory that a model's answer takes there."""
 
     where: Literal["here"] = "here"
 

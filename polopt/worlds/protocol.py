@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from polopt.errors import UserError
@@ -114,6 +114,12 @@ def held_in_memory(tasks: Tasks) -> bool:
     """Whether every task exists already, so that looking at all of them costs little: their attribute `in_memory`, if
     they have one. Tasks that are generated when they are asked for have none."""
     return bool(getattr(tasks, "in_memory", False))
+
+
+def scorers_of(tasks: Tasks) -> Sequence[Mapping[str, Any]]:
+    """The scorers that these tasks are going to need in worker processes, as far as they are known: their attribute
+    `scorers`, if they have one."""
+    return tuple(getattr(tasks, "scorers", ()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import random
 import re
 import sys
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from polopt.config import Config, ConfigError, parse
 from polopt.part import nearest
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.protocol import Episode, Task, TaskSplit
-from polopt.worlds.untrusted import is_safe
+from polopt.worlds.scoring.place import verdicts
+from polopt.worlds.scoring.verdict import Request, Verdict
 
 # Tasks per instance of a dataset. Some instances prepare all their tasks when they are built.
 BLOCK = 5_000
@@ -48,7 +49,10 @@ class ReasoningGym:
     exclude: prompts that must not be drawn.
 
     `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
-    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen.
+    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Four data sets whose
+    scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge
+    in worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
+    `Step.info["lost"]` is why.
 
     Raises:
         ConfigError: an unknown dataset or setting (with the nearest valid one), a value of the wrong type or
@@ -101,7 +105,7 @@ class ReasoningGym:
         kept = _distinct(source)
         prompts = {task.prompt for task in kept}
         rest = cls(datasets, train, _derived(seed, "train"), exclude=prompts, **options)
-        return TaskSplit(rest, TaskList(kept, source.score))
+        return TaskSplit(rest, TaskList(kept, source.score, score_many=source.score_many))
 
     @property
     def kinds(self) -> list[str]:
@@ -110,6 +114,10 @@ class ReasoningGym:
     @property
     def turns(self) -> int:
         return 1
+
+    @property
+    def scorers(self) -> list[dict[str, Any]]:
+        return [self._scorer(name) for name in self._names]
 
     def __len__(self) -> int:
         return self._size
@@ -122,20 +130,36 @@ class ReasoningGym:
         return self._tasks[index]
 
     def episode(self, task: Task) -> Episode:
-        return OneAnswer(task, self.score)
+        return OneAnswer(task, self.score, self.score_many)
 
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
         """The reward of one completion, and what led to it."""
-        answer = self._answer(completion)
-        info: dict[str, Any] = {"answer": answer, "score": 0.0}
-        if answer is not None and (answer == task.row["answer"] or is_safe(task.kind, answer)):
-            scorer, _ = self._block(task.kind, 0)
-            try:
-                info["score"] = float(scorer.score_answer(answer, task.row))
-            except Exception as error:  # some scorers raise on an answer that they cannot read: a wrong one
-                info["scorer_error"] = f"{type(error).__name__}: {error}"
-        info["solved"] = info["score"] >= 1
-        return (info["score"] if self._partial else float(info["solved"])), info
+        return self.score_many([(completion, task)])[0]
+
+    def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]]]:
+        """`score` of each completion, judged together."""
+        answers = [self._answer(completion) for completion, _ in answered]
+        asked = [
+            Request(self._scorer(task.kind), task.row, answer)
+            for answer, (_, task) in zip(answers, answered, strict=True)
+            if answer is not None
+        ]
+        found = iter(verdicts(asked))
+        return [self._judged(answer, Verdict(0.0) if answer is None else next(found)) for answer in answers]
+
+    def _scorer(self, name: str) -> dict[str, Any]:
+        return {"scorer": "reasoning-gym", "dataset": name, "settings": self._settings[name]}
+
+    def _judged(self, answer: str | None, verdict: Verdict) -> tuple[float, dict[str, Any]]:
+        """Some scorers raise on an answer that they cannot read, or give a score that is no number: a wrong answer."""
+        score = verdict.value if math.isfinite(verdict.value) else 0.0
+        info: dict[str, Any] = {"answer": answer, "score": score}
+        if verdict.raised is not None:
+            info["scorer_error"] = verdict.raised
+        if verdict.lost is not None:
+            info["lost"] = verdict.lost
+        info["solved"] = score >= 1
+        return (score if self._partial else float(info["solved"])), info
 
     def _answer(self, completion: str) -> str | None:
         if self._tag is None:
@@ -157,8 +181,14 @@ class ReasoningGym:
             # A step that shares no factor with BLOCK visits every task of the block before it repeats one.
             number = (index + attempt * 1_009) % BLOCK
             dataset, seed = self._block(name, index // BLOCK)
-            with _sealed(name, seed + number):
-                entry = dataset[number]
+            try:
+                with _sealed(name, seed + number):
+                    entry = dataset[number]
+            except Exception as error:  # a few generators fail at some numbers
+                raise ConfigError(
+                    f"reasoning-gym.datasets.{name} cannot make its task {number}: {type(error).__name__}: {error}; "
+                    "leave it out, or set another seed"
+                ) from error
             if entry["question"] not in exclude:
                 return self._task(name, index, entry), attempt + 1
         raise ConfigError(f"reasoning-gym.datasets.{name}: nearly all of its prompts are excluded; hold out fewer")
@@ -223,7 +253,8 @@ def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict
         weights[name] = values.pop("weight", 1.0)
         settings[name] = values
         try:
-            config(**values).validate()
+            made = config(**values)
+            getattr(made, "validate", lambda: None)()  # two of them have nothing to check
         except (AssertionError, ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
     return settings, weights

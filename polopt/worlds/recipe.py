@@ -24,7 +24,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
-from polopt.worlds.verifiers import make_verifier
+from polopt.worlds.verifiers import computing, make_verifier
 
 # Tasks, turns and tries: lists of them are held in memory.
 Count = Annotated[int, pydantic.Field(ge=1, le=10**7)]
@@ -52,6 +52,10 @@ class World(Config):
     def build(self, seed: int) -> TaskSplit:
         """Training and held-out tasks; the same for the same settings and seed."""
 
+    def computing(self) -> str | None:
+        """The name of what judges its answers, if that computes and never waits for anything."""
+        return None
+
 
 class ReasoningGymWorld(World):
     """`datasets`: name -> settings, see `ReasoningGym`; `train` and `heldout`: numbers of tasks."""
@@ -72,6 +76,9 @@ class ReasoningGymWorld(World):
             partial=self.partial,
             answer_tag=self.answer_tag,
         )
+
+    def computing(self) -> str | None:
+        return self.kind
 
 
 class DatasetWorld(World):
@@ -97,6 +104,9 @@ class DatasetWorld(World):
         settings = {name: getattr(self, name) for name in names}
         reader = DatasetReader(self.verifier, kind=self.kind_field, **settings)
         return reader.split(self.path, heldout=self.heldout, seed=seed)
+
+    def computing(self) -> str | None:
+        return computing(self.verifier)
 
 
 class GuessNumberWorld(World):
@@ -199,6 +209,9 @@ class Around(World):
     def _of_a_world(self) -> Self:
         parse_world(self.of, "of")
         return self
+
+    def computing(self) -> str | None:
+        return parse_world(self.of).computing()
 
 
 class NoisyWorld(Around):

@@ -2,13 +2,17 @@
 
 Some of reasoning_gym's scorers hand the answer to `eval`, or to sympy's `parse_expr`, which is `eval` too;
 some read 1e999999999 exactly, digit by digit. An answer is a model's text, so a scorer only gets to see what
-is safe.
+is safe. This is the first of two defences, and saves the time that the second, a process with limits, needs.
+
+This module imports the standard library alone, because worker processes load it without the rest of polopt.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
+import unicodedata
 
 # Scorers that call eval(answer), hoping for a list.
 EVALUATE = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
@@ -16,17 +20,26 @@ EVALUATE = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_inse
 ARITHMETIC = frozenset({"countdown", "puzzle24"})
 FORMULA = frozenset({"intermediate_integration", "polynomial_multiplication", "simple_integration"})
 
+# Scorers that repeat a move as often as the number behind it, one at a time.
+MOVES = frozenset({"rubiks_cube", "rush_hour"})
+
 FUNCTIONS = {"exp", "log", "ln", "sqrt", "Abs", "sec", "csc", "cot"}.union(
     f"{arc}{name}{h}" for arc in ("", "a") for name in ("sin", "cos", "tan") for h in ("", "h")
 )
 MAX_LENGTH = 1000
 MAX_BITS = 4096
-_HUGE = re.compile(r"[0-9.][eE][-+]?[0-9_]{4,}")
+# Terms of a formula that is multiplied out.
+MAX_TERMS = 1000
+# Digits of all scripts: Python's numbers are read in any of them.
+_HUGE = re.compile(r"[\d.][eE][-+]?\d{4,}")
+_MANY = re.compile(r"\d{7,}")
 
 
 def is_safe(dataset: str, answer: str) -> bool:
     """Whether `dataset`'s scorer may see `answer`: plain data, or arithmetic of bounded size."""
-    if _HUGE.search(answer):
+    # Scorers drop commas, Python drops underscores, and both read full-width signs.
+    text = unicodedata.normalize("NFKC", answer).replace(",", "").replace("_", "")
+    if _HUGE.search(text) or (dataset in MOVES and _MANY.search(text)):
         return False
     if dataset in EVALUATE:
         return not _is_program(answer)
@@ -55,7 +68,10 @@ def _is_arithmetic(text: str, names: bool) -> bool:
     if len(text) > MAX_LENGTH:
         return False
     try:
-        _bits(ast.parse(text.strip(), mode="eval").body, names)
+        tree = ast.parse(text.strip(), mode="eval").body
+        _bits(tree, names)
+        if names:
+            _terms(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
@@ -84,3 +100,27 @@ def _bits(node: ast.expr, names: bool) -> int:
     if bits > MAX_BITS:
         raise ValueError("too large")
     return bits
+
+
+def _terms(node: ast.expr) -> int:
+    """A bound on the terms of `node` multiplied out, where `_bits` accepts it; ValueError if they are too many.
+
+    A sum of k terms to the power n has C(n + k - 1, k - 1) of them.
+    """
+    match node:
+        case ast.UnaryOp():
+            terms = _terms(node.operand)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            terms = _terms(node.left) + _terms(node.right)
+        case ast.BinOp(op=ast.Pow()):
+            inner = _terms(node.left)
+            terms = math.comb(2 ** _bits(node.right, True) + inner - 1, inner - 1)
+        case ast.BinOp():
+            terms = _terms(node.left) * _terms(node.right)
+        case ast.Call():
+            terms = max(map(_terms, node.args), default=1)
+        case _:
+            terms = 1
+    if terms > MAX_TERMS:
+        raise ValueError("too many terms")
+    return terms

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
 from polopt.part import locate, nearest
-from polopt.worlds.functions import Row, VerifierError, call, convention, is_async
+from polopt.worlds.functions import PerRow, Row, VerifierError, call, convention, is_async
 from polopt.worlds.numbers import last_number, read_number
+from polopt.worlds.scoring.place import verdicts
+from polopt.worlds.scoring.scorers import read_mathematics
+from polopt.worlds.scoring.verdict import Request, Verdict
 
 
 class Verifier(Protocol):
@@ -28,6 +31,20 @@ class Verifier(Protocol):
 
     def warning_for(self, rows: Sequence[Row]) -> str | None:
         """The sentence of a warning about these rows together; None if there is nothing to warn of."""
+
+
+class Judged(Verifier, Protocol):
+    """A verifier that is not polopt's own: it judges in worker processes, see `scoring`."""
+
+    def request(self, completion: str, row: Row) -> Request:
+        """What a worker is asked."""
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        """What its verdict is worth.
+
+        Raises:
+            VerifierError: the verifier itself went wrong.
+        """
 
 
 class Named(Config):
@@ -108,7 +125,14 @@ class Regex(Named):
         return pattern
 
     def verify(self, completion: str, row: Row) -> float:
-        return float(re.search(self.pattern or row["pattern"], completion) is not None)
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        own = {} if self.pattern is not None else {"pattern": row["pattern"]}
+        return Request({"scorer": "regex", "pattern": self.pattern}, own, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        return _finite(verdict)
 
     def check(self, row: Row) -> str | None:
         if self.pattern is not None:
@@ -130,44 +154,45 @@ def _pattern_problem(pattern: str) -> str | None:
 class MathVerify(Named):
     """1 if the completion and the row's answer are the same mathematics, by the library math-verify, else 0.
 
-    timeout: seconds for reading and for comparing, in the main thread; other threads have no time limit.
+    timeout: seconds for reading and for comparing, beyond which an answer is wrong. In threads of this process, where
+    episodes are played `here`, there is no limit: the library's clock is a signal.
     """
 
     timeout: int = pydantic.Field(default=5, ge=1)
 
     def verify(self, completion: str, row: Row) -> float:
-        library, timeout = _math_verify(), self._limit()
-        found = library.parse(completion, parsing_timeout=timeout)
-        return float(bool(library.verify(self._wanted(row), found, timeout_seconds=timeout)))
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        return Request({"scorer": "math-verify", "timeout": self.timeout}, {"answer": row["answer"]}, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        return _finite(verdict)
 
     def check(self, row: Row) -> str | None:
-        if not self._wanted(row):
-            return f"field 'answer': math-verify finds no mathematics in {row['answer']!r:.60}"
-        return None
-
-    def _wanted(self, row: Row) -> Any:
-        library, timeout, answer = _math_verify(), self._limit(), row["answer"]
-        marked = "$" in answer or "\\boxed" in answer
-        return library.parse(answer if marked else f"${answer}$", parsing_timeout=timeout)
-
-    def _limit(self) -> int | None:
-        # The library's clock is a signal, which only the main thread may set.
-        return self.timeout if threading.current_thread() is threading.main_thread() else None
+        try:
+            found = read_mathematics(row["answer"], self.timeout)
+        except ImportError:
+            raise ConfigError("the verifier 'math-verify' needs the package: pip install math-verify") from None
+        return None if found else f"field 'answer': math-verify finds no mathematics in {row['answer']!r:.60}"
 
 
-def _math_verify() -> Any:
-    try:
-        import math_verify
-    except ImportError:
-        raise ConfigError("the verifier 'math-verify' needs the package: pip install math-verify") from None
-    return math_verify
+def _value(verifier: Judged, completion: str, row: Row) -> float:
+    (verdict,) = verdicts([verifier.request(completion, row)])
+    return verifier.read(verdict, row)
+
+
+def _finite(verdict: Verdict) -> float:
+    """The value of an answer, 0 where the scorer could make nothing of it or lost it."""
+    return verdict.value if math.isfinite(verdict.value) else 0.0
 
 
 class Function:
     """A Python function that gives rewards, by itself or by name; `functions.convention` is how it is called.
 
     Whatever goes wrong in it is an error that names the function and the row. together: whether many completions are
-    better judged in one call of `verify_many`, since the function takes many or gives a coroutine.
+    better judged in one call of `verify_many`, since the function takes many or gives a coroutine. per_row: whether it
+    is called as f(completion, row).
 
     Raises:
         ConfigError: the function cannot be called in any of the known ways.
@@ -180,6 +205,7 @@ class Function:
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
         self._how = convention(function, self.name)
         self.together = self._how.batched or is_async(function)
+        self.per_row = isinstance(self._how, PerRow)
 
     def verify(self, completion: str, row: Row) -> float:
         (reward,) = self.verify_many([(completion, row)])
@@ -203,6 +229,49 @@ class Function:
 
 # Words of an answer beyond which it looks like a solution with its working.
 WORDS = 20
+
+
+class FunctionInProcess:
+    """A function of the user's, by name, that judges in worker processes: it may take its time, die, or run an answer
+    against the limits there (`scoring.limits`). It finds no environment, no network and nothing that this process has
+    loaded. An answer under which it dies or takes too long is worth 0."""
+
+    reads_answer: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        file, _, attribute = name.rpartition(":")
+        self.name = name
+        self._found = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
+
+    def verify(self, completion: str, row: Row) -> float:
+        return _value(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        return Request({"scorer": "function", "name": self._found}, row, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        if verdict.lost is not None:
+            return 0.0
+        if verdict.raised is not None:
+            raise VerifierError(f"verifier {self.name} raised {verdict.raised}, on {_shown(row)}")
+        if not math.isfinite(verdict.value):
+            found = verdict.odd or repr(verdict.value)
+            raise VerifierError(
+                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {found:.60} "
+                f"on {_shown(row)}"
+            )
+        return verdict.value
+
+    def check(self, row: Row) -> str | None:
+        return None
+
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
+        return None
+
+
+def _shown(row: Row) -> str:
+    return f"the row with prompt {row.get('prompt')!r:.100}"
+
 
 NAMED: dict[str, type[Named]] = {
     "exact": Exact,
@@ -251,30 +320,48 @@ class Weighted:
         return self.judge(completion, row)[0]
 
     def judge(self, completion: str, row: Row) -> tuple[float, dict[str, Any]]:
-        """The reward, and what `Step.info` holds of it: `components` and `solved`, and, of several parts, their values
-        as `signals`."""
-        return self._total(self.components(completion, row))
+        """The reward, and what `Step.info` holds of it: `components` and `solved`; of several parts, their values as
+        `signals`; `lost` where a verifier ran into a limit of its process."""
+        found = self.judge_many([(completion, row)])[0]
+        if found is None:
+            raise VerifierError(
+                f"verifier {', '.join(self.names)} took longer than its time limit; raise episodes.timeout"
+            )
+        return found
 
     def judge_many(self, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, dict[str, Any]] | None]:
         """As `judge`, of each completion and its row; None where a part took longer than its time limit. Functions of
-        many completions are called once, coroutines are awaited beside each other."""
-        columns = [_values(verifier, answered) for _, verifier, _ in self.parts]
-        found = [dict(zip(self.names, values, strict=True)) for values in zip(*columns, strict=True)]
-        return [None if None in values.values() else self._total(values) for values in found]  # type: ignore[arg-type]
+        many completions are called once, coroutines are awaited beside each other, and what worker processes judge is
+        sent to them together."""
+        columns = [_each(verifier, answered) for _, verifier, _ in self.parts]
+        return [self._summed(found) for found in zip(*columns, strict=True)]
 
-    def _total(self, values: dict[str, float]) -> tuple[float, dict[str, Any]]:
+    def _summed(self, found: Sequence[tuple[float | None, str | None]]) -> tuple[float, dict[str, Any]] | None:
+        """found: the value of each part, and why it was lost if it was."""
+        values: dict[str, float] = {}
+        for name, (value, _) in zip(self.names, found, strict=True):
+            if value is None:
+                return None
+            values[name] = value
         reward = sum(weight * values[name] for name, _, weight in self.parts)
         info: dict[str, Any] = {"components": values, "solved": values[self.parts[0][0]] >= 1}
-        return reward, info | ({"signals": values} if len(values) > 1 else {})
+        info |= {"signals": values} if len(values) > 1 else {}
+        lost = next((why for _, why in found if why is not None), None)
+        return reward, info | ({"lost": lost} if lost is not None else {})
 
     def check(self, row: Row) -> str | None:
         return next((problem for _, verifier, _ in self.parts if (problem := verifier.check(row))), None)
 
 
-def _values(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[float | None]:
+def _each(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[tuple[float | None, str | None]]:
+    """The value of each answer, None where it took longer than its time limit, and why it was lost if it was."""
     if isinstance(verifier, Function):
-        return verifier.verify_many(answered)
-    return [verifier.verify(completion, row) for completion, row in answered]
+        return [(value, None) for value in verifier.verify_many(answered)]
+    if not hasattr(verifier, "request"):
+        return [(verifier.verify(completion, row), None) for completion, row in answered]
+    judged: Judged = verifier  # type: ignore[assignment]
+    found = verdicts([judged.request(completion, row) for completion, row in answered])
+    return [(judged.read(one, row), one.lost) for one, (_, row) in zip(found, answered, strict=True)]
 
 
 def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Verifier, float]]:
@@ -291,7 +378,8 @@ def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
     """Verifiers from plain data.
 
     `numeric`; `my_rewards.py:reward`; a function; `{"verifier": "numeric", "tolerance": 0.01, "weight": 2}`;
-    or a list of these.
+    `{"verifier": "my_rewards.py:reward", "where": "processes"}` for a function that judges in worker processes; or a
+    list of these.
 
     Raises:
         ConfigError: an unknown verifier or setting (with the nearest valid one), a wrong value, or a function that
@@ -301,6 +389,15 @@ def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
     if isinstance(spec, (list, tuple)):
         return Weighted([_part(each, f"{where}.{i}") for i, each in enumerate(spec)])
     return Weighted([_part(spec, where)])
+
+
+def computing(spec: Any) -> str | None:
+    """The name of a verifier that computes and never waits, if no other among those that `spec` describes can wait."""
+    each = spec if isinstance(spec, (list, tuple)) else [spec]
+    names = [one.get("verifier") if isinstance(one, Mapping) else one for one in each]
+    if not all(isinstance(name, str) and name in NAMED for name in names):
+        return None
+    return next((name for name in names if name in ("regex", "math-verify")), None)
 
 
 def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
@@ -316,13 +413,26 @@ def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
     function = locate(kind) if isinstance(kind, str) else kind
     if not callable(function):
         raise ConfigError(f"{where}: expected a verifier's name or a function, found {kind!r:.60}")
+    place = settings.pop("where", "here")
+    if place not in ("here", "processes"):
+        raise ConfigError(f"{where}.where = {place!r:.60}: a function runs 'here' or in 'processes'")
     if settings:
-        raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight")
+        raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight, and where")
     try:
         made = Function(function, kind if isinstance(kind, str) else None)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return made.name.rpartition(":")[2], made, weight
+    name = made.name.rpartition(":")[2]
+    if place == "here":
+        return name, made, weight
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where}.where = 'processes' needs a function by name, as in my_rewards.py:reward")
+    if made.together or not made.per_row:
+        raise ConfigError(
+            f"{where}.where = 'processes' is for functions of one answer, as f(completion, row), and {made.name} is "
+            "called in another way; write one, or leave where out"
+        )
+    return name, FunctionInProcess(kind), weight
 
 
 class _Weight(Config):

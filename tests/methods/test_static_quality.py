@@ -69,6 +69,10 @@ def test_nothing_is_run_and_nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> No
     assert faults("raise SystemExit\nimport os\nos._exit(1)") >= {"unguarded"}
     for text in ("(" * 5000, "-" * 9000 + "1", "\0", "x" * 30_000, "é = 1\n" * 10, "\\"):
         assert set(metrics(text, "add").values()) <= {0.0, 1.0}
+    deep = ["assert a" + ".a" * 1000, "assert " + "lambda: " * 1000 + "1", "assert 0x" + "f" * 3580]
+    for text in (*deep, "assert a" + ".a" * 120):
+        assert not any(metrics(text, "add").values())
+    assert metrics("assert a" + ".a" * 80, "add")["assertion"] == 1
 
 
 def rows(*answers: str, focal: str = "add") -> Experience:

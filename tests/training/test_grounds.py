@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -61,6 +62,38 @@ def test_a_run_in_threads_is_the_run(tmp_path: Path, world: dict[str, Any]) -> N
     for name, changes in {"here": {}, "threads": {"episodes": THREADS}}.items():
         train(recipe(**settings, **changes), tmp_path / name)
     assert outcome(tmp_path / "threads") == outcome(tmp_path / "here")
+
+
+def test_a_run_in_processes_is_the_run(tmp_path: Path) -> None:
+    """Three workers judge what scorers here judge one by one."""
+    gym = {"spell_backward": {"min_word_len": 3, "max_word_len": 3}, "spiral_matrix": {"min_n": 2, "max_n": 2}}
+    tasks = {"kind": "reasoning-gym", "datasets": gym, "train": 40, "heldout": 8}
+    stages = {"rl": {"method": "grpo", "steps": 4, "rows": 8, "group": 4}}
+    settings = {"tasks": tasks, "policy": {"config": LONG}, "limit": 4, "stages": stages}
+    settings |= {"evaluation": {"problems": 8, "quick": 4, "every": 2}, "checkpoint": 2}
+    train(recipe(**settings, episodes={"where": "here"}), tmp_path / "here")
+    train(recipe(**settings, episodes={"where": "processes", "workers": 3}), tmp_path / "processes")
+    assert outcome(tmp_path / "processes") == outcome(tmp_path / "here")
+
+
+HOSTILE = str(Path(__file__).resolve().parents[1] / "hostile.py")
+
+
+def test_a_run_logs_which_answers_its_scorers_lost(tmp_path: Path) -> None:
+    rows = [{"prompt": f"even {i}", "answer": "2"} for i in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    verifier = {"verifier": f"{HOSTILE}:picky", "where": "processes"}  # dies over even lengths, pays for odd ones
+    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl"), "verifier": verifier, "heldout": 0.3}
+    run = train(
+        recipe(tasks=tasks, stages={"rl": {"method": "grpo", "steps": 2, "rows": 16, "group": 4}}), tmp_path / "run"
+    )
+    logged = lines(run.folder, "metrics")
+    died = [record.get("episodes/lost/died", 0) for record in logged]
+    assert sum(died) > 0
+    assert [record.get("episodes/lost", 0) for record in logged] == died
+    for record, n in zip(logged, died, strict=True):
+        # Every row is paid 1, cut off by the token limit, or lost.
+        assert record["reward/mean"] == pytest.approx(1 - n / 16 - record["truncated"])
 
 
 def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
@@ -134,7 +167,7 @@ def test_who_hangs_is_given_up_and_counted() -> None:
     plain = played(Here(), world, [actions[:1] if i in (1, 4) else actions for i, actions in enumerate(script)])
     for i in range(6):
         assert found[i] == (plain[i] if i not in (1, 4) else [*plain[i], LOST, LOST])
-    assert grounds.counts == {"lost": 2, "again": 0, "cut": 0, "full": 0}
+    assert {name: n for name, n in grounds.counts.items() if n} == {"lost": 2, "lost/timeout": 2}
     assert LOST.truncated
     assert not LOST.terminated
 
@@ -239,9 +272,9 @@ def test_a_mistake_gets_one_sentence(episodes: dict[str, Any], sentence: str) ->
 
 
 def test_settings_by_dotted_path() -> None:
-    found = recipes.load("smoke", {"episodes.where": "threads", "episodes.workers": 3})
-    assert (found.episodes.where, found.episodes.workers) == ("threads", 3)
-    assert recipes.load("smoke").episodes.where == "here"
+    found = recipes.load("smoke", {"episodes.workers": 3})
+    assert (found.episodes.where, found.episodes.workers) == ("processes", 3)
+    assert recipes.load("smoke", {"episodes.where": "here"}).episodes.where == "here"
 
 
 def test_lanes_keep_their_width_and_answers_their_order() -> None:

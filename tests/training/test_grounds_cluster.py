@@ -55,7 +55,7 @@ def test_whoever_dies_the_episodes_say_what_they_say(cluster: Any, marks: str, m
     """Undisturbed; with workers that die in the middle of a step; and with one step that kills whoever plays it."""
     grounds, world = grounds_of(marks)
     assert played(grounds, world, SCRIPT) == played(Here(), world, SCRIPT)
-    assert grounds.counts == {"lost": 0, "again": 0, "cut": 0, "full": 0}
+    assert not any(grounds.counts.values())
     with pytest.raises(EpisodeError, match="counter/1 was told to fail"):
         played(grounds, world, [["1"], ["error"]])
 

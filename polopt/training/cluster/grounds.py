@@ -210,11 +210,13 @@ class ClusterGrounds(Patient):
                 error = future.exception()
                 cause: Any = getattr(error, "cause", None) or error
                 if error is None:
-                    answers[i], plays[i].deaths = future.result(), 0
+                    answers[i], plays[i].deaths, plays[i].why = future.result(), 0, "timeout"
                     self._note(plays[i], name, arguments[i], answers[i])
                 elif isinstance(error, self.ray.exceptions.RayActorError):
                     died.setdefault(plays[i].home, []).append(i)  # type: ignore[arg-type]
-                elif not isinstance(cause, Strayed):
+                elif isinstance(cause, Strayed):
+                    plays[i].why = "differs"
+                else:
                     raise cause
             for home, mine in died.items():
                 # Calls begin in order: if it died by itself, one of the first was under way.
@@ -222,6 +224,7 @@ class ClusterGrounds(Patient):
                 self._end(home)
                 for i in suspects:
                     plays[i].deaths += 1
+                    plays[i].why = "died"
                 rounds += [mine[len(suspects) :]] if len(mine) > len(suspects) else []
                 rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, so that no other suffers for it
         return answers

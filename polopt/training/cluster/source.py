@@ -159,9 +159,8 @@ class ClusterSource(LanguageSource):
         for kind in self.player.seconds:
             self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
         self.player.sampled += int(sum(one["sampled"] for one in spent))
-        grounds = self.player.grounds
-        for name in grounds.counts:
-            setattr(grounds, name, getattr(grounds, name) + int(sum(one[f"episodes/{name}"] for one in spent)))
+        for one in spent:
+            self.player.grounds.count({name.removeprefix("episodes/"): value for name, value in one.items()})
 
     def _states(self, count: int) -> list[Tensor]:
         if count == 1:

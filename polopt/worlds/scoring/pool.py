@@ -1,0 +1,433 @@
+"""Answers judged in worker processes, with limits on time and memory."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import marshal
+import math
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning, UserError
+from polopt.worlds.scoring.plain import key_of, plain
+from polopt.worlds.scoring.program import LENGTH
+from polopt.worlds.scoring.verdict import Request, Verdict
+
+# The most that a worker may send for one answer, and seconds for what is no answer: imports, a fork.
+LINE, PATIENCE = 4096, 300.0
+# How many times its seconds an answer may take at most where the machine has no time for its worker.
+STARVED = 10.0
+# Answers in one message, and messages per worker and batch.
+MESSAGE, SHARES = 64, 4
+HERE = Path(__file__).parent
+# Loads the program under its own name, without what `import polopt` brings along.
+BEGIN = """
+import sys, types
+for name, folder in {packages!r}:
+    module = types.ModuleType(name)
+    module.__path__ = [folder]
+    sys.modules[name] = module
+from polopt.worlds.scoring.program import main
+main({descriptor})
+"""
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class ScorerError(UserError, RuntimeError):
+    """The processes of scorers cannot go on."""
+
+
+class Gone(Exception):
+    """A worker has died, or sent what no worker sends."""
+
+
+class Worker:
+    """One worker as the learner sees it. asked: places of the answers that it has yet to judge, in order."""
+
+    def __init__(self, pid: int, connection: socket.socket, generation: int) -> None:
+        self.pid, self.connection, self.generation = pid, connection, generation
+        self.asked: deque[int] = deque()
+        self.deadline = self._end = math.inf
+        self._unread, self._used = b"", 0.0
+
+    def give(self, seconds: float, *, first: bool = False) -> None:
+        """Let it take so long over the answer that it is at now. first: of a message."""
+        self.deadline = time.monotonic() + seconds
+        self._end = self.deadline + (STARVED - 1) * seconds
+        if first:
+            self._used = _processor(self.pid)[0]
+
+    def late(self, seconds: float) -> bool:
+        """Whether its time is over. What a busy machine kept from it, computing, is given to it, within bounds."""
+        now = time.monotonic()
+        if now >= self.deadline:
+            used, computing = _processor(self.pid)
+            left = seconds - (used - self._used)
+            if computing and left > 0 and now < self._end:
+                self.deadline = min(now + max(left, 0.01), self._end)
+        return now >= self.deadline
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What has come, line by line; at least one, or nothing of one yet.
+
+        Raises:
+            Gone: the other end is closed, or what came is no line of JSON as it should be.
+        """
+        try:
+            data = self.connection.recv(1 << 16)
+        except (ConnectionError, TimeoutError):
+            data = b""
+        if not data:
+            raise Gone
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        if len(self._unread) > LINE or any(len(line) > LINE for line in lines):
+            raise Gone
+        try:
+            found = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            raise Gone from None
+        if not all(isinstance(one, dict) for one in found):
+            raise Gone
+        return found
+
+
+def _processor(pid: int) -> tuple[float, bool]:
+    """Seconds of the processor that a process has had, and whether it wants more just now; (0, False) where the system
+    does not show it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0, False
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == b"R"
+
+
+class Nursery:
+    """The process that builds scorers and forks workers. It reads no answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        packages = [("polopt", str(HERE.parents[1])), ("polopt.worlds", str(HERE.parent)), (__package__, str(HERE))]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-c", BEGIN.format(packages=packages, descriptor=theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the learner's
+            )
+        ours.settimeout(PATIENCE)
+        self.control = ours
+        self._building: dict[str, None] = {}  # the names of scorers whose building is not yet confirmed
+
+    def build(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool) -> None:
+        """Build these scorers, for workers that are forked from here on. now: wait until they are built; otherwise the
+        next order does.
+
+        Raises:
+            ConfigError: one of them cannot be built.
+        """
+        with self._lock:
+            self._settle()
+            self._send(("build", dict(specs), list(sys.path), os.getcwd()))
+            self._building = dict.fromkeys(str(spec.get("name") or spec["scorer"]) for spec in specs.values())
+            if now:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Wait for what is being built."""
+        names, self._building = self._building, {}
+        if names:
+            found = self._answer()
+            if "error" in found:
+                raise ConfigError(
+                    f"verifier {', '.join(names)} cannot be loaded in a process of its own: {found['error']}"
+                )
+
+    def fork(self, memory: float, generation: int) -> tuple[Worker, list[str]]:
+        """A new worker, and the limits that it does not have."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            found = self._ask(("fork", memory), theirs.fileno())
+        worker = Worker(int(found["pid"]), ours, generation)
+        ours.settimeout(PATIENCE)
+        lines: list[dict[str, Any]] = []
+        while not lines:
+            lines = worker.lines()
+        return worker, [str(x) for x in lines[0]["missing"]]
+
+    def end(self, worker: Worker) -> int:
+        """Kill a worker; the signal that it had died of before, or 0."""
+        worker.connection.close()
+        status = int(self._ask(("end", worker.pid))["status"])
+        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+    def _ask(self, message: tuple[Any, ...], descriptor: int | None = None) -> dict[str, Any]:
+        with self._lock:
+            self._settle()
+            self._send(message)
+            if descriptor is not None:
+                socket.send_fds(self.control, [b"+"], [descriptor])
+            return self._answer()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        data = marshal.dumps(message)
+        self.control.sendall(LENGTH.pack(len(data)) + data)
+
+    def _answer(self) -> dict[str, Any]:
+        answer = b""
+        while not answer.endswith(b"\n"):
+            part = self.control.recv(LINE)
+            if not part:
+                raise ScorerError(
+                    "the process that begins workers for scorers has ended; free memory and resume the run, or set "
+                    "episodes: {where: here}"
+                )
+            answer += part
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        """End it, and with it every worker."""
+        self.control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+
+
+class ScorerPool:
+    """Judges answers in `workers` processes.
+
+    A worker has no environment, no network, and may neither write files nor begin processes (see `limits`). One that
+    takes longer than `timeout` seconds over an answer, or more than `memory` GB, is killed and begun again; the answer
+    is lost, and the others are judged as if nothing had been. On Linux the time in which a busy machine does not let a
+    worker compute is not counted, up to ten times as long. What a worker sends is read as JSON of bounded size.
+    Verdicts come in the order of the requests and do not depend on the number of workers.
+
+    Raises:
+        ConfigError: this system cannot fork processes.
+    """
+
+    def __init__(self, workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> None:
+        if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
+            raise ConfigError(
+                f"episodes.where = 'processes': {sys.platform} cannot fork processes; set episodes: {{where: here}}, "
+                "where scorers have no limit on time and memory"
+            )
+        self.workers, self.timeout, self.memory = workers, timeout, memory
+        self._lock = threading.Condition()
+        self._reset()
+        ALL.add(self)
+
+    def _reset(self) -> None:
+        self._nursery: Nursery | None = None
+        self._known: set[bytes] = set()
+        self._free: list[Worker | None] = [None] * self.workers
+        self._told = False
+
+    def prepare(self, scorers: Sequence[Mapping[str, Any]]) -> None:
+        """Have these scorers built while other things are done; nothing happens if there are none."""
+        if scorers:
+            self.known({key_of(spec): plain(spec, "a scorer") for spec in scorers}, now=False)
+
+    def judge(self, requests: Sequence[Request]) -> list[Verdict]:
+        """A verdict on each.
+
+        Raises:
+            ConfigError: a scorer cannot be built there, or a row holds what is no plain data.
+        """
+        if not requests:
+            return []
+        return _Batch(self, requests).judged(math.ceil(len(requests) / SHARES))
+
+    def known(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool = True) -> None:
+        """See to it that workers have these scorers: those that were begun before give way to new ones. now: wait until
+        they are built."""
+        with self._lock:
+            nursery = self._begun()
+            new = {key: spec for key, spec in specs.items() if key not in self._known}
+            if new:
+                nursery.build(new, now)
+                self._known |= new.keys()
+
+    def _begun(self) -> Nursery:
+        if self._nursery is not None and self._nursery.process.poll() is not None:  # somebody has killed it
+            self._reset()
+        if self._nursery is None:
+            self._nursery = Nursery()
+        return self._nursery
+
+    @contextlib.contextmanager
+    def lease(self, most: int) -> Iterator[list[Worker]]:
+        """Between 1 and `most` workers that nobody else has, put back at the end."""
+        with self._lock:
+            while not self._free:
+                self._lock.wait()
+            count = min(len(self._free), most)
+            taken, self._free = self._free[:count], self._free[count:]
+        workers: list[Worker] = []
+        try:
+            for worker in taken:
+                if worker is not None and worker.generation < len(self._known):
+                    self._begun().end(worker)
+                    worker = None
+                workers.append(self.new() if worker is None else worker)
+            yield workers
+        finally:
+            back: list[Worker | None] = [worker if not worker.asked else None for worker in workers]
+            for worker in workers:
+                if worker.asked:  # an exception left it at work
+                    self._begun().end(worker)
+            with self._lock:
+                self._free += back + [None] * (count - len(back))
+                self._lock.notify_all()
+
+    def new(self) -> Worker:
+        """A worker that has been begun."""
+        worker, missing = self._begun().fork(self.memory, len(self._known))
+        if missing and not self._told:
+            self._told = True
+            warnings.warn(
+                f"episodes.where = 'processes': on this system the processes of scorers are less confined: "
+                f"{'; '.join(missing)}",
+                PoloptWarning,
+                stacklevel=2,
+            )
+        return worker
+
+    def end(self, worker: Worker) -> str:
+        """Kill a worker that has died or done wrong; why, if it had died by itself."""
+        died_of = self._begun().end(worker)
+        return "timeout" if died_of == signal.SIGXCPU else "died"
+
+    def close(self) -> None:
+        """End all processes; the next request begins others."""
+        with self._lock:
+            if self._nursery is not None:
+                for worker in self._free:
+                    if worker is not None:
+                        worker.connection.close()
+                self._nursery.close()
+            self._reset()
+
+    def forget(self) -> None:
+        """In a process that was forked from the one with the workers: leave them alone, and begin others if needed."""
+        self._lock = threading.Condition()
+        if self._nursery is not None:
+            self._nursery.control.close()
+        self._reset()
+
+
+class _Batch:
+    """Requests on their way through a pool."""
+
+    def __init__(self, pool: ScorerPool, requests: Sequence[Request]) -> None:
+        self.pool = pool
+        specs, self.items = {}, []
+        rows: dict[int, Any] = {}
+        for request in requests:
+            key = key_of(request.scorer)
+            specs[key] = request.scorer
+            if id(request.row) not in rows:
+                rows[id(request.row)] = plain(request.row, "a row")
+            self.items.append((key, rows[id(request.row)], request.answer))
+        pool.known({key: plain(spec, "a scorer") for key, spec in specs.items()})
+        self.verdicts: list[Verdict | None] = [None] * len(requests)
+
+    def judged(self, workers: int) -> list[Verdict]:
+        todo = deque(range(len(self.items)))
+        with self.pool.lease(min(workers, self.pool.workers)) as leased, selectors.DefaultSelector() as selector:
+            share = min(MESSAGE, math.ceil(len(todo) / (SHARES * len(leased))))
+            while todo or any(worker.asked for worker in leased):
+                for worker in leased:
+                    if todo and not worker.asked:
+                        self._send(worker, [todo.popleft() for _ in range(min(share, len(todo)))])
+                        if worker.connection not in (key.fileobj for key in selector.get_map().values()):
+                            selector.register(worker.connection, selectors.EVENT_READ, worker)
+                self._receive(leased, selector, todo)
+        return [verdict for verdict in self.verdicts if verdict is not None]
+
+    def _send(self, worker: Worker, places: list[int]) -> None:
+        rows = {id(self.items[i][1]): self.items[i][1] for i in places}
+        number = {identity: n for n, identity in enumerate(rows)}
+        asked = [(key, number[id(row)], answer) for key, row, answer in (self.items[i] for i in places)]
+        data = marshal.dumps((self.pool.timeout, list(rows.values()), asked))
+        worker.asked.extend(places)
+        worker.give(self.pool.timeout, first=True)
+        with contextlib.suppress(OSError):  # it has died: read as its end
+            worker.connection.sendall(LENGTH.pack(len(data)) + data)
+
+    def _receive(self, leased: list[Worker], selector: selectors.BaseSelector, todo: deque[int]) -> None:
+        """Take what has come, and give up what comes too late."""
+        first = min(worker.deadline for worker in leased if worker.asked)
+        ready = {key.data for key, _ in selector.select(max(0.0, first - time.monotonic()))}
+        for place, worker in enumerate(leased):
+            if worker in ready:
+                fault = self._read(worker)
+            else:
+                fault = "timeout" if worker.asked and worker.late(self.pool.timeout) else None
+            if fault is not None:
+                selector.unregister(worker.connection)
+                leased[place] = self._replaced(worker, fault, todo)
+
+    def _read(self, worker: Worker) -> str | None:
+        """Take the verdicts that have come; why the worker has to go, if it does."""
+        try:
+            for line in worker.lines():
+                if not worker.asked:
+                    raise Gone
+                verdict = Verdict.read(line)
+                if verdict.lost == "memory":
+                    return "memory"
+                self.verdicts[worker.asked.popleft()] = verdict
+                worker.give(self.pool.timeout)
+        except (Gone, ValueError):
+            return "died"
+        return None
+
+    def _replaced(self, worker: Worker, fault: str, todo: deque[int]) -> Worker:
+        """Another worker for one that is lost; of its answers the first one is lost, the rest are judged again."""
+        cause = self.pool.end(worker)
+        if worker.asked:
+            self.verdicts[worker.asked.popleft()] = Verdict(lost=cause if fault == "died" else fault)
+        todo.extendleft(reversed(worker.asked))
+        worker.asked.clear()
+        return self.pool.new()
+
+
+ALL: weakref.WeakSet[ScorerPool] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(ALL):
+        pool.close()
+
+
+def _forget_all() -> None:
+    for pool in list(ALL):
+        pool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
