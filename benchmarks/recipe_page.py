@@ -18,15 +18,8 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from benchmarks.spec import HERE
-from polopt.policies.adapter import AdapterSpec
-from polopt.policies.engine import NativeSpec
-from polopt.policies.vllm import VLLMSpec
-from polopt.support import ByEntropy, Support
-from polopt.training.cluster.grounds import ClusterGroundsSpec
-from polopt.training.cluster.spec import ClusterSpec
-from polopt.training.recipe import EvaluationSpec, OptimiserSpec, PolicySpec, Recipe, StageSpec, Until
+from polopt.training.recipe import Recipe
 from polopt.worlds import recipe as worlds
-from polopt.worlds.grounds import HereSpec, ThreadsSpec
 
 PAGE = HERE.parent / "docs" / "recipe.md"
 INTRO = """\
@@ -41,25 +34,8 @@ WORLDS = """\
 
 `kind` chooses the world; [your own](../README.md) is `kind: file.py:name`. Every world takes
 `texts` and `seed` besides. The classes beside them hold the details."""
-# Where each group of settings stands in a recipe.
-SECTIONS: tuple[tuple[str, type], ...] = (
-    ("", Recipe),
-    ("policy", PolicySpec),
-    ("policy.adapter", AdapterSpec),
-    ("stages.NAME", StageSpec),
-    ("stages.NAME.optimiser", OptimiserSpec),
-    ("stages.NAME.until", Until),
-    ("evaluation", EvaluationSpec),
-    ("evaluation.support", Support),
-    ("evaluation.support.by_entropy", ByEntropy),
-    ("rollout, engine: native", NativeSpec),
-    ("rollout, engine: vllm", VLLMSpec),
-    ("episodes, where: here", HereSpec),
-    ("episodes, where: threads", ThreadsSpec),
-    ("episodes, where: cluster", ClusterGroundsSpec),
-    ("cluster", ClusterSpec),
-)
-PLACES = {model: place for place, model in SECTIONS}
+# Fields that merely name the kind of their group.
+KINDS = ("engine", "where")
 
 
 def page() -> str:
@@ -103,8 +79,30 @@ def fields(model: type) -> dict[str, FieldInfo]:
             default = ... if field.default is dataclasses.MISSING else field.default
             found[field.name] = FieldInfo.from_annotated_attribute(hints[field.name], default)
         return found
-    kinds = ("engine", "where")
-    return {name: field for name, field in model.model_fields.items() if name not in kinds}
+    return {name: field for name, field in model.model_fields.items() if name not in KINDS}
+
+
+def sections(place: str, model: type, seen: set[type]) -> Iterator[tuple[str, type]]:
+    """Where each group of settings stands in a recipe, each once, by the types of the fields that lead there."""
+    seen.add(model)
+    yield place, model
+    for name, field in fields(model).items():
+        inner = f"{place}.{name}" if place else name
+        inner += ".NAME" if typing.get_origin(field.annotation) is dict else ""
+        for group in groups(field.annotation):
+            if group not in seen:
+                kinds = getattr(group, "model_fields", {})
+                kind = "".join(f", {key}: {kinds[key].default}" for key in KINDS if key in kinds)
+                yield from sections(inner + kind, group, seen)
+
+
+def groups(annotation: Any) -> list[type]:
+    """The groups of settings in a type."""
+    if isinstance(annotation, type) and (
+        issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
+    ):
+        return [annotation]
+    return [group for inner in typing.get_args(annotation) for group in groups(inner)]
 
 
 def _rows(model: type, meanings: dict[str, str]) -> Iterator[list[str]]:
@@ -167,6 +165,10 @@ def _worlds() -> list[type[worlds.World]]:
     found = [model for model in vars(worlds).values() if inspect.isclass(model) and issubclass(model, worlds.World)]
     kinds = [m for m in found if "kind" in m.model_fields and isinstance(m.model_fields["kind"].default, str)]
     return [m for m in kinds if m.model_fields.keys() - {"kind", "texts", "seed"}]
+
+
+SECTIONS = tuple(sections("", Recipe, set()))
+PLACES = {model: place for place, model in SECTIONS}
 
 
 def main() -> None:
