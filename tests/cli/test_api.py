@@ -138,7 +138,9 @@ def test_compare_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         given.update(settings)
         (tmp_path / str(settings["folder"])).mkdir(parents=True)
         values = {"grpo": [0.25, 0.5], "rloo": [0.5, 0.75]}
-        return Comparison([Trials(m, [0, 1], values[m], [[(0, v)] for v in values[m]]) for m in methods])
+        found = Comparison([Trials(m, [0, 1], values[m], [[(0, v)] for v in values[m]]) for m in methods])
+        (tmp_path / str(settings["folder"]) / "comparison.json").write_text(json.dumps(comparing.record(found)))
+        return found
 
     monkeypatch.setattr(comparing, "compare", trained)
     found = po.compare(["grpo", "rloo"], seeds=2, recipe="smoke", progress=None)
