@@ -31,8 +31,9 @@ from polopt.config import ConfigError
 from polopt.rewards.unit_tests import metrics
 from polopt.worlds import ReasoningGym, Task, make_verifier
 from polopt.worlds.reasoning_gym import UNSTABLE, _registry
+from polopt.worlds.scoring.nursery import STARVED
 from polopt.worlds.scoring.place import judged_in
-from polopt.worlds.scoring.pool import STARVED, ScorerPool
+from polopt.worlds.scoring.pool import ScorerPool
 
 # Answers to a batch, and tasks of a data set.
 BATCH, TASKS = 200, 8

@@ -28,9 +28,10 @@ from polopt.worlds import ReasoningGym, Step, Task, TaskList, VerifierError, mak
 from polopt.worlds.answers import OneAnswer, step_together
 from polopt.worlds.grounds import Here, Processes
 from polopt.worlds.scoring import limits
+from polopt.worlds.scoring.nursery import Gone, Nursery, Worker
 from polopt.worlds.scoring.place import IN_PROCESS, judged_in
 from polopt.worlds.scoring.plain import plain
-from polopt.worlds.scoring.pool import Gone, Nursery, ScorerPool, Worker
+from polopt.worlds.scoring.pool import ScorerPool
 from polopt.worlds.scoring.verdict import Request, Verdict
 from polopt.worlds.untrusted import is_safe
 

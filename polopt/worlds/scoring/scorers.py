@@ -109,7 +109,8 @@ def _as_declared(field: Any, value: Any) -> Any:
     """A dataclass again, where a setting is one and came as a mapping."""
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     kind: Any = type(default)
-    return kind(**value) if dataclasses.is_dataclass(kind) and isinstance(value, Mapping) else value
+    nested = dataclasses.is_dataclass(default) and isinstance(value, Mapping)
+    return kind(**value) if nested else value
 
 
 def regex(pattern: str | None) -> Scorer:
