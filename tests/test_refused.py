@@ -79,7 +79,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     ("policy.config.n_embd", 2**70, "config"),
     ("policy.config", {(1, 2): 3}, "config", "key"),
     ("policy.config", {True: 3}, "config", "key"),
-    ("policy.config.n_embd", object(), "config", "object"),
+    ("policy.config.n_embd", Path("x"), "config", "Path"),
     ("policy.config.n_embd", {1, 2}, "config", "set"),
     ("policy.dtype", "float8"),
     ("policy.compute", "int8"),

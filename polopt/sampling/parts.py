@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -161,7 +161,7 @@ class Sampling(Part):
 
     asks: ClassVar[frozenset[str]] = frozenset()
 
-    def __call__(self, source: Source) -> Experience:
+    def __call__(self, source: Any) -> Experience:  # a `Source`, or as much of one as the part asks for
         """The experience that `forward` makes, marked as made by this part."""
         return self.mark(super().__call__(source))
 

@@ -107,13 +107,13 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None
     None where a record does not hold what every problem came to."""
     kinds = sorted(before["kinds"].keys() & after["kinds"].keys()) if kind is None else [kind]
     try:
-        rates = [
+        x, y = (
             [count / record["samples"] for name in kinds for count in record["kinds"][name]["solved"]]
             for record in (before, after)
-        ]
+        )
     except (KeyError, TypeError):
         return None
-    return rate_change(*rates) if all(rates) else None
+    return rate_change(x, y) if x and y else None
 
 
 def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:

@@ -93,8 +93,8 @@ class LanguageTraining:
         self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         self.team = Team() if team is None else team
         recipe.rollout.require()
-        for name in recipe.logging.report_to:
-            require(name)
+        for package in recipe.logging.report_to:
+            require(package)
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)
