@@ -306,7 +306,8 @@ class LanguageTraining:
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
-        if (every := self.recipe.logging.rollouts) and step % every == 0:
+        every = self.recipe.logging.rollouts
+        if every and step % every == 0 and self.team.leads:
             for row in rollout_records(experience, self.policy.tokenizer):
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
         chosen = algorithm.selected(experience)
