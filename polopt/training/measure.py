@@ -146,13 +146,14 @@ def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str
     """
     tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
     decisions = experience.lengths.clamp(min=1)
+    shown = torch.ones_like(experience.demonstrated) if experience.logp is None else experience.demonstrated
     numbers = {
         "outcome": experience.outcome,
         "reward": experience.returns(),
         "advantage": torch.where(experience.mask, experience.advantage, 0).sum(1) / decisions,
         "solved": experience.extras["solved"],
         "truncated": experience.truncated,
-        "demonstrated": experience.demonstrated,
+        "demonstrated": shown,
         "tokens": experience.lengths,
     }
     columns = {name: column.tolist() for name, column in numbers.items()}
