@@ -20,7 +20,9 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import trackers
 from polopt.training.compare import compare
-from polopt.training.language import resume, train
+from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.run import Run, Witness
+from polopt.training.team import Team
 from polopt.training.trackers import MLflow, TensorBoard, Tracker, Tracking, Trackio, WeightsAndBiases
 
 EVALUATION = {"problems": 8, "quick": 4, "every": 2}
@@ -156,6 +158,25 @@ def test_a_run_that_ends_early_is_not_finished_in_its_services(tmp_path: Path, m
     assert tracker.calls[-1] == ("finish", None)
     with trackers.tracking(recipe(), tmp_path / "run") as none:
         assert none == ()
+
+
+class Second(Team):
+    """One process alone that is not the main one."""
+
+    @property
+    def leads(self) -> bool:
+        return False
+
+
+def test_only_the_main_process_sends_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker, made = Recorded(), recipe(logging={"report_to": "tensorboard", "rollouts": 1})
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda: tracker)
+    LanguageTraining(made, Witness(tmp_path), team=Second()).run()
+    assert tracker.calls == []
+    assert list(tmp_path.iterdir()) == []
+    LanguageTraining(made, Run(tmp_path)).run()
+    assert tracker.steps == [0, 0, 1, 2, 3, 4]
+    assert (tmp_path / "rollouts.jsonl").exists()
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio", "mlflow"])
