@@ -124,18 +124,19 @@ def rate_change(before: ArrayLike, after: ArrayLike, level: float = 0.95) -> Int
 
     where a, b and their ends are those of `rate_interval`, and r is the correlation of the two rates over the problems:
     the same problems in the same order are compared pair by pair. r is 0 where one of the rates does not vary, and
-    where there are not equally many problems, which are then taken for independent ones.
+    where there are not equally many problems, which are then taken for independent ones. Of rates that are all 0 or 1,
+    n11 n00 - n10 n01, the numerator of r, is lowered by n / 2 if it is positive, not below 0: without that the interval
+    of lists that are equal can have no width.
 
     Raises:
         ValueError: as `rate_interval`.
 
     Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
-    paired data", without the continuity correction of r; Zou and Donner 2008 for ends that come from any interval.
+    paired data", method 10; Zou and Donner 2008 for ends that come from any interval.
     """
     a, b = rate_interval(after, level), rate_interval(before, level)
     x, y = _values(after, "rate_change"), _values(before, "rate_change")
-    paired = x.size == y.size and x.std() > 0 and y.std() > 0
-    r = float(np.corrcoef(x, y)[0, 1]) if paired else 0.0
+    r = _pair_correlation(x, y) if x.size == y.size else 0.0
 
     def half(one: float, other: float) -> float:
         return math.sqrt(max(0.0, one**2 - 2 * r * one * other + other**2))
@@ -144,6 +145,18 @@ def rate_change(before: ArrayLike, after: ArrayLike, level: float = 0.95) -> Int
     low = d - half(a.estimate - a.low, b.high - b.estimate)
     high = d + half(a.high - a.estimate, b.estimate - b.low)
     return Interval(d, max(-1.0, low), min(1.0, high), level, min(x.size, y.size))
+
+
+def _pair_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Correlation of pairs, 0 if one side does not vary; of pairs of 0 and 1 with Newcombe's correction."""
+    n = x.size
+    both = n * float(x @ y) - float(x.sum() * y.sum())
+    each = [n * float(v @ v) - float(v.sum()) ** 2 for v in (x, y)]
+    if x.std() == 0 or y.std() == 0:
+        return 0.0
+    if np.isin([x, y], (0.0, 1.0)).all() and both > 0:
+        both = max(both - n / 2, 0.0)
+    return max(-1.0, min(1.0, both / math.sqrt(each[0] * each[1])))
 
 
 Statistic = Callable[..., NDArray[np.float64]]

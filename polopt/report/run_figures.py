@@ -168,8 +168,8 @@ def outcomes(run: Run) -> Figure | None:
 
 
 def signal(run: Run) -> Figure | None:
-    traces = lines(run, {"groups/signal": "groups with an advantage"}, form=".1%")
-    mixed = lines(run, {"groups/mixed": "groups with right and wrong answers"}, start=1, form=".1%")
+    traces = lines(run, {"groups/signal": "with an advantage"}, form=".1%")
+    mixed = lines(run, {"groups/mixed": "right and wrong"}, start=1, form=".1%")
     for trace in mixed:  # seen where it lies on the other line, as it does for most methods
         trace["line"] = {**trace["line"], "dash": "dot"}
     panels = [Panel("share of groups", traces + mixed, SHARE)]
@@ -226,7 +226,9 @@ def gradient(run: Run) -> Figure | None:
         Panel(
             "noise scale",
             # Points: between steps at which it could not be estimated a line would be made up.
-            [line(noise, "noise scale", color(1), mode="markers")] if noise else [],
+            [line(noise, "noise scale", color(1), mode="markers", marker={"color": color(1), "size": 4})]
+            if noise
+            else [],
             {"type": "log", "dtick": 1},
         ),
     ]

@@ -98,8 +98,8 @@ def notices(run: Run, change: Change | None) -> list[str]:
     still = without_steps(run)
     if still:
         result.append(
-            f"No optimiser step was made in stage {' and '.join(still)}: no batch had an advantage that is not 0, so "
-            "the policy did not change there, and a difference in accuracy is chance."
+            f"No optimiser step was made in stage {' and '.join(still)}: every advantage was 0, or filters left no row, "
+            "so the policy did not change there, and a difference in accuracy is chance."
         )
     cut = _recent(run, "truncated")
     if cut is not None and cut > 0.2:
@@ -134,11 +134,12 @@ def notices(run: Run, change: Change | None) -> list[str]:
 
 
 def without_steps(run: Run) -> list[str]:
-    """The stages that have trained and in which no batch gave a gradient."""
+    """Returns the stages that have trained and in which no batch gave a gradient."""
     stages: dict[str, bool] = {}
     for record in run.metrics:
-        name = str(record.get("stage", ""))
-        stages[name] = stages.get(name, False) or "grad_norm" in record
+        if "stage" in record:
+            name = str(record["stage"])
+            stages[name] = stages.get(name, False) or "grad_norm" in record
     return [name for name, stepped in stages.items() if not stepped]
 
 

@@ -20,6 +20,7 @@ from polopt.training import recipe as recipes
 from polopt.training.language import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
+from polopt.training.trackers import require_packages
 from polopt.training.trials import Offices, Processes, Trial, train_all
 
 Method = str | dict[str, Any]
@@ -67,6 +68,8 @@ def compare(
         for seed in range(seeds)
         for name, method in zip(names, methods, strict=True)
     ]
+    if cluster is None:  # whose machines have packages of their own
+        require_packages(planned[0][2])
     with _offices(folder, workers, processes, cluster) as offices:
         trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, offices, watch or (lambda _: None))

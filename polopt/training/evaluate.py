@@ -103,17 +103,20 @@ def evaluate(
 
 
 def change(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None = None) -> Interval | None:
-    """The change of pass@1 from one record of evaluations.jsonl to another, over all problems or those of one kind;
-    None where a record does not hold what every problem came to."""
-    kinds = sorted(before["kinds"].keys() & after["kinds"].keys()) if kind is None else [kind]
+    """Returns the change of pass@1 from one record of evaluations.jsonl to another, over all problems or those of one
+    kind; None where a record lacks the counts of its problems, or the two cannot be of the same problems."""
     try:
+        first, last = ({name: of["solved"] for name, of in record["kinds"].items()} for record in (before, after))
+        names = sorted(first) if kind is None else [kind]
         x, y = (
-            [count / record["samples"] for name in kinds for count in record["kinds"][name]["solved"]]
-            for record in (before, after)
+            [count / record["samples"] for name in names for count in solved[name]]
+            for record, solved in ((before, first), (after, last))
         )
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return None
-    return rate_change(x, y) if x and y else None
+    sizes = [[len(solved[name]) for name in names] for solved in (first, last)]
+    other = kind is None and (first.keys() != last.keys() or (sum(sizes[0]) == sum(sizes[1]) and sizes[0] != sizes[1]))
+    return rate_change(x, y) if x and y and not other else None
 
 
 def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:

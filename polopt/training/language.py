@@ -47,7 +47,7 @@ from polopt.training.source import LanguageSource
 from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
 from polopt.training.team import Processes, Team, assemble
 from polopt.training.team_source import TeamSource
-from polopt.training.trackers import require, tracking
+from polopt.training.trackers import require_packages, tracking
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.grounds import Maker
@@ -92,9 +92,7 @@ class LanguageTraining:
     ) -> None:
         self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
         self.team = Team() if team is None else team
-        recipe.rollout.require()
-        for package in recipe.logging.report_to:
-            require(package)
+        require_packages(recipe)
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)
@@ -306,7 +304,8 @@ class LanguageTraining:
         player, before = source.player, meter(source.player)
         experience = self._provide(experience, source, learner, beside)
         experience = self.team.credited(algorithm, experience)
-        if (every := self.recipe.logging.rollouts) and step % every == 0:
+        every = self.recipe.logging.rollouts
+        if every and step % every == 0 and self.team.leads:
             for row in rollout_records(experience, self.policy.tokenizer):
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
         chosen = algorithm.selected(experience)

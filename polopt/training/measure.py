@@ -140,24 +140,32 @@ def _signal(experience: Experience) -> float:
 
 
 def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a credited batch for people, as rollouts.jsonl holds them: the task, what the policy wrote, what it
-    was worth. advantage: the mean over the row's decisions."""
+    """Yields each row of a credited batch as rollouts.jsonl holds it: task, completion, and what it was worth.
+
+    advantage: the mean over the row's decisions. demonstrated: whether somebody else decided the completion.
+    """
     tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
     decisions = experience.lengths.clamp(min=1)
-    advantage = torch.where(experience.mask, experience.advantage, 0).sum(1) / decisions
+    shown = torch.ones_like(experience.demonstrated) if experience.logp is None else experience.demonstrated
+    numbers = {
+        "outcome": experience.outcome,
+        "reward": experience.returns(),
+        "advantage": torch.where(experience.mask, experience.advantage, 0).sum(1) / decisions,
+        "solved": experience.extras["solved"],
+        "truncated": experience.truncated,
+        "demonstrated": shown,
+        "tokens": experience.lengths,
+    }
+    columns = {name: column.tolist() for name, column in numbers.items()}
+    groups = experience.group.tolist()
     for i, task in enumerate(experience.extras["task"]):
         yield {
             "task": task.id,
             "kind": task.kind,
-            "group": int(experience.group[i]),
+            "group": groups[i],
             "prompt": task.prompt,
             "completion": _decided(tokens[i], mask[i], tokenizer),
-            "outcome": float(experience.outcome[i]),
-            "reward": float(experience.returns()[i]),
-            "advantage": float(advantage[i]),
-            "solved": bool(experience.extras["solved"][i]),
-            "truncated": bool(experience.truncated[i]),
-            "tokens": int(experience.lengths[i]),
+            **{name: column[i] for name, column in columns.items()},
         }
 
 

@@ -21,13 +21,15 @@ from polopt.training.lock import LOCK, OWNER, FolderLock
 
 LOGS = ("metrics", "evaluations", "samples", "rollouts")
 RECIPE, ABOUT = "recipe.yaml", "run.json"
+# Identifiers of the run in services that track it, so that a resumed run goes on there.
+IDS = "trackers.json"
 # A checkpoint of a run: its step, the last one, or the one with the highest held-out estimate.
 Which = int | Literal["last", "best"]
 
 
 class Run:
-    """recipe.yaml, run.json, three logs (metrics, evaluations, samples; one JSON object a line), checkpoints
-    and at the end the policy and report.html.
+    """recipe.yaml, run.json, logs (metrics, evaluations, samples, and rollouts if the recipe keeps them; one JSON object
+    a line), checkpoints and at the end the policy and report.html.
 
     A checkpoint records how long the logs were, and resuming cuts them back to that: what a killed process
     wrote after its last checkpoint is written again, identically.
@@ -279,7 +281,7 @@ class Run:
 
     def _refuse_links(self) -> None:
         """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
-        written = [RECIPE, ABOUT, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
+        written = [RECIPE, ABOUT, IDS, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
         places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
         places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
         for folder in self._checkpoints.folders():

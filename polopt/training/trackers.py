@@ -5,23 +5,27 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib.util
+import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
+from polopt.training import files
 from polopt.training.recipe import Recipe
-
-# Identifiers of the run in services, so that a resumed run goes on there.
-IDS = "trackers.json"
+from polopt.training.run import IDS, Run
 
 
 class Tracker(abc.ABC):
-    """Receives numbers by name and step. `extra` is the package that it needs.
+    """A tracker receives numbers by name and step. `extra` is the package that it needs.
 
-    A resumed run sends the steps after its last checkpoint again, with the same numbers.
+    A resumed run sends again, with the same numbers, the steps after its last checkpoint and the evaluations at it.
     """
 
     extra: ClassVar[str]
@@ -39,8 +43,8 @@ class Tracker(abc.ABC):
         """Records numbers of one step."""
 
     @abc.abstractmethod
-    def finish(self) -> None:
-        """Writes what is not written yet."""
+    def finish(self, error: BaseException | None) -> None:
+        """Writes what is not written yet. error: what ended the run, None if it came to its end."""
 
 
 class TensorBoard(Tracker):
@@ -51,16 +55,15 @@ class TensorBoard(Tracker):
     def begin(self, folder: Path, project: str, config: Mapping[str, Any], step: int, run_id: str | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Events of steps that are sent again are discarded by the reader.
+        # Readers discard earlier events from this step on: they are sent again.
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
-        if step == 0:
-            self.writer.add_text("recipe", "\n".join(f"    {name}: {value}" for name, value in config.items()))
+        self.writer.add_text("recipe", "\n".join(f"    {name}: {value}" for name, value in config.items()), step)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
-    def finish(self) -> None:
+    def finish(self, error: BaseException | None) -> None:
         self.writer.close()
 
 
@@ -73,7 +76,14 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         self.run = wandb.init(
-            project=project, name=folder.name, dir=str(folder), config=dict(config), id=run_id, resume="allow"
+            project=project,
+            name=folder.name,
+            dir=str(folder),
+            config=dict(config),
+            id=run_id,
+            resume="allow",
+            # The terminal is the live page's.
+            settings=wandb.Settings(silent=True, console="off"),
         )
         # Evaluations come after the step that they belong to, and resumed steps again: `step` is a number like others.
         self.run.define_metric("step")
@@ -83,33 +93,34 @@ class WeightsAndBiases(Tracker):
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log({**values, "step": step})
 
-    def finish(self) -> None:
-        self.run.finish()
+    def finish(self, error: BaseException | None) -> None:
+        self.run.finish(exit_code=0 if error is None else 1)
 
 
 class Trackio(Tracker):
-    """A run of `trackio`, a dashboard on this machine: `trackio show`."""
+    """A run of `trackio`, a dashboard on this machine: `trackio show`. A resumed run goes on with the newest run of its
+    name there, since trackio finds runs by name alone."""
 
     extra = "trackio"
 
-    def begin(self, folder: Path, project: str, config: Mapping[str, Any], step: int, run_id: str | None) -> None:
+    def begin(self, folder: Path, project: str, config: Mapping[str, Any], step: int, run_id: str | None) -> str | None:
         import trackio
 
         self.module = trackio
-        # Runs are known by their names there; those of other folders of the same name stay apart.
-        trackio.init(
-            project=project, name=folder.name, config=dict(config), resume="allow" if step else "never", embed=False
-        )
+        resume = "never" if run_id is None else "allow"
+        run = trackio.init(project=project, name=folder.name, config=dict(config), resume=resume, embed=False)
+        return str(run.id)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.module.log(dict(values), step=step)
 
-    def finish(self) -> None:
+    def finish(self, error: BaseException | None) -> None:
         self.module.finish()
 
 
 class MLflow(Tracker):
-    """A run of `mlflow`, which reads MLFLOW_TRACKING_URI from the environment."""
+    """A run of `mlflow`, which reads MLFLOW_TRACKING_URI from the environment. `pass@1` is `pass_at_1` there, and other
+    characters that its names cannot have are `_`."""
 
     extra = "mlflow"
 
@@ -121,14 +132,20 @@ class MLflow(Tracker):
             mlflow.set_experiment(project)
         run = mlflow.start_run(run_id=run_id, run_name=None if run_id else folder.name)
         if run_id is None:
-            mlflow.log_params({name: str(value)[:500] for name, value in config.items()})
-        return run.info.run_id
+            mlflow.log_params({self.name(name): str(value)[:500] for name, value in config.items()})
+        return str(run.info.run_id)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        self.module.log_metrics(dict(values), step=step)
+        self.module.log_metrics({self.name(name): value for name, value in values.items()}, step=step)
 
-    def finish(self) -> None:
-        self.module.end_run()
+    def finish(self, error: BaseException | None) -> None:
+        stopped = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+        self.module.end_run("FINISHED" if error is None else stopped)
+
+    @staticmethod
+    def name(ours: str) -> str:
+        """A name that MLflow takes: letters, digits and _-.: /."""
+        return re.sub(r"[^\w\-.: /]", "_", ours.replace("@", "_at_"), flags=re.ASCII)[:250]
 
 
 TRACKERS: dict[str, type[Tracker]] = {
@@ -140,22 +157,31 @@ TRACKERS: dict[str, type[Tracker]] = {
 
 
 class Tracking:
-    """A watcher of the training loop that passes numbers on to trackers."""
+    """A watcher of the training loop that passes numbers on to trackers.
+
+    A tracker that raises, as where its server is down, gets a warning and nothing more of the run, which goes on.
+    """
 
     def __init__(self, trackers: Sequence[Tracker], folder: Path, project: str) -> None:
         self.folder, self.project = folder, project
-        self._waiting, self._begun = list(trackers), list[Tracker]()
+        self._trackers = list(trackers)
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
-        file = self.folder / IDS
-        ids: dict[str, str | None] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        file, step = self.folder / IDS, about.get("step", 0)
+        ids = _read_ids(file)
         config = dict(_flat("", recipe.model_dump(mode="json")))
-        while self._waiting:
-            tracker = self._waiting.pop(0)
-            known = ids.get(tracker.extra)
-            ids[tracker.extra] = tracker.begin(self.folder, self.project, config, about.get("step", 0), known)
-            self._begun.append(tracker)
-        file.write_text(json.dumps(ids), encoding="utf-8")
+
+        def begin(tracker: Tracker) -> None:
+            with _quiet():
+                known = ids.get(tracker.extra)
+                ids[tracker.extra] = tracker.begin(self.folder, self.project, config, step, known)
+
+        self._each(begin)
+        files.write_text(file, json.dumps(ids))
+        # Made at the checkpoint that the run goes on from, and discarded with what came after it.
+        for record in Run(self.folder).read("evaluations") if step else ():
+            if record["step"] >= step:
+                self.evaluation(record)
 
     def step(self, record: Mapping[str, Any]) -> None:
         self._log(_numbers(record), record["step"])
@@ -163,39 +189,91 @@ class Tracking:
     def evaluation(self, record: Mapping[str, Any]) -> None:
         rates = {name: value for name, value in record.items() if name.startswith("pass@")}
         values = {f"heldout/{name}": rate["estimate"] for name, rate in rates.items()}
-        values |= {f"heldout/{name}/{end}": rate[end] for name, rate in rates.items() for end in ("low", "high")}
+        values |= {f"heldout/{name}_{end}": rate[end] for name, rate in rates.items() for end in ("low", "high")}
         values |= {f"heldout/{kind}": rate["estimate"] for kind, rate in record.get("kinds", {}).items()}
-        self._log(values, record["step"])
+        self._log({name: value for name, value in values.items() if math.isfinite(value)}, record["step"])
 
-    def finish(self) -> None:
-        """Finishes what was begun."""
-        for tracker in self._begun:
-            tracker.finish()
+    def finish(self, error: BaseException | None = None) -> None:
+        """Finishes what was begun. error: what ended the run."""
+
+        def finish(tracker: Tracker) -> None:
+            with _quiet():
+                tracker.finish(error)
+
+        self._each(finish)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
-        for tracker in self._begun:
-            tracker.log(values, step)
+        self._each(lambda tracker: tracker.log(values, step))
+
+    def _each(self, work: Callable[[Tracker], None]) -> None:
+        for tracker in [*self._trackers]:
+            try:
+                work(tracker)
+            except Exception as error:
+                self._trackers.remove(tracker)
+                with contextlib.suppress(Exception), _quiet():
+                    tracker.finish(error)
+                found = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(". :")
+                warnings.warn(
+                    f"logging.report_to: {tracker.extra} failed ({found}) and gets no more of this run, which goes on; "
+                    "its numbers are in metrics.jsonl",
+                    PoloptWarning,
+                    stacklevel=2,
+                )
 
 
 @contextlib.contextmanager
 def tracking(recipe: Recipe, folder: Path) -> Iterator[tuple[Tracking, ...]]:
-    """The watcher that `logging.report_to` asks for, none if it asks for nothing; finished at the end of the block."""
+    """Yields the watcher that `logging.report_to` asks for, none if it asks for nothing; finished with the block."""
     names = recipe.logging.report_to
+    if not names:
+        yield ()
+        return
     found = Tracking([TRACKERS[name]() for name in names], folder.absolute(), recipe.logging.project)
     try:
-        yield (found,) if names else ()
-    finally:
-        found.finish()
+        yield (found,)
+    except BaseException as error:
+        found.finish(error)
+        raise
+    found.finish()
 
 
-def require(package: str) -> None:
-    """Refuse a tracker whose package is not installed.
+def require_packages(recipe: Recipe) -> None:
+    """Checks that the engine of rollouts and the trackers of a recipe are installed.
 
     Raises:
-        ConfigError: it is not; how to install it.
+        ConfigError: one is not; how to install it.
     """
-    if importlib.util.find_spec(package) is None:
-        raise ConfigError(f"logging.report_to: {package} is not installed; pip install {package}, or leave it out")
+    recipe.rollout.require()
+    for package in recipe.logging.report_to:
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"logging.report_to: {package} is not installed; run pip install 'polopt[{package}]', or leave it out"
+            )
+
+
+def _read_ids(file: Path) -> dict[str, str | None]:
+    """The runs' identifiers in the services; those that cannot be read are of no use, and new runs are begun."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError:
+        found = {}
+    return dict(found) if isinstance(found, dict) else {}
+
+
+class _Silent(io.StringIO):
+    """Takes what is printed in place of a stream; a live page, which knows the stream behind, is drawn on."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.rich_proxied_file = getattr(stream, "rich_proxied_file", stream)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Services print links and logos, and ask questions in a terminal: not through a page that is live there."""
+    with contextlib.redirect_stdout(_Silent(sys.stdout)), contextlib.redirect_stderr(_Silent(sys.stderr)):
+        yield
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:

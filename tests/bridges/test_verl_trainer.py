@@ -58,7 +58,8 @@ def batch() -> dict[str, torch.Tensor]:
         "response_mask": mask,
         "rm_scores": scores,
         "responses": responses,
-        **{name: normal() for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob", "values")},
+        **{name: normal() - 5 for name in ("old_log_probs", "rollout_log_probs", "ref_log_prob")},
+        "values": normal(),
         "entropy": normal().abs(),
     }
 

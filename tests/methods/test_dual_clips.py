@@ -23,7 +23,7 @@ def batch_and_logp(seed: int) -> tuple[Experience, Tensor]:
     g = torch.Generator().manual_seed(seed)
     draw = lambda *size: torch.rand(*size, generator=g, dtype=torch.double)  # noqa: E731
     mask = torch.arange(T) < torch.randint(2, T + 1, (B,), generator=g)[:, None]
-    old = -0.5 - draw(B, T)
+    old = -5.5 - draw(B, T)  # the largest gap is log 120 = 4.8
     far = draw(B, T) < 0.1
     gap = torch.where(far, 9 + 111 * draw(B, T), 0.5 + draw(B, T)).log()
     outcome = (torch.arange(B) % 3 == 0).double()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from polopt.metrics import bootstrap, rate_interval, t_interval, wilson
+from polopt.metrics import bootstrap, rate_change, rate_interval, t_interval, wilson
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (1, 1), (3, 17), (200, 400), (400, 400)])
@@ -91,3 +91,103 @@ def test_errors_name_what_was_found():
         wilson(3, 2)
     with pytest.raises(ValueError, match=r"\[0, 1\], found 1.5"):
         rate_interval([0, 1.5])
+
+
+def newcombe(pairs, level=0.95):
+    """Method 10 of Newcombe 1998 from the table of pairs [[n11, n10], [n01, n00]], with scipy's Wilson intervals."""
+    (e, f), (g, h) = pairs
+    n = e + f + g + h
+    first, second = (
+        scipy.stats.binomtest(k, n).proportion_ci(level, method="wilson") for k in (e + f, e + g)
+    )  # after, before
+    p1, p2 = (e + f) / n, (e + g) / n
+    root = math.sqrt((e + f) * (g + h) * (e + g) * (f + h))
+    upper = e * h - f * g
+    phi = 0.0 if root == 0 else (max(upper - n / 2, 0) if upper > 0 else upper) / root
+    dl1, du1, dl2, du2 = p1 - first.low, first.high - p1, p2 - second.low, second.high - p2
+    low = p1 - p2 - math.sqrt(dl1**2 - 2 * phi * dl1 * du2 + du2**2)
+    return low, p1 - p2 + math.sqrt(dl2**2 - 2 * phi * dl2 * du1 + du1**2)
+
+
+def lists(pairs):
+    (e, f), (g, h) = pairs
+    return [1] * e + [0] * f + [1] * g + [0] * h, [1] * e + [1] * f + [0] * g + [0] * h  # before, after
+
+
+@pytest.mark.parametrize(
+    "pairs", [((36, 12), (2, 0)), ((20, 9), (4, 27)), ((3, 9), (8, 1)), ((30, 0), (0, 30)), ((0, 60), (0, 0))]
+)
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_a_paired_change_is_newcombes(pairs, level):
+    before, after = lists(pairs)
+    found = rate_change(before, after, level)
+    assert (found.low, found.high) == pytest.approx(newcombe(pairs, level), abs=1e-9)
+    assert found.estimate == pytest.approx((sum(after) - sum(before)) / len(after))
+    shuffled = np.random.default_rng(0).permutation(len(before))
+    again = rate_change(np.array(before)[shuffled], np.array(after)[shuffled], level)
+    assert (again.low, again.high) == pytest.approx((found.low, found.high), abs=1e-12)
+
+
+def test_problems_of_different_number_are_independent():
+    # Newcombe's method for two independent proportions, 56 of 70 against 48 of 80: his example (a), [0.0524, 0.3339].
+    found = rate_change([1] * 48 + [0] * 32, [1] * 56 + [0] * 14)
+    assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+def test_pairs_sharpen_what_independent_lists_leave_open():
+    # 15 of 60 problems changed, 13 of them for the better: McNemar's exact test has p = 0.0074.
+    pairs = ((20, 13), (2, 25))
+    assert scipy.stats.binomtest(2, 15).pvalue < 0.01
+    assert rate_change(*lists(pairs)).low > 0
+    before, after = lists(pairs)
+    alone = rate_change(before, [*after[::-1]])
+    assert alone.estimate == pytest.approx(11 / 60)
+    assert alone.low < 0, "the same accuracies of problems that have nothing to do with each other"
+
+
+@pytest.mark.parametrize("rates", [[0] * 20, [1] * 20, [1, 0] * 10, [0.25, 0.5, 1.0, 0.0]])
+def test_equal_lists_have_changed_by_nothing(rates):
+    found = rate_change(rates, rates)
+    assert found.estimate == 0
+    assert found.low <= 0 <= found.high
+    if set(rates) <= {0, 1}:
+        assert found.low < -0.01, "20 equal problems do not prove that no other changes"
+        assert found.high > 0.01
+
+
+def test_from_none_to_all_is_a_change_by_all():
+    found = rate_change([0] * 20, [1] * 20)
+    assert (found.estimate, found.high) == (1, 1)
+    one = scipy.stats.binomtest(20, 20).proportion_ci(method="wilson").low
+    assert found.low == pytest.approx(1 - math.sqrt(2) * (1 - one))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rho"), [(0.5, 0.5, 0.0), (0.5, 0.5, 0.8), (0.6, 0.7, 0.7), (0.25, 0.3, 0.8), (0.1, 0.2, 0.3)]
+)
+def test_a_change_is_covered_as_often_as_it_should_be(before, after, rho):
+    n, both = 60, before * after + rho * math.sqrt(before * (1 - before) * after * (1 - after))
+    cells = [both, after - both, before - both, 1 - before - after + both]
+    generator = np.random.default_rng(0)
+
+    def draw(_):
+        e, f, g, h = generator.multinomial(n, cells)
+        return rate_change(*lists(((e, f), (g, h))))
+
+    assert coverage(draw, after - before) >= 0.95 - ERROR
+
+
+@pytest.mark.parametrize(("n", "m"), [(60, 200), (200, 60)])
+def test_a_change_of_independent_lists_is_covered(n, m):
+    draw = lambda g: rate_change(g.random(n) < 0.4, g.random(m) < 0.6)  # noqa: E731
+    assert coverage(draw, 0.2) >= 0.95 - ERROR
+
+
+def test_a_change_of_rates_of_several_samples_is_a_paired_t():
+    generator = np.random.default_rng(0)
+    difficulty = generator.beta(4, 4, 80)
+    before, after = generator.binomial(8, difficulty) / 8, generator.binomial(8, np.minimum(difficulty + 0.05, 1)) / 8
+    found, paired = rate_change(before, after), t_interval(after - before)
+    assert (found.estimate, found.low, found.high) == pytest.approx(
+        (paired.estimate, paired.low, paired.high), abs=1e-9
+    )

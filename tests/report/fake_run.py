@@ -87,7 +87,7 @@ def rl_step(step: int, generator: np.random.Generator) -> dict:
         "grad_noise": 60 * math.exp(3 * progress + noise(0, 0.5)) if step % 9 else math.nan,
         "mismatch/mean": gap,
         "mismatch/max": gap * 60 * math.exp(noise(0, 0.4)),
-        "mismatch/kl": gap**2 * 3,
+        "mismatch/kl": gap**2 * 3e-6,
         "mismatch/ess": 1 - 40 * gap,
         "groups/signal": 0.35 + 0.45 * math.sin(math.pi * min(1, progress * 1.1)) + noise(0, 0.04),
         "groups/mixed": 0.3 + 0.4 * math.sin(math.pi * min(1, progress * 1.1)),
@@ -120,9 +120,15 @@ def evaluation(step: int, stage: str, when: str, generator: np.random.Generator)
         "problems": 400,
         "samples": 1,
         "pass@1": written(sum(right.values()), 400),
-        "kinds": {k: {**written(r, 100), "problems": 100} for k, r in right.items()},
+        "kinds": {k: {**written(r, 100), "problems": 100, "solved": solved(r, generator)} for k, r in right.items()},
         "length/mean": 60 + 0.2 * step,
     }
+
+
+def solved(right: int, generator: np.random.Generator) -> list[int]:
+    """Which of 100 problems these were: mostly the first, which are easier."""
+    order = np.argsort(np.arange(100) + generator.normal(0, 15, 100))
+    return np.isin(np.arange(100), order[:right]).astype(int).tolist()
 
 
 def samples(generator: np.random.Generator) -> list[dict]:
@@ -146,7 +152,7 @@ def samples(generator: np.random.Generator) -> list[dict]:
                     "solved": solved,
                     "truncated": False,
                 }
-                | {"tokens": tokens, "logp": logp, "answer": str(total)}
+                | {"tokens": tokens, "logp": logp, "answer": str(total), "reference": str(sum(terms))}
             )
     words = HOSTILE.split(" ")
     tokens = [f"{w} " for w in words]
@@ -192,3 +198,19 @@ def comparison() -> dict:
         ]
         methods.append({"name": name, "seeds": list(range(n)), "curves": curves, "final": [c[-1][1] for c in curves]})
     return {"methods": methods, "differences": []}
+
+
+def about() -> dict:
+    """What was compared, as `training.compare.about` writes it."""
+    methods = {}
+    for i, name in enumerate(("grpo", "bnpo", "rloo")):
+        changed = [["credit.scale", "GroupStd()", "BatchStd()"], ["objective.trust", "None", "Clip(low=0.2)"]][:i]
+        methods[name] = {
+            "diff": changed,
+            "seconds": 100.25 + i,
+            "tokens": 1_234_567.0 + i,
+            "kinds": {kind: rate - 0.02 * i for kind, rate in KINDS.items()},
+            "runs": [f"{name}-seed-{seed}" for seed in range(4 if name == "rloo" else 10)],
+        }
+    info = {"polopt": "0.1.0", "torch": "2.13.0", "threads": 1, "machine": {"cpu": "8 cores", "memory": "32 GiB"}}
+    return {"recipe": RECIPE, "stage": "rl", "run": info, "methods": methods}

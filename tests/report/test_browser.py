@@ -40,6 +40,8 @@ function look(frame) {
     spilling: plots.filter((p) => p.scrollWidth > p.clientWidth + 1).length,
     background: getComputedStyle(d.body).backgroundColor,
     paper: [...new Set(plots.map((p) => p._fullLayout.paper_bgcolor))],
+    cut: plots.flatMap((p) => [...p.querySelectorAll(".ytick text, .y2tick text, .y3tick text")]
+      .filter((t) => t.getBoundingClientRect().left < p.getBoundingClientRect().left - 0.5).map((t) => t.textContent)),
     requests: frame.contentWindow.performance.getEntriesByType("resource").length,
   };
   if (!d.getElementById("samples")) return seen;
@@ -92,6 +94,7 @@ def test_report_in_a_browser(tmp_path):
         assert view["plots"] == view["drawn"] == 13
         assert view["content"] <= view["width"], "nothing wider than the screen"
         assert view["spilling"] == 0
+        assert view["cut"] == [], "labels of axes are whole"
         assert view["requests"] == 0
         assert view["paper"] == ["#ffffff"]
         assert view["all"] == 24
@@ -106,7 +109,8 @@ def test_report_in_a_browser(tmp_path):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on this machine")
 def test_comparison_in_a_dark_browser(tmp_path):
-    page = compare_report(Comparison.from_dict(fake_run.comparison()), tmp_path / "compare.html")
+    comparison = Comparison.from_dict(fake_run.comparison())
+    page = compare_report(comparison, tmp_path / "compare.html", fake_run.about())
     seen, said = browse(page, tmp_path, dark=True)
     assert said == []
     for view in seen:

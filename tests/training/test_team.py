@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,12 @@ def taken(folder: Path) -> list[int]:
 def test_a_run_goes_on_with_other_processes_and_the_same_tasks(tmp_path: Path, parallel: str) -> None:
     """Two processes to the end; and from a checkpoint on with two, bit for bit, and with one. One alone takes the same
     tasks."""
-    whole = begin(tmp_path / "whole", parallel=parallel)
+    whole = begin(tmp_path / "whole", parallel=parallel, logging={"rollouts": 2})
     together(2, whole, "train")
-    one = begin(tmp_path / "one", parallel=parallel)
+    rollouts = [(row["step"], row["group"]) for row in lines(whole / "run", "rollouts")]
+    assert Counter(step for step, _ in rollouts) == {0: 8, 2: 8, 4: 16, 6: 16, 8: 16}, "those of both, once"
+    assert Counter(group for step, group in rollouts if step == 4) == dict.fromkeys(range(4), 4)
+    one = begin(tmp_path / "one", parallel=parallel, logging={"rollouts": 2})
     shutil.copytree(whole / "run", one / "run")
     for late in ("00000010", "policy", "report.html"):
         place = one / "run" / ("checkpoints" if late.isdigit() else "") / late

@@ -115,7 +115,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         "policy": (folder / "policy" / "model.safetensors").read_bytes(),
         "state": (last / "state.safetensors").read_bytes(),
         "position": {k: state[k] for k in ("step", "stage", "stage_step", "position")},
-        **{name: lines(folder, name) for name in ("metrics", "evaluations", "samples")},
+        **{name: lines(folder, name) for name in ("metrics", "evaluations", "samples", "rollouts")},
     }
 
 
