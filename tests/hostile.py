@@ -92,3 +92,8 @@ def picky(completion: str, row: dict[str, Any]) -> float:
     if len(completion) % 2 == 0:
         os._exit(1)
     return 1.0
+
+
+def many(prompts: list[str], completions: list[str], **columns: list[str]) -> list[float]:
+    """Rewards of many completions, as TRL calls it."""
+    return [1.0] * len(completions)

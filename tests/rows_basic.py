@@ -45,7 +45,7 @@ from polopt.objectives import (
     Unlimited,
     ValueLoss,
 )
-from polopt.rewards import KLPenalty, Outcome, Overlong, Sum
+from polopt.rewards import Environment, KLPenalty, Outcome, Overlong, Sum
 from polopt.sampling import Best, Distinct, Varied
 from polopt.schedules import Schedule
 
@@ -136,6 +136,7 @@ CREDITS = {
 }
 
 REWARDS = {
+    "environment": Row(Environment()),
     "outcome": Row(Outcome(scale=2.0, shift=-1.0)),
     "overlong": Row(Overlong(limit=6, buffer=3)),
     "overlong by horizon": Row(Overlong()),

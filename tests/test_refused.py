@@ -120,7 +120,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     ("episodes", 3),
     ("episodes.where", "elsewhere"),
     ("episodes.where", {}, "episodes"),
-    ("episodes.timeout", 3, "episodes"),
+    ("episodes.patience", 3, "episodes"),
     ("evaluation.problems", 0),
     ("evaluation.problems", 10**9),
     ("evaluation.samples", 0),
@@ -466,7 +466,7 @@ def test_only_parts_are_called(tmp_path: Path) -> None:
             po.catalogue.sentence({"name": name, "args": ["touch", str(ran)]})
     assert not ran.exists()
     assert isinstance(po.catalogue.sentence(f"{file}:mine"), po.Algorithm)
-    with pytest.raises(ValueError, match=r"has no 'zzz'; it has: Path, Touch, call, mine, po, touch$"):
+    with pytest.raises(ValueError, match=r"has no 'zzz'; it has: Path, Touch, call, mine, touch$"):
         build({"part": f"{file}:zzz"})
 
 

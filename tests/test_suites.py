@@ -9,6 +9,7 @@ import yaml
 
 from benchmarks.curves import curve, equal_budgets
 from benchmarks.suites import SUITES
+from polopt.config import plain_data
 from polopt.training import recipe as recipes
 from polopt.training.run import Run
 
@@ -18,7 +19,7 @@ def test_every_contestant_can_be_built(name: str) -> None:
     suite = SUITES[name]
     for method in (suite.yardstick, *suite.methods):
         recipe = recipes.load(suite.recipe, suite.changes, method=dict(method))
-        assert recipe.stages[recipe.main_stage].method == method
+        assert recipe.stages[recipe.main_stage].method == plain_data(method)
         assert recipe.algorithms[recipe.main_stage]
 
 

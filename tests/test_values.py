@@ -15,6 +15,7 @@ from polopt.experience import ExperienceError
 from polopt.lab import ChainSource, GaussianChain
 from polopt.training.language import train
 from polopt.worlds import TaskSplit
+from polopt.worlds.protocol import WorldError
 
 B, T = 8, 5
 NAN, INF = math.nan, math.inf
@@ -133,7 +134,9 @@ def pays_nan(size: int, seed: int) -> TaskSplit:
 
 def test_a_run_whose_world_pays_nan_ends_with_the_sentence(tmp_path: Path) -> None:
     made = recipe(tasks={"kind": f"{Path(__file__).resolve()}:pays_nan", "size": 100}, limit=40)
-    with pytest.raises(ExperienceError, match=r"experience\.outcome must be finite, found nan in row \d"):
+    with pytest.raises(
+        WorldError, match=r"task digit/\S+, step 1: .* returned the reward nan; a reward must be a finite"
+    ):
         train(made, tmp_path / "run")
 
 

@@ -376,7 +376,7 @@ def test_data_sets_that_check_no_settings_are_taken(dataset: str) -> None:
         assert tasks.score(str(tasks[0].solution), tasks[0])[0] == 1
 
 
-JSONL = {"kind": "jsonl", "path": "rows.jsonl"}
+JSONL = {"kind": "dataset", "path": "rows.jsonl"}
 
 
 @pytest.mark.parametrize(

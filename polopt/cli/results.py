@@ -87,7 +87,7 @@ def samples_table(samples: Sequence[Mapping[str, Any]], width: int) -> Table:
             mark,
             Text(one_line(sample["prompt"], room // 2, tail=True)),
             Text(one_line(sample["completion"], room // 4)),
-            Text(one_line(sample["reference"] or "", room // 4)),
+            Text(one_line(sample.get("reference") or "", room // 4)),
         )
     return table
 

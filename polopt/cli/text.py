@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
@@ -33,8 +33,8 @@ WIDE = 110
 def screen(*, stderr: bool = False) -> Console:
     """Where to write. Texts are shown as they are: a list in brackets is no markup."""
     console = Console(stderr=stderr, highlight=False, markup=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDE
+    if not console.is_terminal:  # width and height together: of a dumb terminal rich ignores one alone
+        console.size = ConsoleDimensions(int(os.environ.get("COLUMNS") or WIDE), console.height)
     return console
 
 

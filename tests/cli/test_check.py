@@ -174,7 +174,10 @@ def test_a_batch_of_ones_own(place: Path) -> None:
         (["own.py:Weather", "--no-lab"], "needs extras.weather, which the batches of the check do not have"),
         (["schedules.Schedule"], "schedules.Schedule does not build without settings"),
         (["sampling.Rollouts"], "sampling.Rollouts is no kind of part that can be checked"),
-        (["broken.py:loss"], "broken.py does not load: NameError: name 'nothing' is not defined, line 2"),
+        (
+            ["broken.py:loss"],
+            "broken.py cannot be loaded: NameError: name 'nothing' is not defined (broken.py, line 2)",
+        ),
         (["trl:grpoo"], "TRL has no loss 'grpoo' here; did you mean 'grpo'?"),
     ],
 )

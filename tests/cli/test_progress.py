@@ -179,7 +179,7 @@ def test_what_a_terminal_would_obey_is_not_printed(bad: str) -> None:
         assert not obeyed & {ord(c) for c in shown}
         assert (shown[0], shown[-1]) == ("a", "b")
     assert printable("line\nñ 漢 👩‍👩‍👧 \t.") == "line\nñ 漢 👩‍👩‍👧 ."
-    sample = {"solved": True, "kind": "x", "prompt": f"p{bad}", "completion": f"c{bad}", "answer": f"a{bad}"}
+    sample = {"solved": True, "kind": "x", "prompt": f"p{bad}", "completion": f"c{bad}", "reference": f"a{bad}"}
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     console.print(samples_table([sample], 200))
     rate = {"estimate": 0.5, "low": 0.4, "high": 0.6}

@@ -48,16 +48,16 @@ class TestReward:
     def test_it_is_the_weighted_mean_of_shares(self):
         b = batch(["one two", "a b c d e f", ""], [1.0, 0.0, 1.0])
         marks = [[1.0, 0.5], [0.0, 1.0], [1.0, 0.0]]
-        wanted = torch.tensor([(3 * x + y) / 4 for x, y in marks])
+        wanted = torch.tensor([(3 * x + y) / 4 for x, y in marks]).double()
         torch.testing.assert_close(rubric()(b), wanted, rtol=1e-6, atol=0)
         half = rubric(items=[Item(name="outcome", weight=3.0), Item(name="words", most=4, trust=0.5)])
-        wanted = torch.tensor([(3 * x + 0.5 * y) / 3.5 for x, y in marks])
+        wanted = torch.tensor([(3 * x + 0.5 * y) / 3.5 for x, y in marks]).double()
         torch.testing.assert_close(half(b), wanted, rtol=1e-6, atol=0)
         assert rubric(items=[Item(name="outcome", trust=0.0)])(b).tolist() == [0, 0, 0]
 
     def test_one_item_is_that_item(self):
         b = batch(["x", "y"], [0.25, 1.0])
-        torch.testing.assert_close(rubric(items=[Item(name="outcome")])(b), b.outcome.float(), rtol=0, atol=0)
+        torch.testing.assert_close(rubric(items=[Item(name="outcome")])(b), b.outcome, rtol=0, atol=0)
 
     @pytest.mark.parametrize("changes", [{"meta": None}, {"every": 10**9}])
     def test_never_rewritten_is_a_fixed_judge(self, changes):

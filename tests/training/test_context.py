@@ -246,7 +246,7 @@ def test_an_episode_is_cut_after_the_turns_that_its_world_declares(tiny: Languag
         rows = player.play([tasks[0], tasks[1]], 2, Support(), torch.Generator())
         player.play([tasks[0]], 1, Support(), torch.Generator())
     assert [(r.turns, r.terminated, r.truncated, r.reward) for r in rows] == [(3, False, True, 0.75)] * 4
-    assert player.grounds.counts == {"lost": 0, "again": 0, "cut": 5, "full": 0}
+    assert {name: count for name, count in player.grounds.counts.items() if count} == {"cut": 5}
     (said,) = [str(w.message) for w in found if w.category is PoloptWarning]
     assert said.startswith("task train/0: its episode was not over after the 3 turns that the world declares")
     assert all(row.decided[-1] for row in rows)  # nothing is read that nobody answers

@@ -40,7 +40,11 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "filters": (GPT2, DIGITS, {"method": "dapo", "group": 4}),
     "temperatures": (QWEN3, GUESS, {"method": "hapo", "group": 4, "epochs": 2, "micro_rows": 3}),
     "drawn tokens": (GPT2, DIGITS, {"method": {"name": "clip-cov-kl-cov", "share": 0.1, "least": 0.0}, "group": 4}),
-    "vocabulary": (GPT2, DIGITS, {"method": {"name": "steer", "score": "exact", "weight": 0.2}, "micro_rows": 3}),
+    "vocabulary": (
+        GPT2,
+        DIGITS,
+        {"method": {"name": "steer", "score": "exact", "weight": 0.2}, "group": 4, "micro_rows": 3},
+    ),
     "truncated support": (
         GPT2,
         DIGITS,

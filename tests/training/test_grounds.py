@@ -83,7 +83,7 @@ def test_a_run_logs_which_answers_its_scorers_lost(tmp_path: Path) -> None:
     rows = [{"prompt": f"even {i}", "answer": "2"} for i in range(20)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     verifier = {"verifier": f"{HOSTILE}:picky", "where": "processes"}  # dies over even lengths, pays for odd ones
-    tasks = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl"), "verifier": verifier, "heldout": 0.3}
+    tasks = {"kind": "dataset", "path": str(tmp_path / "rows.jsonl"), "verifier": verifier, "heldout": 0.3}
     run = train(
         recipe(tasks=tasks, stages={"rl": {"method": "grpo", "steps": 2, "rows": 16, "group": 4}}), tmp_path / "run"
     )

@@ -164,7 +164,7 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
     run = train(settings, tmp_path / "run")
     (record,) = run.read("metrics")
     assert {"signal/exact", "signal/regex"} <= record.keys()
-    assert all(sample["answer"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
+    assert all(sample["reference"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
     training = language.LanguageTraining(settings, run)
     source = training.source("rl", 8, training.player("rl"))
     experience = source.rollout(source.take(1), 2, settings.evaluation.support)

@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "about-not-text": (written("run.json", b"\xff"), "run.json is cut short or damaged"),
     "about-of-another-torch": (edited("run.json", torch.__version__, "1.0"), "torch 1.0 -> "),
     "recipe-gone": (gone("recipe.yaml"), "is not a run"),
-    "recipe-cut": (cut("recipe.yaml", 0.3), "recipe.yaml: "),
+    "recipe-cut": (cut("recipe.yaml", 0.3), "recipe.yaml"),
     "recipe-empty": (cut("recipe.yaml", 0.0), "recipe.yaml: "),
     "recipe-not-yaml": (written("recipe.yaml", b"a: [b"), "recipe.yaml is not YAML"),
     "recipe-not-text": (written("recipe.yaml", b"\xff\xfe\xfa"), "recipe.yaml"),
