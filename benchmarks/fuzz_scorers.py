@@ -31,7 +31,7 @@ from polopt.config import ConfigError
 from polopt.rewards.unit_tests import metrics
 from polopt.worlds import ReasoningGym, Task, make_verifier
 from polopt.worlds.reasoning_gym import UNSTABLE, _registry
-from polopt.worlds.scoring.nursery import STARVED
+from polopt.worlds.scoring.fork_server import STARVED
 from polopt.worlds.scoring.place import judged_in
 from polopt.worlds.scoring.pool import ScorerPool
 

@@ -134,9 +134,7 @@ def pays_nan(size: int, seed: int) -> TaskSplit:
 
 def test_a_run_whose_world_pays_nan_ends_with_the_sentence(tmp_path: Path) -> None:
     made = recipe(tasks={"kind": f"{Path(__file__).resolve()}:pays_nan", "size": 100}, limit=40)
-    with pytest.raises(
-        WorldError, match=r"task digit/\S+, step 1: .* returned the reward nan; a reward must be a finite"
-    ):
+    with pytest.raises(WorldError, match=r"task digit/\S+, step 1: .* returned the reward nan; a reward must be"):
         train(made, tmp_path / "run")
 
 

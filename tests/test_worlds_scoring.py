@@ -28,7 +28,7 @@ from polopt.worlds import ReasoningGym, Step, Task, TaskList, VerifierError, mak
 from polopt.worlds.answers import OneAnswer, step_together
 from polopt.worlds.grounds import Here, Processes
 from polopt.worlds.scoring import limits
-from polopt.worlds.scoring.nursery import Gone, Nursery, Worker
+from polopt.worlds.scoring.fork_server import ForkServer, Gone, Worker
 from polopt.worlds.scoring.place import IN_PROCESS, judged_in
 from polopt.worlds.scoring.plain import plain
 from polopt.worlds.scoring.pool import ScorerPool
@@ -217,23 +217,23 @@ def test_several_threads_may_ask(workers: ScorerPool) -> None:
 
 def test_the_process_that_begins_workers_is_replaced(workers: ScorerPool) -> None:
     workers.judge([asked("misbehave", "a")])
-    nursery = workers._nursery
-    assert nursery is not None
-    os.kill(nursery.process.pid, signal.SIGKILL)
-    nursery.process.wait(10)
+    fork_server = workers._fork_server
+    assert fork_server is not None
+    os.kill(fork_server.process.pid, signal.SIGKILL)
+    fork_server.process.wait(10)
     assert workers.judge([asked("misbehave", "a")])[0].value == 1
 
 
 def test_a_process_that_is_forked_has_workers_of_its_own_and_leaves_none_behind(workers: ScorerPool) -> None:
     """Killed while a worker of its hangs, it takes them along; the workers here never notice."""
     workers.judge([asked("misbehave", "a")])
-    before = workers._nursery
+    before = workers._fork_server
     read, write = os.pipe()
     child = os.fork()
     if not child:
         try:
             workers.judge([asked("misbehave", "b")])
-            pids = [workers._nursery.process.pid, *(worker.pid for worker in workers._free if worker)]  # type: ignore[union-attr]
+            pids = [workers._fork_server.process.pid, *(worker.pid for worker in workers._free if worker)]  # type: ignore[union-attr]
             threading.Thread(target=workers.judge, args=([asked("misbehave", "sleep")] * 4,), daemon=True).start()
             time.sleep(0.2)
             os.write(write, " ".join(map(str, pids)).encode())
@@ -249,7 +249,7 @@ def test_a_process_that_is_forked_has_workers_of_its_own_and_leaves_none_behind(
         time.sleep(0.02)
     assert not any(_runs(pid) for pid in pids)
     assert workers.judge([asked("misbehave", "a")])[0].value == 1
-    assert workers._nursery is before
+    assert workers._fork_server is before
 
 
 def _runs(pid: int) -> bool:
@@ -283,14 +283,15 @@ def test_a_function_here_that_leaves_is_an_error_of_the_function() -> None:
     def reward(completion: str, row: dict[str, Any]) -> float:
         sys.exit(0)
 
-    with pytest.raises(VerifierError, match=r"reward raised SystemExit: 0, on the row with prompt 'why\?'"):
+    with pytest.raises(VerifierError, match=r"reward raised SystemExit: 0 .* on the row with prompt 'why\?'"):
         make_verifier(reward).verify("x", {"prompt": "why?", "answer": "y"})
 
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ({"verifier": len, "where": "processes"}, "needs a function by name"),
+        ({"verifier": lambda completion, row: 1.0, "where": "processes"}, "needs a function by name"),
+        ({"verifier": f"{HOSTILE}:many", "where": "processes"}, "is for functions of one answer"),
         ({"verifier": f"{HOSTILE}:misbehave", "where": "there"}, "verifier.where = 'there'"),
     ],
 )
@@ -408,8 +409,8 @@ def test_a_system_that_cannot_fork_is_refused_in_one_sentence(monkeypatch: pytes
 
 
 def test_what_a_system_does_not_limit_is_said(monkeypatch: pytest.MonkeyPatch, workers: ScorerPool) -> None:
-    fork = Nursery.fork
-    monkeypatch.setattr(Nursery, "fork", lambda *given: (fork(*given)[0], ["memory is not limited"]))
+    fork = ForkServer.fork
+    monkeypatch.setattr(ForkServer, "fork", lambda *given: (fork(*given)[0], ["memory is not limited"]))
     said_so = pytest.warns(PoloptWarning, match="less confined: memory is not limited")
     with said_so as said, contextlib.closing(ScorerPool(2)) as few:
         found = few.judge([Request({"scorer": "regex", "pattern": "a"}, {}, "a")] * 20)

@@ -22,6 +22,12 @@ checkpoint: 2
 """
 
 
+@pytest.fixture(autouse=True)
+def _as_wide_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have set COLUMNS, as pytest-xdist does."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, generator = tmp_path_factory.mktemp("recipe"), random.Random(0)

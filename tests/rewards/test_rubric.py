@@ -235,7 +235,7 @@ class TestInWords:
         server.say = lambda question: "ITEM 1: 3" if "alpha" in question else "ITEM 1: 1\nITEM 2: 1"
         grader = HTTPGrader(chat=chat(server))
         marks = grader(batch(["alpha", "beta"], [0.0, 0.0]), self.ITEMS)
-        torch.testing.assert_close(marks, torch.tensor([[1.0, 0.0], [1 / 3, 0.5]]))
+        torch.testing.assert_close(marks, torch.tensor([[1.0, 0.0], [1 / 3, 0.5]]).double())
         assert (int(grader.marked), int(grader.unread)) == (4, 1)
         asked = server.seen[0]["messages"][0]["content"]
         assert "1. right (0 to 3 points): per step\n2. kind (0 to 2 points): " in asked

@@ -21,7 +21,7 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.worlds.scoring.nursery import Gone, Nursery, Worker
+from polopt.worlds.scoring.fork_server import ForkServer, Gone, Worker
 from polopt.worlds.scoring.plain import key_of, plain
 from polopt.worlds.scoring.program import LENGTH
 from polopt.worlds.scoring.verdict import Request, Verdict
@@ -55,7 +55,7 @@ class ScorerPool:
         ALL.add(self)
 
     def _reset(self) -> None:
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
         self._known: set[bytes] = set()
         self._free: list[Worker | None] = [None] * self.workers
         self._told = False
@@ -79,18 +79,18 @@ class ScorerPool:
         """See to it that workers have these scorers: those that were begun before give way to new ones. now: wait until
         they are built."""
         with self._lock:
-            nursery = self._begun()
+            fork_server = self._begun()
             new = {key: spec for key, spec in specs.items() if key not in self._known}
             if new:
-                nursery.build(new, now)
+                fork_server.build(new, now)
                 self._known |= new.keys()
 
-    def _begun(self) -> Nursery:
-        if self._nursery is not None and self._nursery.process.poll() is not None:  # somebody has killed it
+    def _begun(self) -> ForkServer:
+        if self._fork_server is not None and self._fork_server.process.poll() is not None:  # somebody has killed it
             self._reset()
-        if self._nursery is None:
-            self._nursery = Nursery()
-        return self._nursery
+        if self._fork_server is None:
+            self._fork_server = ForkServer()
+        return self._fork_server
 
     @contextlib.contextmanager
     def lease(self, most: int) -> Iterator[list[Worker]]:
@@ -138,18 +138,18 @@ class ScorerPool:
     def close(self) -> None:
         """End all processes; the next request begins others."""
         with self._lock:
-            if self._nursery is not None:
+            if self._fork_server is not None:
                 for worker in self._free:
                     if worker is not None:
                         worker.connection.close()
-                self._nursery.close()
+                self._fork_server.close()
             self._reset()
 
     def forget(self) -> None:
         """In a process that was forked from the one with the workers: leave them alone, and begin others if needed."""
         self._lock = threading.Condition()
-        if self._nursery is not None:
-            self._nursery.control.close()
+        if self._fork_server is not None:
+            self._fork_server.control.close()
         self._reset()
 
 

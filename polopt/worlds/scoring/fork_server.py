@@ -108,7 +108,7 @@ def _processor(pid: int) -> tuple[float, bool]:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == b"R"
 
 
-class Nursery:
+class ForkServer:
     """The process that builds scorers and forks workers. It reads no answer."""
 
     def __init__(self) -> None:
