@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,11 +54,11 @@ def compare(
     except KeyboardInterrupt:
         screen.print("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
-    from polopt.report import compare_report
+    from polopt.report import write_comparison
 
-    page = compare_report(comparison, folder / "report.html", runner.about_folder(folder))
+    page = write_comparison(comparison, folder, runner.about_folder(folder))
     if as_json:
-        typer.echo(json.dumps(runner.record(comparison), indent=1))
+        typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:
         screen.print(result_table(comparison))
     screen.print(f"Report  {page}", soft_wrap=True)
