@@ -46,7 +46,7 @@ def test_the_table_has_the_interval_of_every_change() -> None:
         change(BEFORE["a"] + BEFORE["b"], AFTER["a"] + AFTER["b"])
     )
     for kind in ("a", "b"):
-        assert next(line for line in table if line.startswith(kind)).endswith(change(BEFORE[kind], AFTER[kind]))
+        assert next(line for line in table if line.startswith(f"{kind} ")).endswith(change(BEFORE[kind], AFTER[kind]))
 
 
 def test_an_older_record_has_no_interval() -> None:
