@@ -226,7 +226,9 @@ def gradient(run: Run) -> Figure | None:
         Panel(
             "noise scale",
             # Points: between steps at which it could not be estimated a line would be made up.
-            [line(noise, "noise scale", color(1), mode="markers", marker={"color": color(1), "size": 4})] if noise else [],
+            [line(noise, "noise scale", color(1), mode="markers", marker={"color": color(1), "size": 4})]
+            if noise
+            else [],
             {"type": "log", "dtick": 1},
         ),
     ]

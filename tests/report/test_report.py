@@ -378,11 +378,19 @@ def test_one_seed_each_still_compares(tmp_path):
 def test_comparison_page_says_what_was_compared(tmp_path):
     about = fake_run.about()
     about["methods"]["bnpo"]["runs"][0] = "bnpo(kl=0.1) & <b>-seed-0"
-    read = Reader(
-        compare_report(Comparison.from_dict(fake_run.comparison()), tmp_path / "c.html", about).read_text()
-    )
+    read = Reader(compare_report(Comparison.from_dict(fake_run.comparison()), tmp_path / "c.html", about).read_text())
     _, _, compared = read.words.partition("What was compared")
-    for fact in ("1,234,567", "1,234,568", "100.2", "92.0 %", "33.0 %", "8 cores", "2.13.0", "GroupStd()", "BatchStd()"):
+    for fact in (
+        "1,234,567",
+        "1,234,568",
+        "100.2",
+        "92.0 %",
+        "33.0 %",
+        "8 cores",
+        "2.13.0",
+        "GroupStd()",
+        "BatchStd()",
+    ):
         assert fact in compared, fact
     assert "grpo → bnpo" in compared
     assert "grpo → rloo" in compared
