@@ -98,8 +98,8 @@ def notices(run: Run, change: Change | None) -> list[str]:
     still = without_steps(run)
     if still:
         result.append(
-            f"No optimiser step was made in stage {' and '.join(still)}: every advantage was 0, or filters left no row, "
-            "so the policy did not change there, and a difference in accuracy is chance."
+            f"No optimiser step was made in stage {' and '.join(still)}: every advantage was 0, or filters left no "
+            "row, so the policy did not change there, and a difference in accuracy is chance."
         )
     cut = _recent(run, "truncated")
     if cut is not None and cut > 0.2:

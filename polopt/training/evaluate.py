@@ -116,7 +116,7 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None
         return None
     sizes = [[len(solved[name]) for name in names] for solved in (first, last)]
     other = kind is None and (first.keys() != last.keys() or (sum(sizes[0]) == sum(sizes[1]) and sizes[0] != sizes[1]))
-    return rate_change(*rates) if all(rates) and not other else None
+    return rate_change(rates[0], rates[1]) if all(rates) and not other else None
 
 
 def _interval(solved: Sequence[int], samples: int, k: int) -> Interval:

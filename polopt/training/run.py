@@ -28,8 +28,8 @@ Which = int | Literal["last", "best"]
 
 
 class Run:
-    """recipe.yaml, run.json, logs (metrics, evaluations, samples, and rollouts if the recipe keeps them; one JSON object
-    a line), checkpoints and at the end the policy and report.html.
+    """recipe.yaml, run.json, logs (metrics, evaluations, samples, and rollouts if the recipe keeps them; one JSON
+    object a line), checkpoints and at the end the policy and report.html.
 
     A checkpoint records how long the logs were, and resuming cuts them back to that: what a killed process
     wrote after its last checkpoint is written again, identically.

@@ -322,8 +322,12 @@ class GroundsSpec(Config):
 
 
 class ProcessesSpec(GroundsSpec):
-    """Worlds in the learner's process, scorers that are not polopt's own in `workers` processes beside it, see
-    `ScorerPool`. timeout: seconds that one may take over an answer. memory: GB that it may take for it."""
+    """Worlds in the learner's process, scorers that are not polopt's own in processes beside it, see `ScorerPool`.
+
+    workers: how many such processes there are.
+    timeout: seconds that one may take over an answer.
+    memory: GB that it may take for it.
+    """
 
     where: Literal["processes"] = "processes"
     workers: int = pydantic.Field(default=2, ge=1, le=256)
