@@ -110,7 +110,7 @@ def test_the_record_names_what_was_compared(compared: tuple[Path, str], recipe: 
 
 def test_the_page_links_to_reports_that_are_there(compared: tuple[Path, str]) -> None:
     page = (compared[0] / "report.html").read_text()
-    links = re.findall(r'<a href="([^"]+)">', page[: page.index("<script")])
+    links = re.findall(r'<a href="([^"]+)"', page[: page.index("<script")])
     assert len(links) == 4
     for link in links:
         assert (compared[0] / unquote(link)).is_file()
