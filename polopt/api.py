@@ -220,7 +220,7 @@ def compare(
             watch=watch,
         )
     with _optional("no report is written"):
-        report.compare_report(found, place / "report.html", comparing.about_folder(place))
+        report.write_comparison(found, place, comparing.about_folder(place))
     return found
 
 

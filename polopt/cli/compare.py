@@ -54,9 +54,9 @@ def compare(
     except KeyboardInterrupt:
         screen.print("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
-    from polopt.report import compare_report
+    from polopt.report import write_comparison
 
-    page = compare_report(comparison, folder / "report.html", runner.about_folder(folder))
+    page = write_comparison(comparison, folder, runner.about_folder(folder))
     if as_json:
         typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:

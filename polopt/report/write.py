@@ -78,6 +78,16 @@ def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] 
     return write(path, page)
 
 
+def write_comparison(comparison: Comparison, folder: Path, about: Mapping[str, Any] | None) -> Path:
+    """Write the page of a comparison into its folder, and those of the runs it links to where they are missing or older
+    than their run; return the former's path."""
+    for run in () if about is None else [folder / name for of in about["methods"].values() for name in of["runs"]]:
+        page = run / "report.html"
+        if not page.exists() or page.stat().st_mtime < (run / "run.json").stat().st_mtime:
+            write_report(run)
+    return compare_report(comparison, folder / "report.html", about)
+
+
 def machine_facts(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Versions and machine of a run.json, as (label, value)."""
     names = ("polopt", "commit", "torch", "transformers", "python", "threads", "started")

@@ -61,14 +61,20 @@ EARLY = 3
 
 
 class Watcher(Protocol):
-    """Hears what happens while it happens: a progress display, a tracker.
+    """A watcher is called while a run trains: a progress display, a tracker. What it raises ends the run.
 
-    `begin` is told "parameters" and, of what a resumed run has behind it, "step" and "seconds".
+    With several processes it is called in each of them.
     """
 
-    def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None: ...
-    def step(self, record: Mapping[str, Any]) -> None: ...
-    def evaluation(self, record: Mapping[str, Any]) -> None: ...
+    def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
+        """Called once, before the first step. about: "parameters"; "step" and "seconds" of what a resumed run has
+        behind it, 0 for a new one."""
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """Called after each optimiser step with its record, as it stands in metrics.jsonl."""
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        """Called after each evaluation with its record, as it stands in evaluations.jsonl."""
 
 
 class LanguageTraining:

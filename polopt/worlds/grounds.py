@@ -324,7 +324,7 @@ class GroundsSpec(Config):
 class ProcessesSpec(GroundsSpec):
     """Worlds in the learner's process, scorers that are not polopt's own in processes beside it, see `ScorerPool`.
 
-    workers: how many of these processes there are.
+    workers: how many such processes there are.
     timeout: seconds that one may take over an answer.
     memory: GB that it may take for it.
     """

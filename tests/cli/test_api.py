@@ -137,6 +137,7 @@ def test_compare_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def trained(methods: list[str], **settings: object) -> Comparison:
         given.update(settings)
         (tmp_path / str(settings["folder"])).mkdir(parents=True)
+        (tmp_path / str(settings["folder"]) / "comparison.json").write_text("{}")
         values = {"grpo": [0.25, 0.5], "rloo": [0.5, 0.75]}
         found = Comparison([Trials(m, [0, 1], values[m], [[(0, v)] for v in values[m]]) for m in methods])
         (tmp_path / str(settings["folder"]) / "comparison.json").write_text(json.dumps(comparing.record(found)))

@@ -1,14 +1,19 @@
 """polopt compare: two methods, two seeds, in processes of their own."""
 
 import json
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 from command import flat, lines, polopt, without_clocks
 from scipy import stats
 
+import polopt as po
 from polopt.metrics import Comparison
+from polopt.part import diff
 from polopt.training.compare import label
 
 METHODS = ("grpo", "{name: rloo, kl: 0.0}")
@@ -74,6 +79,52 @@ def test_the_table_shows_both(compared: tuple[Path, str]) -> None:
     assert "against grpo" in output
     for name in NAMES:
         assert any(line.startswith(name) and "[" in line for line in output.splitlines())
+
+
+def test_the_record_names_what_was_compared(compared: tuple[Path, str], recipe: Path) -> None:
+    folder = compared[0]
+    data = json.loads((folder / "comparison.json").read_text())
+    assert Comparison.from_dict(data) == Comparison.from_dict({k: v for k, v in data.items() if k != "about"})
+    about = data["about"]
+    assert about["recipe"] == (folder / "grpo-seed-0" / "recipe.yaml").read_text()
+    assert about["stage"] == "rl"
+    assert about["run"]["torch"] == torch.__version__
+    assert tuple(about["methods"]) == NAMES
+    for method, place in zip(about["methods"].values(), FOLDERS, strict=True):
+        assert method["runs"] == [f"{place}-seed-0", f"{place}-seed-1"]
+        runs = [folder / name for name in method["runs"]]
+        infos = [json.loads((run / "run.json").read_text()) for run in runs]
+        assert method["seconds"] == pytest.approx(sum(info["seconds"] for info in infos) / 2)
+        sampled = [sum(m.get("sampled", 0) for m in lines(run, "metrics")) for run in runs]
+        assert min(sampled) > 0
+        assert method["tokens"] == sum(sampled) / 2
+        finals = [next(e for e in lines(run, "evaluations") if e["when"] == "after") for run in runs]
+        for kind in ("first", "last"):
+            assert method["kinds"][kind] == pytest.approx(sum(f["kinds"][kind]["estimate"] for f in finals) / 2)
+    assert about["methods"]["grpo"]["diff"] == []
+    changed = {path: (a, b) for path, a, b in about["methods"][NAMES[1]]["diff"]}
+    grpo, rloo = (po.method(name, kl=0.0).but(**{"sampling.group": 4}) for name in ("grpo", "rloo"))
+    assert changed == {path: (repr(a), repr(b)) for path, a, b in diff(grpo, rloo)}
+    assert "credit.scale" in changed
+
+
+def test_the_page_links_to_reports_that_are_there(compared: tuple[Path, str]) -> None:
+    page = (compared[0] / "report.html").read_text()
+    links = re.findall(r'<a href="([^"]+)"', page[: page.index("<script")])
+    assert len(links) == 4
+    for link in links:
+        assert (compared[0] / unquote(link)).is_file()
+    assert "What was compared" in page
+
+
+def test_from_python_the_page_is_the_same(compared: tuple[Path, str], recipe: Path) -> None:
+    page, run = compared[0] / "report.html", compared[0] / "grpo-seed-0" / "report.html"
+    text, written = page.read_text(), run.stat().st_mtime_ns
+    page.unlink()
+    methods = ("grpo", {"name": "rloo", "kl": 0.0})
+    po.compare(methods, seeds=2, folder=compared[0], recipe=recipe, changes={"threads": 1}, progress=None)
+    assert page.read_text() == text
+    assert run.stat().st_mtime_ns == written, "a report that is there is not written again"
 
 
 def test_again_takes_what_is_there(compared: tuple[Path, str], recipe: Path) -> None:
