@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +169,12 @@ def _check_keys(node: yaml.MappingNode) -> None:
         if (key.tag, key.value) in seen:
             raise _problem(f"the key {key.value!r:.60} occurs twice; leave one of the two", key)
         seen.add((key.tag, key.value))
+
+
+def by_path(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings in nested maps, each with its dotted path: {a: {b: 1}} is ("a.b", 1); an empty map is a setting."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from by_path(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

@@ -177,7 +177,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
     """What a name stands for: an algorithm, or a recipe's settings by dotted path."""
     from polopt.algorithm import Algorithm
     from polopt.part import build
-    from polopt.yaml_data import read_yaml_file
+    from polopt.yaml_data import by_path, read_yaml_file
 
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
@@ -185,7 +185,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
             raise Refused(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
         data = read_yaml_file(path)
         if isinstance(data, dict) and "stages" in data:
-            return dict(_flat("", data))
+            return dict(by_path(data))
         found = build(data)
     else:
         found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
@@ -208,14 +208,6 @@ def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, 
                 yield key, a, b
     else:
         raise Refused("a recipe and an algorithm cannot be compared: give two recipes, or two methods")
-
-
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{path}.{key}" if path else str(key), inner)
-    else:
-        yield path, value
 
 
 def cite(

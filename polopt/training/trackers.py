@@ -20,6 +20,7 @@ from polopt.errors import PoloptWarning
 from polopt.training import files
 from polopt.training.recipe import Recipe
 from polopt.training.run import IDS, Run
+from polopt.yaml_data import by_path
 
 
 class Tracker(abc.ABC):
@@ -169,7 +170,7 @@ class Tracking:
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
         file, step = self.folder / IDS, about.get("step", 0)
         ids = _read_ids(file)
-        config = dict(_flat("", recipe.model_dump(mode="json")))
+        config = dict(by_path(recipe.model_dump(mode="json")))
 
         def begin(tracker: Tracker) -> None:
             with _quiet():
@@ -280,11 +281,3 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a step's record."""
     plain = {n: v for n, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     return {name: float(value) for name, value in plain.items() if name != "step" and math.isfinite(value)}
-
-
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flat(f"{path}.{key}" if path else str(key), inner)
-    else:
-        yield path, value

@@ -19,10 +19,8 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
 from polopt.worlds.answers import step_together, takes_many
 from polopt.worlds.episodes import WithSolution
-from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, TaskSplit, WorldError
+from polopt.worlds.protocol import LARGEST, LOST, Episode, Step, Task, Tasks, TaskSplit, WorldError
 
-# Batches are float32: the squares of a million rewards of this size still add up to a finite number.
-LARGEST = 1e16
 # Steps of the episode that is played before training.
 TRIED = 20
 

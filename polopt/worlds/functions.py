@@ -17,12 +17,11 @@ from typing import Any, ClassVar, TypeVar
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.part import described
+from polopt.worlds.protocol import LARGEST
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-# Beyond this, float32 overflows where rewards are squared.
-LARGEST = 1e18
 KINDS = (
     "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
 )
@@ -215,7 +214,7 @@ def number(value: Any, name: str, row: Row) -> float:
         reward = float(found) if abs(found) <= LARGEST else math.nan  # type: ignore[operator]
         if not math.isnan(reward):
             return reward
-        advice = "0.0 where there is nothing to score" if math.isnan(found) else "at most 1e18 in size"
+        advice = "0.0 where there is nothing to score" if math.isnan(found) else f"at most {LARGEST:g} in size"
     elif isinstance(found, str):
         advice = "float(...) of a text"
     elif isinstance(found, Mapping):

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from polopt.errors import UserError
 
+# The largest size of a reward. Batches are float32: the squares of a million of them still add up to a finite number.
+LARGEST = 1e16
+
 
 class Step(NamedTuple):
     """What the world answers to an action.

@@ -80,7 +80,7 @@ def work(connection: socket.socket, scorers: Mapping[bytes, Scorer], memory: flo
                 return  # what is left of the process cannot be relied on
 
 
-class ForkServer:
+class WorkerFactory:
     """Builds scorers, and forks workers that have them."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -185,4 +185,4 @@ def main(descriptor: int) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == "polopt"]:
         del sys.modules[name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ForkServer(socket.socket(fileno=descriptor)).run()
+    WorkerFactory(socket.socket(fileno=descriptor)).run()
