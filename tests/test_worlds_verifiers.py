@@ -177,9 +177,9 @@ def broken(completion: str, row: dict) -> float:
     [
         (math.nan, "0.0 where there is nothing to score"),
         (None, "0.0 where there is nothing to score"),
-        (math.inf, "at most 1e\+16 in size"),
-        (1e308, "at most 1e\+16 in size"),
-        (torch.tensor(-math.inf), "at most 1e\+16 in size"),
+        (math.inf, "at most 1e+16 in size"),
+        (1e308, "at most 1e+16 in size"),
+        (torch.tensor(-math.inf), "at most 1e+16 in size"),
         ("1.0", "float(...) of a text"),
         ([1.0], "one number"),
         (np.array([1.0]), "one number"),
