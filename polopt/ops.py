@@ -57,6 +57,15 @@ def reduce(
     return (torch.where(weights != 0, terms, 0) * weights).sum() / denominator.clamp(min=1)
 
 
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """[*I, ...] the rows of x [N, ...] at an index [*I], which may repeat. The gradient of a row that is taken more
+    than once is summed in one order, whatever the threads do: advanced indexing on a CPU sums it in the order in which
+    its threads arrive."""
+    if x.device.type != "cpu":  # here indexing sorts, and index_select adds as threads arrive
+        return x[index]
+    return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
+
+
 def group_index(group: Int[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "groups"]]:
     """Each row's group as a number from 0, and each group's size."""
     _, index, count = torch.unique(group, return_inverse=True, return_counts=True)

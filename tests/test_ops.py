@@ -145,3 +145,23 @@ def test_the_next_decision() -> None:
     mask = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]]).bool()
     assert ops.next_decision(x, mask).tolist() == [[2, 4, 0, 0, 0], [0, 3, 5, 0, 0], [0, 0, 0, 0, 0]]
     assert ops.next_decision(x[:, :0], mask[:, :0]).shape == (3, 0)
+
+
+def test_taken_rows_have_the_gradient_of_one_order_whatever_the_threads_do() -> None:
+    torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x = torch.randn(3, 4, requires_grad=True)
+        index = torch.randint(0, 3, (100, 400))
+        taken = ops.take(x, index)
+        assert torch.equal(taken, x[index])
+        upstream = torch.randn_like(taken)
+        (found,) = torch.autograd.grad(taken, x, upstream)
+    finally:
+        torch.set_num_threads(before)
+    rows = upstream.flatten(0, 1).numpy()
+    for row in range(3):
+        # numpy's running sum adds one row after the other, in single precision.
+        one_by_one = rows[(index.flatten() == row).numpy()].cumsum(0)[-1]
+        assert (found[row].numpy() == one_by_one).all()

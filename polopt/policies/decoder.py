@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from polopt import ops
 from polopt.policies.checkpointing import recomputed
 from polopt.policies.packing import Packed, pack
 
@@ -213,7 +214,7 @@ class Decoder:
         for number, layer in enumerate(layers, start=1):
             x = run(_whole_layer, layer, packed, x, rotation)
             if number in inner:
-                passed[number] = x[at]
+                passed[number] = ops.take(x, at)
         x = run(_last_layer, last, packed, x, rotation, at)
         if len(layers) + 1 in inner:
             passed[len(layers) + 1] = x
@@ -243,7 +244,7 @@ def _whole_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | Non
 def _last_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None, at: Tensor) -> Tensor:
     """Only what is asked for passes through the layer's second half."""
     attended = packed.attend(*layer.project(x, rotation))
-    return layer.finish(x[at], attended[at])
+    return layer.finish(ops.take(x, at), ops.take(attended, at))
 
 
 class Gpt2(Decoder):

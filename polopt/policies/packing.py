@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from polopt import ops
+
 # Segments share a bucket if the shortest has at least this share of the longest one's length: fewer buckets pay
 # more padding inside attention, more buckets more calls.
 ALIKE = 0.5
@@ -36,8 +38,8 @@ class Bucket:
     def attend(self, q: Tensor, kv: Tensor) -> Tensor:
         """[n, H, D] from queries [N, H, D] and keys and values [N, 2, K, D] of all flat tokens; H is a multiple of
         K."""
-        queries = q[self.query].transpose(1, 2)
-        keys, values = kv[self.read].permute(2, 0, 3, 1, 4).unbind(0)
+        queries = ops.take(q, self.query).transpose(1, 2)
+        keys, values = ops.take(kv, self.read).permute(2, 0, 3, 1, 4).unbind(0)
         if self.bias is None:
             out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
@@ -45,7 +47,7 @@ class Bucket:
             repeats = q.shape[1] // keys.shape[1]
             keys, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys, values))
             out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.bias)
-        return out.transpose(1, 2).flatten(0, 1)[self.inside]
+        return ops.take(out.transpose(1, 2).flatten(0, 1), self.inside)
 
 
 @dataclasses.dataclass(frozen=True)
