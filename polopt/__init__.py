@@ -12,10 +12,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from polopt.threads import limit_spinning
-
-limit_spinning()  # before torch is loaded
-
 if TYPE_CHECKING:
     from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
     from polopt.algorithm import Algorithm, add_metrics

@@ -1,19 +1,112 @@
-"""How the threads of one operation wait for each other. This has to be decided before torch is loaded."""
+"""How the threads of one operation wait for each other: at work while the machine is theirs, asleep when it is not."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-# GNU OpenMP, which torch's wheels for Linux bring, lets a thread that waits spin 300,000 times, some milliseconds,
-# before it sleeps. Beside another busy process the thread that is waited for has lost its core, often to the one that
-# spins: a decoding step has some hundred short parallel regions and takes ten times its time. A few microseconds of
-# spinning keep what it is good for, threads that arrive together.
-SPINS = 1000
+import torch
+
+# What a user sets to decide for himself.
 SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+TASKS = Path("/proc/self/task")
+# Seconds between two looks, and the shares of that time for which threads were ready and had no processor, beyond
+# which waiting gives way, and below which it no longer does. Alone on two cores the share is 0.01; beside one busy
+# process it is 0.5 or more, whichever way threads wait.
+EVERY, BUSY, IDLE = 0.25, 0.2, 0.05
+# Operations on this many numbers are shared among threads.
+SHARED = 2**20
 
 
-def limit_spinning() -> None:
-    """Set GOMP_SPINCOUNT unless the user has set it or OMP_WAIT_POLICY; of no effect where torch is loaded already."""
-    if "torch" not in sys.modules and not any(name in os.environ for name in SETTINGS):
-        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
+@contextlib.contextmanager
+def giving_way() -> Iterator[None]:
+    """Inside, threads that wait for each other sleep at once whenever other programs want the processors.
+
+    A thread of GNU OpenMP, which torch's wheels for Linux bring, that waits for others looks for them 300,000 times,
+    some milliseconds, before it sleeps. Beside a busy process the thread that is waited for has lost its processor,
+    often to the one that looks: a decoding step has some hundred short operations and takes ten times its time.
+    Looking less often is slower where the machine is free. GNU OpenMP looks 100 times only while a process has more
+    threads than there are processors; so, as long as threads are kept from running, others are added that sleep.
+
+    Results do not change: an operation is shared among as many threads as before. Of no effect on other systems, with
+    one thread, or where the user has set GOMP_SPINCOUNT or OMP_WAIT_POLICY.
+    """
+    delay = _delay_reader()
+    if delay is None or torch.get_num_threads() == 1 or any(name in os.environ for name in SETTINGS):
+        yield
+        return
+    watch = _Watch(delay)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+def _delay_reader() -> Callable[[], float] | None:
+    """Reads for how many seconds, summed over its threads, this process was ready to run and did not; None where the
+    system does not tell."""
+    if sys.platform != "linux" or not (TASKS / str(os.getpid()) / "schedstat").exists():
+        return None
+
+    def read() -> float:
+        nanoseconds = 0
+        for task in os.listdir(TASKS):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+                nanoseconds += int((TASKS / task / "schedstat").read_text().split()[1])
+        return nanoseconds / 1e9
+
+    return read
+
+
+class _Watch(threading.Thread):
+    """Adds sleeping threads while this process is kept from running."""
+
+    def __init__(self, delay: Callable[[], float]) -> None:
+        super().__init__(name="polopt-giving-way", daemon=True)
+        self.delay, self.over, self.sleepers = delay, threading.Event(), list[_Sleeper]()
+
+    def run(self) -> None:
+        delayed, begun = self.delay(), time.monotonic()
+        while not self.over.wait(EVERY):
+            before, since = delayed, begun
+            delayed, begun = self.delay(), time.monotonic()
+            self.look((delayed - before) / (begun - since))
+        self.look(0.0)
+
+    def look(self, share: float) -> None:
+        """share: of the time since the last look for which threads had no processor."""
+        if share > BUSY and not self.sleepers:
+            self.sleepers = [_Sleeper() for _ in range(_count(torch.get_num_threads(), os.cpu_count() or 1))]
+            for sleeper in self.sleepers:
+                sleeper.start()
+        elif share < IDLE and self.sleepers:
+            for sleeper in self.sleepers:
+                sleeper.over.set()
+            self.sleepers = []
+
+    def stop(self) -> None:
+        self.over.set()
+        self.join()
+
+
+def _count(threads: int, processors: int) -> int:
+    """How many callers of operations shared among `threads` make more threads than there are processors."""
+    return max(0, processors - threads) // (threads - 1) + 1
+
+
+class _Sleeper(threading.Thread):
+    """A thread with a team of its own, all asleep."""
+
+    def __init__(self) -> None:
+        super().__init__(name="polopt-asleep", daemon=True)
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        torch.ones(SHARED)  # brings the team into being
+        self.over.wait()

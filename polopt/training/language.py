@@ -24,6 +24,7 @@ from polopt.policies.make import new_policy
 from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
+from polopt.threads import giving_way
 from polopt.training import origin
 from polopt.training import recipe as recipes
 from polopt.training.beside import Beside
@@ -190,7 +191,8 @@ class LanguageTraining:
             restored = self.team.first(lambda: self.run_folder.restore(with_logs=with_logs))
             with tracking(self.recipe, self.run_folder.folder) if self.team.leads else nullcontext(()) as trackers:
                 self.watchers += trackers
-                self._run(restored)
+                with giving_way():
+                    self._run(restored)
         self.team.leave()
         return self.run_folder
 

@@ -12,6 +12,7 @@ from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
+from polopt.threads import giving_way
 from polopt.training import recipe as recipes
 from polopt.training.evaluate import Accuracy, evaluate
 from polopt.training.handover import policy_at
@@ -86,4 +87,5 @@ def _evaluate(
     player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
-    return evaluate(player, chosen, support=support, **how)
+    with giving_way():
+        return evaluate(player, chosen, support=support, **how)
