@@ -177,7 +177,7 @@ class LanguagePolicy(nn.Module):
         """Of what the policy says: float64 if its weights are, else float32."""
         return torch.float64 if self.model.dtype == torch.float64 else torch.float32
 
-    @property
+    @functools.cached_property
     def context_length(self) -> int | None:
         """Tokens of the longest text that the model was made for, rotary scaling included; None without a bound."""
         config = self.model.config.get_text_config()

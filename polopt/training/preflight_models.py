@@ -105,14 +105,12 @@ def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: 
 
 def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
     """Tokens of the first prompts, with the messages before them."""
-    dialogue, known = Dialogue(policy.tokenizer, policy.chat_template_kwargs), dict[tuple[str, str], int]()
-    found = []
-    for task in (tasks[i] for i in range(count)):
-        key = (task.prompt, repr(task.history))
-        if key not in known:
-            known[key] = len(dialogue.opening(task.prompt, task.history))
-        found.append(known[key])
-    return found
+    dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
+    begun = [(task.prompt, task.history) for task in (tasks[i] for i in range(count))]
+    keys = [(prompt, repr(history)) for prompt, history in begun]
+    asked = dict(zip(keys, begun, strict=True))
+    lengths = dict(zip(asked, map(len, dialogue.openings(list(asked.values()))), strict=True))
+    return [lengths[key] for key in keys]
 
 
 def _measured(tasks: Tasks) -> int:
@@ -124,14 +122,15 @@ def _check_demonstrations(tasks: Tasks, policy: LanguagePolicy, where: str) -> N
     if context is None or tasks.turns > 1:
         return
     dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
-    for task in (tasks[i] for i in range(_measured(tasks))):
-        if task.solution is not None:
-            prompt, answer = len(dialogue.opening(task.prompt, task.history)), len(dialogue.answer(task.solution))
-            if prompt + answer > context:
-                raise ConfigError(
-                    f"{where}: task {task.id} has a prompt of {prompt} tokens and a solution of {answer}, and the "
-                    f"model's context is {context}; leave the task out, or take a model with a longer context"
-                )
+    shown = [task for task in (tasks[i] for i in range(_measured(tasks))) if task.solution is not None]
+    openings = dialogue.openings([(task.prompt, task.history) for task in shown])
+    answers = dialogue.answers([task.solution for task in shown if task.solution is not None])
+    for task, prompt, answer in zip(shown, map(len, openings), map(len, answers), strict=True):
+        if prompt + answer > context:
+            raise ConfigError(
+                f"{where}: task {task.id} has a prompt of {prompt} tokens and a solution of {answer}, and the "
+                f"model's context is {context}; leave the task out, or take a model with a longer context"
+            )
 
 
 def _model(recipe: Recipe) -> str:

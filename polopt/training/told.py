@@ -212,10 +212,10 @@ class Told:
         """An episode of each task, at its opening."""
         plays = self.grounds.open(self.tasks, tasks)
         begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
-        opening = self.dialogue.opening
+        opening, context = self.dialogue.opening, self.policy.context_length
         rows = [Transcript.begin(task, i, play, opening(seen, task.history)) for task, i, play, seen in begun]
         for row in rows:
-            check_room(row.task, len(row.ids), self.limit, self.policy.context_length)
+            check_room(row.task, len(row.ids), self.limit, context)
         return rows
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:

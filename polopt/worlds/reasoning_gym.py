@@ -74,6 +74,9 @@ class ReasoningGym:
         settings, weights = _check(datasets)
         self._settings = settings
         self._names = list(weights)
+        self._scorers: dict[str, dict[str, Any]] = {
+            name: {"scorer": "reasoning-gym", "dataset": name, "settings": settings[name]} for name in weights
+        }
         self._edges = [*itertools.accumulate(weights.values())]
         self._size, self._seed = size, seed
         self._partial, self._tag = partial, answer_tag
@@ -117,7 +120,7 @@ class ReasoningGym:
 
     @property
     def scorers(self) -> list[dict[str, Any]]:
-        return [self._scorer(name) for name in self._names]
+        return list(self._scorers.values())
 
     def __len__(self) -> int:
         return self._size
@@ -140,15 +143,12 @@ class ReasoningGym:
         """`score` of each completion, judged together."""
         answers = [self._answer(completion) for completion, _ in answered]
         asked = [
-            Request(self._scorer(task.kind), task.row, answer)
+            Request(self._scorers[task.kind], task.row, answer)
             for answer, (_, task) in zip(answers, answered, strict=True)
             if answer is not None
         ]
         found = iter(verdicts(asked))
         return [self._judged(answer, Verdict(0.0) if answer is None else next(found)) for answer in answers]
-
-    def _scorer(self, name: str) -> dict[str, Any]:
-        return {"scorer": "reasoning-gym", "dataset": name, "settings": self._settings[name]}
 
     def _judged(self, answer: str | None, verdict: Verdict) -> tuple[float, dict[str, Any]]:
         """Some scorers raise on an answer that they cannot read, or give a score that is no number: a wrong answer."""

@@ -15,6 +15,8 @@ import numpy as np
 
 from polopt.config import ConfigError
 
+ATOMS = frozenset({type(None), bool, int, float, str, complex, bytes})
+
 
 def plain(value: Any, where: str) -> Any:
     """The same value made of None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict alone.
@@ -25,8 +27,13 @@ def plain(value: Any, where: str) -> Any:
     Raises:
         ConfigError: it holds something else.
     """
-    if value is None or type(value) in (bool, int, float, str, complex, bytes):
+    kind = type(value)
+    if kind in ATOMS:
         return value
+    if kind is list:  # the most of what there is, and so in the shortest way
+        return [one if type(one) in ATOMS else plain(one, where) for one in value]
+    if kind is dict and all(type(key) is str for key in value):
+        return {key: one if type(one) in ATOMS else plain(one, where) for key, one in value.items()}
     again = functools.partial(plain, where=where)
     if isinstance(value, Mapping):
         return {again(key): again(one) for key, one in value.items()}

@@ -158,15 +158,13 @@ class _Batch:
 
     def __init__(self, pool: ScorerPool, requests: Sequence[Request]) -> None:
         self.pool = pool
-        specs, self.items = {}, []
-        rows: dict[int, Any] = {}
-        for request in requests:
-            key = key_of(request.scorer)
-            specs[key] = request.scorer
-            if id(request.row) not in rows:
-                rows[id(request.row)] = plain(request.row, "a row")
-            self.items.append((key, rows[id(request.row)], request.answer))
-        pool.known({key: plain(spec, "a scorer") for key, spec in specs.items()})
+        # By identity first: a batch asks few scorers about few rows, each many times.
+        scorers = {id(request.scorer): request.scorer for request in requests}
+        keys = {identity: key_of(spec) for identity, spec in scorers.items()}
+        rows = {id(request.row): request.row for request in requests}
+        rows = {identity: plain(row, "a row") for identity, row in rows.items()}
+        self.items = [(keys[id(request.scorer)], rows[id(request.row)], request.answer) for request in requests]
+        pool.known({keys[identity]: plain(spec, "a scorer") for identity, spec in scorers.items()})
         self.verdicts: list[Verdict | None] = [None] * len(requests)
 
     def judged(self, workers: int) -> list[Verdict]:
