@@ -331,8 +331,8 @@ def test_unbiased(slug: str, settings: dict[str, Any], scale: float) -> None:
     found = bias_variance(po.method(slug, **settings), tree, policy, batches=1000, rows=2, seed=4, scale=scale)
     assert found.max_z < bonferroni(len(found.mean))
     assert found.cosine > 0.98
-    wrong = bias_variance(po.method(slug, **settings), tree, policy, batches=1000, rows=2, seed=4, scale=1.5 * scale)
-    assert wrong.max_z > bonferroni(len(found.mean))
+    wrong = ((found.mean - 1.5 * found.exact).abs() / found.error).nan_to_num(0).max()
+    assert wrong > bonferroni(len(found.mean))
 
 
 def test_kl_in_the_reward_is_the_gradient_of_the_regularised_return() -> None:

@@ -8,6 +8,7 @@ indices are allowed, and whatever reads a far value into Python waits for the de
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 FAR = torch.device("meta")
@@ -67,17 +67,41 @@ class _Everywhere(TorchDispatchMode):
         return _compute(function, args, kwargs or {})
 
 
-def _inside(values: Any) -> Any:
-    return tree_map(lambda x: x.inner if isinstance(x, Far) else x, values)
+def _inside(value: Any) -> Any:
+    kind = type(value)
+    if kind is Far:
+        return value.inner
+    if kind in (list, tuple):
+        return kind([_inside(one) for one in value])
+    return {name: _inside(one) for name, one in value.items()} if kind is dict else value
 
 
-def _outside(values: Any) -> Any:
-    return tree_map(lambda x: Far(x) if isinstance(x, Tensor) and not isinstance(x, Far) else x, values)
+def _outside(value: Any) -> Any:
+    kind = type(value)
+    if isinstance(value, Tensor):
+        return value if kind is Far else Far(value)
+    return kind([_outside(one) for one in value]) if kind in (list, tuple) else value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif type(value) in (list, tuple):
+        for one in value:
+            yield from _tensors(one)
+
+
+@functools.cache
+def _written(function: Any) -> tuple[int, str] | None:
+    """Which argument an operation writes to and returns, by place and name."""
+    schema = function._schema
+    written = [(i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write]
+    return written[0] if written and schema.returns and schema.returns[0].alias_info is not None else None
 
 
 def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-    far = any(isinstance(x, Far) for x in tensors)
+    tensors = [*_tensors(args), *(t for value in kwargs.values() for t in _tensors(value))]
+    far = any(type(x) is Far for x in tensors)
     asked = kwargs.get("device")
     to_far = far if asked is None else torch.device(asked) == FAR
     options = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "non_blocking")}
@@ -87,8 +111,8 @@ def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return args[0] if function is aten.copy_.default else _outside(copy) if to_far else copy
     if not far:
         return _outside(function(*args, **options)) if to_far else function(*args, **kwargs)
-    near = [x for x in tensors if not isinstance(x, Far) and x.dim()]
-    if function in INDEXING and isinstance(args[0], Far):
+    near = [x for x in tensors if type(x) is not Far and x.dim()]
+    if near and function in INDEXING and isinstance(args[0], Far):
         near = [x for x in near if x.is_floating_point()]
     if near:
         shapes = ", ".join(f"{'far' if isinstance(x, Far) else 'near'} {list(x.shape)}" for x in tensors)
@@ -98,10 +122,9 @@ def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif function in SIZED_BY_VALUES:
         waits[str(function)] += 1
     found = function(*_inside(args), **_inside(options))
-    written = [i for i, a in enumerate(function._schema.arguments) if a.alias_info and a.alias_info.is_write]
-    if written and function._schema.returns and function._schema.returns[0].alias_info is not None:
-        name = function._schema.arguments[written[0]].name
-        return args[written[0]] if written[0] < len(args) else kwargs[name]
+    if (written := _written(function)) is not None:
+        place, name = written
+        return args[place] if place < len(args) else kwargs[name]
     return _outside(found) if to_far else found
 
 
