@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 # Before anything imports polopt.
 install_import_hook("polopt.ops", "beartype.beartype")
@@ -26,6 +27,15 @@ LONGEST: dict[tuple[str, ...], int] = {
     ("test_verl_worker.py", "test_trl_runs.py"): 60,
     ("test_check.py",): 45,
 }
+
+
+@pytest.fixture
+def shapes_unchecked() -> Iterator[None]:
+    """For tests that measure with some hundred thousand calls, of which every one would be checked at twice its cost;
+    the same functions are checked wherever else they are called."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -266,6 +266,7 @@ def bonferroni(parameters: int, level: float = 1e-3) -> float:
     return float(stats.norm.isf(level / parameters / 2))
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize("slug", [s for s in HAND if s != "reinforce-baseline"])
 def test_sampled_gradient_agrees_with_the_formula(slug: str) -> None:
     w, algorithm = world(False), built(slug)
@@ -302,6 +303,7 @@ def test_ppo_critic_and_entropy_gradients_by_hand() -> None:
     np.testing.assert_allclose(found.mean[: entropies.size].numpy(), expected, atol=1e-12)
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 def test_sft_pulls_towards_the_demonstrations() -> None:
     w = world(True)
     found = bias_variance(po.method("sft"), w.tree, w.policy, batches=1000, rows=1, seed=2)
@@ -316,6 +318,7 @@ def test_sft_pulls_towards_the_demonstrations() -> None:
     np.testing.assert_allclose(listed, total, atol=1e-12)
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize(
     ("slug", "settings", "scale"),
     [

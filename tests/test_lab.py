@@ -172,6 +172,7 @@ def test_errors_say_what_to_do() -> None:
         expectation(po.method("grpo", group=9, kl=0), tree, policy)
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 def test_bias_variance_finds_what_enumeration_says() -> None:
     tree, policy = digits()
     for sentence in (po.method("rloo", group=2, kl=0), po.method("grpo", group=2, kl=0)):
@@ -184,6 +185,7 @@ def test_bias_variance_finds_what_enumeration_says() -> None:
     assert found.batches == 800
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 def test_bias_variance_can_tell_biased_from_unbiased() -> None:
     tree, policy = lengths()
     fair = bias_variance(po.method("rloo", group=2, kl=0), tree, policy, batches=1000, seed=1)
@@ -214,6 +216,7 @@ def test_a_transformer_fits_the_same_interface(method: str) -> None:
     assert torch.allclose(probe.pull_back(probe(batch)[None])[0], direct, atol=1e-12)
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 def test_training_learns_the_bandit() -> None:
     tree = TokenTree.bandit([0.0, 0.2, 1.0])
     policy = TabularPolicy(tree)

@@ -80,6 +80,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         find("grppo")
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize(
     ("slug", "name"), [(s, c.name) for s in po.slugs() for c in find(s).claims if c.cost == "fast"]
 )

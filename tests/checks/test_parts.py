@@ -129,6 +129,7 @@ def test_a_kind_without_a_battery_is_refused():
         checks.check(Loop())
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 class TestLab:
     def test_a_baseline_that_holds_the_row_itself_shrinks_the_gradient(self):
         """By 1 - 1/n, in groups of 3 all of which are listed; leaving the row out it does not."""

@@ -30,7 +30,7 @@ ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.flaky(reruns=2)
 
 # A node that is gone is missed soon.
-HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 6}
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
