@@ -20,6 +20,7 @@ FLOORS = [
     {"config", "schedules", "outline"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
+    {"packages"},
     {"policies", "worlds"},
     {"lab", "plan"},
     {"checks"},

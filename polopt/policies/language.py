@@ -22,6 +22,7 @@ from polopt.policies.copies import frozen_copy
 from polopt.policies.decoder import Decoder, adapted, as_made
 from polopt.policies.inner import Trunk
 from polopt.policies.packing import pack
+from polopt.policies.places import config_at, place_of
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
 
 
@@ -95,11 +96,16 @@ class LanguagePolicy(nn.Module):
         chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> Self:
-        """From a local folder or a hub name; `kwargs` go to `AutoModelForCausalLM.from_pretrained`."""
+        """From a folder, a GGUF file, a file of an installed package or a name of the hub, see `place_of`; `kwargs` go
+        to `AutoModelForCausalLM.from_pretrained`."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        model = AutoModelForCausalLM.from_pretrained(name, **kwargs)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        place = place_of(name)
+        how = place.how if place.gguf is None else {**place.how, "config": config_at(place)}
+        model = AutoModelForCausalLM.from_pretrained(place.name, **how, **kwargs)
+        tokenizer = AutoTokenizer.from_pretrained(place.name, **how)
+        if place.gguf is not None:
+            _name_special_tokens(tokenizer, model.config)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": checkpointing, "compute": compute}
         return cls(model, tokenizer, chat_template_kwargs=chat_template_kwargs, **ways)
 
@@ -372,6 +378,15 @@ class LanguagePolicy(nn.Module):
                 return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], {}, lambda n: output.logits[rows[:n], columns[:n]]
+
+
+def _name_special_tokens(tokenizer: Any, config: Any) -> None:
+    """Give a tokenizer that was read from a GGUF file the tokens that the file's ids mean: transformers 5 reads the one
+    that begins a text as the one that ends it, too."""
+    for name in ("bos_token", "eos_token"):
+        number = getattr(config, f"{name}_id", None)
+        if isinstance(number, int):
+            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
 
 
 def _layers(extras: Iterable[str]) -> dict[Layer, set[Said]]:

@@ -14,6 +14,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.places import config_at, place_of
 
 # Seconds to wait for the hub's answer on whether it has a model.
 HUB_TIMEOUT_S = 5.0
@@ -42,12 +43,13 @@ def load_policy(name: str, *, dtype: str, **ways: Any) -> LanguagePolicy:
 
 
 def _place(name: str, where: str) -> str:
-    """The folder or hub name to load from. The hub is asked once, as loading would try for a long time.
+    """What to load from, as `LanguagePolicy.load`. The hub is asked once, as loading would try for a long time.
 
     Raises:
-        ConfigError: neither a folder nor a model of the hub, or the hub cannot be reached and no copy is here.
+        ConfigError: as `place_of`; or neither a file, a folder nor a model of the hub, or the hub cannot be reached and
+            no copy is here.
     """
-    if Path(name).is_dir():
+    if place_of(name, where).gguf is not None or Path(name).is_dir():
         return name
     from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
@@ -72,11 +74,25 @@ def _place(name: str, where: str) -> str:
     return name
 
 
+def config_of(name: str) -> Any:
+    """The `transformers` config of a named model.
+
+    Raises:
+        ConfigError: there is no such model, or its config cannot be read.
+    """
+    where = f"policy.model = {name!r}"
+    place = place_of(_place(name, where), where)
+    try:
+        return config_at(place)
+    except Exception as error:  # as for loading
+        raise ConfigError(f"{where} cannot be loaded: {_line(error)}") from error
+
+
 def warn_of_precision(name: str, dtype: str) -> None:
     """Warn where a checkpoint is kept in another precision than the policy will be; a person chose neither."""
-    from transformers import AutoConfig
-
-    stored = str(getattr(AutoConfig.from_pretrained(_place(name, "policy.model")), "dtype", None))
+    if place_of(name).gguf is not None:  # a few bits a weight: nobody expects these to be trained
+        return
+    stored = str(getattr(config_of(name), "dtype", None))
     stored = stored.removeprefix("torch.")
     if stored not in (dtype, "None"):
         warnings.warn(

@@ -35,7 +35,7 @@ COPIED = 8 * 2**20
 # Bytes from which a file whose size and time of change are those recorded is taken as unchanged.
 LARGE = 64 * 2**20
 # What a policy's or adapter's folder is read from.
-MODEL_FILES = {".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".jinja"}
+MODEL_FILES = {".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".py", ".jinja"}
 # Settings that name a folder of a model.
 FOLDERS = ("model", "adapter", "weights")
 # Versions that results depend on to the bit; of others a change is only reported.

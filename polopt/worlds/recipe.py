@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
+from polopt.packages import path_of
 from polopt.part import locate, nearest
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
@@ -82,8 +83,8 @@ class ReasoningGymWorld(World):
 
 
 class DatasetWorld(World):
-    """`path` of a data file and how to read and judge its rows, see `DatasetReader`; `heldout`: a fraction of its
-    prompts, or a second file."""
+    """`path` of a data file, or package:NAME/FILE for one of an installed package, and how to read and judge its rows,
+    see `DatasetReader`; `heldout`: a fraction of its prompts, or a second file."""
 
     kind: Literal["dataset"] = "dataset"
     path: str
@@ -103,7 +104,8 @@ class DatasetWorld(World):
         names = ("prompt", "answer", "solution", "answer_after", "system")
         settings = {name: getattr(self, name) for name in names}
         reader = DatasetReader(self.verifier, kind=self.kind_field, **settings)
-        return reader.split(self.path, heldout=self.heldout, seed=seed)
+        heldout = path_of(self.heldout, "heldout") if isinstance(self.heldout, str) else self.heldout
+        return reader.split(path_of(self.path, "path"), heldout=heldout, seed=seed)
 
     def computing(self) -> str | None:
         return computing(self.verifier)
