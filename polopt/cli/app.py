@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, check, compare, convert, export, judge, plan, recipes, train
+from polopt.cli import bridges, catalogue, chat, check, compare, convert, export, judge, plan, recipes, train
 from polopt.cli.door import Door
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ TRAINING, METHODS = "Training", "Methods"
 app.command(rich_help_panel=TRAINING)(train.train)
 app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(judge.evaluate)
+app.command(rich_help_panel=TRAINING)(chat.chat)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)
 app.command(rich_help_panel=TRAINING)(convert.convert)
