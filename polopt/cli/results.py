@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,9 +35,11 @@ def show_results(console: Console, run: Run) -> None:
         console.print(Text(notice, style="yellow"), soft_wrap=True)
     if before and after:
         console.print()
-        console.print(accuracy_table(before, after))
+        others = others_of(run.read("others"))
+        console.print(accuracy_table(before, after, others))
         console.print()
-        shown = [s for s in run.read("samples") if s["when"] == "after" and s["step"] == after["step"]]
+        samples = [s for s in run.read("samples") if "other" not in s]
+        shown = [s for s in samples if s["when"] == "after" and s["step"] == after["step"]]
         console.print(samples_table(shown, console.width))
     console.print()
     console.print(f"Report  {page}", soft_wrap=True)
@@ -44,8 +47,22 @@ def show_results(console: Console, run: Run) -> None:
     console.print(f"Time    {duration(run.about['seconds'])}")
 
 
-def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """Held-out accuracy with 95 % intervals, over the mix and for each kind of task."""
+def others_of(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The first and last measurement of each set of other problems, by its name."""
+    found = {}
+    for name in dict.fromkeys(record["name"] for record in records):
+        own = [record for record in records if record["name"] == name]
+        found[name] = (own[0], own[-1])
+    return found
+
+
+def accuracy_table(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    others: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = MappingProxyType({}),
+) -> Table:
+    """Held-out accuracy with 95 % intervals, over the mix and for each kind of task; below, problems of which nothing
+    was learned."""
     table = Table(title="Held-out accuracy, 95 % intervals", title_justify="left", box=None, pad_edge=False)
     table.add_column("tasks")
     table.add_column("n", justify="right")
@@ -60,6 +77,10 @@ def accuracy_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
         change = points(before, after, None if whole else name)
         cells = (Text(one_line(name, KIND)), str(problems), rate(b), rate(a), change)
         table.add_row(*cells, style="bold" if whole else None)
+    for name, (first, last) in others.items():
+        label = Text(one_line(f"{name} (not trained)", KIND))
+        rates = (rate(first["pass@1"]), rate(last["pass@1"]), points(first, last, None))
+        table.add_row(label, str(last["problems"]), *rates, style="dim")
     return table
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from polopt.yaml_data import YamlError, read_yaml
 
-FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "samples.jsonl")
+FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "others.jsonl", "samples.jsonl")
+LOGS = ("metrics", "evaluations", "others", "samples")
 
 Record = dict[str, Any]
 
@@ -25,6 +26,7 @@ class Run:
     info: Record
     metrics: list[Record]
     evaluations: list[Record]
+    others: list[Record]
     samples: list[Record]
     troubles: list[str]
 
@@ -64,7 +66,7 @@ def read_run(folder: Path) -> Run:
     recipe_text = _text(folder / "recipe.yaml")
     info = _json(folder / "run.json", troubles)
     recipe = _yaml(recipe_text, troubles)
-    lines = {name: _jsonl(folder / f"{name}.jsonl", troubles) for name in ("metrics", "evaluations", "samples")}
+    lines = {name: _jsonl(folder / f"{name}.jsonl", troubles) for name in LOGS}
     return Run(
         name=folder.resolve().name,
         recipe_text=recipe_text,

@@ -66,6 +66,26 @@ def kinds(change: Change) -> list[Record]:
     return sorted(rows, key=lambda r: -_gain(r))
 
 
+def others(run: Run) -> list[Record]:
+    """A row for each set of other problems, as `kinds`, with its name as `kind`."""
+    found = []
+    for name in dict.fromkeys(str(e.get("name")) for e in run.others):
+        measured = [e for e in run.others if str(e.get("name")) == name and rate(e) is not None]
+        before = [e for e in measured if e.get("when") == "before"]
+        after = [e for e in measured if e.get("when") == "after"]
+        first, last = before[0] if before else None, after[-1] if after else None
+        found.append(
+            {
+                "kind": name,
+                "before": first and rate(first),
+                "after": last and rate(last),
+                "problems": _problems(first or last),
+                "change": _change(first, last) if first and last else None,
+            }
+        )
+    return found
+
+
 def _change(first: Record, last: Record, kind: str | None = None) -> Rate | None:
     found = measured_change(first, last, kind)
     return None if found is None else (found.estimate, found.low, found.high)

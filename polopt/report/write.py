@@ -37,6 +37,7 @@ def write_report(run: Path) -> Path:
         changes=changes,
         main=main,
         kinds=kinds,
+        others=summary.others(found),
         training=[f.name for f in training],
         samples=chosen,
         sample_kinds=sorted({s.kind for s in chosen}),

@@ -38,9 +38,10 @@ from polopt.training.extension import extended, same
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.measure import describe, metrics_of, rollout_records, show, zeros_meant
 from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
+from polopt.training.planning import check_memory
 from polopt.training.player import Player
 from polopt.training.preflight import check_tasks
-from polopt.training.preflight_models import fitted_splits
+from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
 from polopt.training.run import Run, Witness
@@ -109,6 +110,8 @@ class LanguageTraining:
             for name, stage in recipe.stages.items()
         }
         _check_problems(recipe, len(self.splits[recipe.main_stage].heldout))
+        others = recipe.evaluation.others
+        self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
@@ -119,6 +122,7 @@ class LanguageTraining:
             check_layers(name, algorithm, self.policy)
             optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
         self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
+        self.others = fitted_others(recipe, self.others, self.policy)
         for name, algorithm in self.algorithms.items():
             tasks, limit = self.splits[name].train, recipe.limit_of(name)
             self._warn(check_effects(algorithm, situation_of(name, algorithm, tasks, limit, self.policy)))
@@ -138,11 +142,15 @@ class LanguageTraining:
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
-        return [
-            (getattr(split, part), functools.partial(made_again, self.recipe.tasks_of(name), self.recipe.seed, part))
-            for name, split in self.splits.items()
-            for part in ("train", "heldout")
-        ]
+        found: list[tuple[Tasks, Maker]] = []
+        for name, split in self.splits.items():
+            world = self.recipe.tasks_of(name)
+            for part in ("train", "heldout"):
+                found.append((getattr(split, part), functools.partial(made_again, world, self.recipe.seed, part)))
+        for name, tasks in self.others.items():
+            world = self.recipe.evaluation.others[name].tasks
+            found.append((tasks, functools.partial(made_again, world, self.recipe.seed, "heldout")))
+        return found
 
     def try_worlds(self) -> None:
         """Play the first task of every set of tasks once, as `try_episode`.
@@ -164,6 +172,8 @@ class LanguageTraining:
                     f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
                     "to the base that it was made for"
                 )
+            if self.team.size == 1:
+                check_memory(self.recipe)
             policy = load_policy(spec.model, dtype=spec.dtype, **ways)
             if "dtype" not in spec.model_fields_set:
                 warn_of_precision(spec.model, spec.dtype)
@@ -203,7 +213,7 @@ class LanguageTraining:
             self._load(tensors, state)
             self._hand_over(self.global_step)
         about: dict[str, Any] = {"parameters": sum(p.numel() for p in self.policy.parameters())}
-        about |= self.check_base()
+        about |= {"forward": "transformers" if self.policy.decoder is None else "polopt", **self.check_base()}
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
@@ -357,24 +367,31 @@ class LanguageTraining:
         return experience
 
     def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
-        spec = self.recipe.evaluation
-        heldout = self.splits[stage].heldout
-        tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, self.recipe.limit_of(stage), self.engine, self.grounds)
-        seed = self.recipe.seed_of("evaluation", self.global_step)
-        accuracy = evaluate(
-            player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team
-        )
+        accuracy = self._accuracy(self.splits[stage].heldout, self.recipe.limit_of(stage), problems)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
-        record |= accuracy.record()
-        self.run_folder.log("evaluations", record)
+        self.run_folder.log("evaluations", {**record, **accuracy.record()})
         if when != "during":
-            for row in _examples(accuracy):
-                shown = show(row, self.policy.tokenizer)
-                self.run_folder.log("samples", {"step": self.global_step, "when": when, **shown})
+            self._show(accuracy, when)
+            for name, tasks in self.others.items():
+                other = self._accuracy(tasks, self.recipe.limit_of_other(name), problems)
+                self.run_folder.log("others", {**record, "name": name, **other.record()})
+                self._show(other, when, other=name)
         for watcher in self.watchers:
-            watcher.evaluation(record)
+            watcher.evaluation({**record, **accuracy.record()})
         return accuracy
+
+    def _accuracy(self, heldout: Tasks, limit: int, problems: int) -> Accuracy:
+        spec = self.recipe.evaluation
+        tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
+        player = Player(self.policy, heldout, limit, self.engine, self.grounds)
+        seed = self.recipe.seed_of("evaluation", self.global_step)
+        return evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team)
+
+    def _show(self, accuracy: Accuracy, when: str, **of: str) -> None:
+        """Write some of the answers down."""
+        for row in _examples(accuracy):
+            shown = show(row, self.policy.tokenizer)
+            self.run_folder.log("samples", {"step": self.global_step, "when": when, **of, **shown})
 
     def _log(self, record: dict[str, Any]) -> None:
         parts = self.team.gather(_befell(record))  # each process lost its own

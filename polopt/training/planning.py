@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
+
+import torch
 
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.plan.demands import demands
 from polopt.plan.hardware import Device
+from polopt.plan.holds import holds
 from polopt.plan.job import Job
 from polopt.plan.shape import Shape, shape_of
 from polopt.policies.adapter import AdapterSpec
-from polopt.training.recipe import PolicySpec, StageSpec
+from polopt.policies.preflight import config_of
+from polopt.training.recipe import PolicySpec, Recipe, StageSpec
 
 
 def job_of(
@@ -50,6 +55,66 @@ def job_of(
     given = {name: value for name, value in others.items() if value is not None}
     settings |= given
     return Job(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
+
+
+# Tokens of a prompt where none has been seen yet: few, so that what is said to be needed is needed.
+LEAST_PROMPT = 8
+
+
+def check_memory(recipe: Recipe) -> None:
+    """Refuse a recipe whose named model this machine cannot train, from the model's config and the plan's formulas,
+    before any weight is loaded. Several processes, and other engines than polopt's own, are not judged.
+
+    Raises:
+        ConfigError: what would be held, and what there is.
+    """
+    name = recipe.policy.model
+    if name is None or recipe.rollout.engine != "native" or recipe.parallel != "ddp":
+        return
+    have = memory_of(recipe.device)
+    shape = shape_of_place(name)
+    anything = Device(name="any", kind="any", flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
+    for stage, spec in recipe.stages.items():
+        limit = recipe.limit_of(stage)
+        job = job_of(
+            spec,
+            recipe.policy,
+            recipe.algorithms[stage],
+            shape=shape,
+            device=anything,
+            prompt=LEAST_PROMPT,
+            answer=limit,
+            limit=limit,
+            engine="native",
+        )
+        for held in holds(job).values():
+            if held.peak > have:
+                largest = sorted(held.items.items(), key=lambda item: -item[1])[:4]
+                parts = ", ".join(f"{what} {value / 1e9:.1f} GB" for what, value in largest if value)
+                raise ConfigError(
+                    f"stages.{stage} needs at least {held.peak / 1e9:.1f} GB with policy.model = {name!r} ({parts}), "
+                    f"and {recipe.device} has {have / 1e9:.1f} GB; set micro_rows, policy.checkpointing: true, an "
+                    "adapter, policy.dtype: bfloat16, or take a smaller model"
+                )
+
+
+def memory_of(device: str) -> float:
+    """Bytes of memory that a device has in all."""
+    if torch.device(device).type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def shape_of_place(name: str) -> Shape:
+    """The shape of a named model, from its config: its parameters are counted without memory.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        return shape_of_model(AutoModelForCausalLM.from_config(config_of(name)))
 
 
 def shape_of_model(model: Any) -> Shape:

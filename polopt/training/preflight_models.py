@@ -62,6 +62,18 @@ def fitted_splits(
     return found
 
 
+def fitted_others(recipe: Recipe, others: Mapping[str, Tasks], policy: LanguagePolicy) -> dict[str, Tasks]:
+    """As `fitted_splits`, of the worlds that are measured beside the recipe's own, by name.
+
+    Raises:
+        ConfigError: as `fitted`.
+    """
+    return {
+        name: fitted(tasks, policy, recipe.limit_of_other(name), recipe.max_prompt_length, f"evaluation.others.{name}")
+        for name, tasks in others.items()
+    }
+
+
 def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: int | None, where: str) -> Tasks:
     """The tasks whose prompts have at most `max_prompt_length` tokens; a warning counts the others. None keeps all.
 

@@ -216,6 +216,17 @@ class StageSpec(Config):
         return algorithm
 
 
+class OtherSpec(Config):
+    """Problems that are measured and not trained on.
+
+    tasks: a world, whose held-out tasks they are.
+    limit: most new tokens per answer, the recipe's if None.
+    """
+
+    tasks: PlainMap
+    limit: Positive | None = None
+
+
 class EvaluationSpec(Config):
     """How held-out accuracy is measured.
 
@@ -225,6 +236,8 @@ class EvaluationSpec(Config):
     every: steps of each stage between quick evaluations, 0 for none.
     quick: held-out problems of a quick evaluation.
     support: temperature, top-k and top-p of the answers.
+    others: problems by name of which nothing is learned: what the policy can do beside its tasks. They are measured at
+        the beginning and end of the last stage, too, and reported apart.
     """
 
     problems: Positive = 400
@@ -233,6 +246,7 @@ class EvaluationSpec(Config):
     every: Count = 0
     quick: Positive = 100
     support: Support = Support()
+    others: dict[str, OtherSpec] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _enough_samples(self) -> EvaluationSpec:
@@ -386,6 +400,10 @@ class Recipe(Config):
         """The most new tokens per answer in a stage."""
         return self.stages[stage].limit or self.limit
 
+    def limit_of_other(self, name: str) -> int:
+        """The most new tokens per answer to problems that are not trained on."""
+        return self.evaluation.others[name].limit or self.limit_of(self.main_stage)
+
     @property
     def main_stage(self) -> str:
         """The last stage: the one whose method a person names, and whose held-out accuracy is the result."""
@@ -438,6 +456,7 @@ def load(
             _set(data, key, value)
     recipe = parse(Recipe, data, path.name)
     worlds = {"tasks": recipe.tasks, **{f"stages.{n}.tasks": s.tasks for n, s in recipe.stages.items() if s.tasks}}
+    worlds |= {f"evaluation.others.{name}.tasks": other.tasks for name, other in recipe.evaluation.others.items()}
     for key, world in worlds.items():
         try:
             _check_threads(recipe, parse_world(world, f"{path.name}.{key}"), key)

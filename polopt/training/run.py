@@ -19,7 +19,7 @@ from polopt.training import files
 from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
 from polopt.training.lock import LOCK, OWNER, FolderLock
 
-LOGS = ("metrics", "evaluations", "samples", "rollouts")
+LOGS = ("metrics", "evaluations", "others", "samples", "rollouts")
 RECIPE, ABOUT = "recipe.yaml", "run.json"
 # Identifiers of the run in services that track it, so that a resumed run goes on there.
 IDS = "trackers.json"

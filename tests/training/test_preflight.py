@@ -12,13 +12,15 @@ from tiny_runs import MODEL, recipe
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
+from polopt.policies.adapter import AdapterSpec
 from polopt.policies.make import new_policy
-from polopt.training import language
+from polopt.training import language, planning
 from polopt.training import recipe as recipes
 from polopt.training.estimate import longest_prompt
 from polopt.training.language import train
 from polopt.training.player import Player
 from polopt.training.preflight import check_chat_template, check_tasks
+from polopt.training.recipe import Recipe
 from polopt.training.trained import evaluate_folder
 from polopt.worlds import DatasetReader, VerifierError
 
@@ -206,3 +208,34 @@ def test_arguments_of_the_chat_template_reach_every_prompt(tmp_path: Path) -> No
     spec["chat_template_kwargs"] = {"tokenize": True}
     with pytest.raises(ConfigError, match="tokenize is set by the loop; leave it out"):
         recipe(policy=spec, **settings)
+
+
+def test_a_model_that_no_memory_here_holds_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    """A folder with Qwen2.5-7B's config and no weights: who began to load it would say that these are missing."""
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = recipe(policy={"model": str(tmp_path)})
+    # 7.6 billion weights in float32, their gradients and Adam's two moments.
+    with pytest.raises(ConfigError, match=r"needs at least 1\d\d\.\d GB with policy.model = .*\(Adam state 60\.9 GB"):
+        with_memory(made, 100e9)
+    with pytest.raises(ConfigError, match=r"needs at least 1\d\d\.\d GB .*, and cpu has 100\.0 GB; set micro_rows"):
+        with_memory(made, 100e9)
+    with_memory(made, 400e9)
+    small = made.model_copy(update={"policy": made.policy.model_copy(update={"adapter": AdapterSpec(rank=8)})})
+    with_memory(small, 80e9)
+
+
+def with_memory(made: Recipe, size: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "memory_of", lambda device: size)
+        planning.check_memory(made)
