@@ -44,7 +44,7 @@ class RunHandle(Run):
     """
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """The records of a log: "metrics", one a step, "evaluations" or "samples".
+        """The records of a log: "metrics", one a step, "evaluations", "others" or "samples".
 
         Raises:
             RunError: there is no such log.

@@ -78,7 +78,7 @@ def test_a_run_is_read_again(trained: tuple[Path, str]) -> None:
     run = po.load_run(str(trained[0]))
     assert run.folder == po.load_run(trained[0]).folder == trained[0]
     assert run.read("metrics") == lines(trained[0], "metrics")
-    with pytest.raises(RunError, match="no log 'nonsense'; it has metrics, evaluations, samples"):
+    with pytest.raises(RunError, match="no log 'nonsense'; it has metrics, evaluations, others, samples"):
         run.read("nonsense")
     with pytest.raises(RunError, match="is not a run"):
         po.load_run(trained[0] / "policy")

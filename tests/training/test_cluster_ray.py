@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import HereCrew
+from cluster_runs import HEALTH, HereCrew
 from tiny_runs import DIGITS, outcome, recipe
 
 from polopt.training.cluster.crew import ClusterError, Crew
@@ -29,8 +29,6 @@ ray = pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
 pytestmark = pytest.mark.flaky(reruns=2)
 
-# A node that is gone is missed soon.
-HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 6}
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 

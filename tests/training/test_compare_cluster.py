@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_runs import HEALTH
 from tiny_runs import lines, outcome, recipe
 from typer.testing import CliRunner
 
@@ -37,7 +38,9 @@ def cluster() -> Iterator[Any]:
     """A head that trains nobody, and a node that does."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH}
+    )
     made.add_node(num_cpus=1)
     ray.init(made.address, log_to_driver=False, logging_level="error")
     yield made

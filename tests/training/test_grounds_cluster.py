@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_runs import HEALTH
 from test_grounds import SCRIPT, played
 from tiny_runs import GUESS, MODEL, outcome, recipe
 from waiting import Counter
@@ -31,7 +32,9 @@ WORLD = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:counters",
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
+    )
     made.other = made.add_node(num_cpus=1)
     ray.init(made.address, log_to_driver=False, logging_level="error")
     yield made
