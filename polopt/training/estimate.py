@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.plan.hardware import Device
 from polopt.plan.holds import Holds, holds
 from polopt.plan.job import Job
 from polopt.plan.predict import Span
@@ -25,7 +24,7 @@ from polopt.training.beside import Beside
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
-from polopt.training.planning import job_of, shape_of_model
+from polopt.training.planning import check_memory, jobs_of, shape_of_model
 from polopt.training.player import Player
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.transcript import Transcript
@@ -66,6 +65,7 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     with long ones, see `answer_lengths`.
     """
     start = time.perf_counter()
+    check_memory(recipe)
     with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
         training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
         training.try_worlds()
@@ -128,22 +128,8 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
     """What the stage that needs most will hold, if its prompts have so many tokens and its answers run to their limit;
     the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe a process
     that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
-    shape, kind = shape_of_model(policy.model), policy.device.type
-    anything = Device(name=kind, kind=kind, flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
     found: list[Holds] = []
-    for name, stage in recipe.stages.items():
-        limit = recipe.limit_of(name)
-        job = job_of(
-            stage,
-            recipe.policy,
-            recipe.algorithms[name],
-            shape=shape,
-            device=anything,
-            prompt=prompt,
-            answer=limit,
-            limit=limit,
-            engine="native" if recipe.rollout.engine == "native" else "paged",
-        )
+    for _, job in jobs_of(recipe, shape_of_model(policy.model), policy.device.type, prompt):
         found += (_counted(held, policy, job) for held in holds(job).values())
     return max(found, key=lambda held: held.peak)
 

@@ -172,8 +172,6 @@ class LanguageTraining:
                     f"policy.model = {spec.model!r} is an adapter; set policy.adapter: {spec.model}, and policy.model "
                     "to the base that it was made for"
                 )
-            if self.team.size == 1:
-                check_memory(self.recipe)
             policy = load_policy(spec.model, dtype=spec.dtype, **ways)
             if "dtype" not in spec.model_fields_set:
                 warn_of_precision(spec.model, spec.dtype)
@@ -479,6 +477,8 @@ def train(
         return Run(folder)
     run = Run(folder) if team.leads else Witness(folder)
     with crew_of(recipe, address, team) as crew:
+        if team.size == 1:
+            check_memory(recipe)
         # What cannot be prepared leaves no folder behind.
         training = LanguageTraining(recipe, run, watchers, team, crew)
         team.once(lambda: check_tasks({name: training.player(name) for name in recipe.stages}))
@@ -544,6 +544,8 @@ def resume(
                 recipe = team.first(lambda: extended(run, changes))
             if recipe.threads is None:
                 torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
+            if team.size == 1:
+                check_memory(recipe)
             training = LanguageTraining(recipe, run, watchers, team, crew)
             training.try_worlds()
             if changed and team.leads:

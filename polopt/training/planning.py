@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -73,20 +74,7 @@ def check_memory(recipe: Recipe) -> None:
         return
     have = memory_of(recipe.device)
     shape = shape_of_place(name)
-    anything = Device(name="any", kind="any", flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
-    for stage, spec in recipe.stages.items():
-        limit = recipe.limit_of(stage)
-        job = job_of(
-            spec,
-            recipe.policy,
-            recipe.algorithms[stage],
-            shape=shape,
-            device=anything,
-            prompt=LEAST_PROMPT,
-            answer=limit,
-            limit=limit,
-            engine="native",
-        )
+    for stage, job in jobs_of(recipe, shape, recipe.device, LEAST_PROMPT):
         for held in holds(job).values():
             if held.peak > have:
                 largest = sorted(held.items.items(), key=lambda item: -item[1])[:4]
@@ -96,6 +84,19 @@ def check_memory(recipe: Recipe) -> None:
                     f"and {recipe.device} has {have / 1e9:.1f} GB; set micro_rows, policy.checkpointing: true, an "
                     "adapter, policy.dtype: bfloat16, or take a smaller model"
                 )
+
+
+def jobs_of(recipe: Recipe, shape: Shape, device: str, prompt: int) -> Iterator[tuple[str, Job]]:
+    """Each stage's name and job on one device that holds anything, with prompts of so many tokens and answers that run
+    to their limit."""
+    kind = torch.device(device).type  # how many logits exist at once depends on it
+    anything = Device(name=kind, kind=kind, flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
+    engine = "native" if recipe.rollout.engine == "native" else "paged"
+    for name, stage in recipe.stages.items():
+        limit = recipe.limit_of(name)
+        lengths = {"prompt": prompt, "answer": limit, "limit": limit}
+        algorithm = recipe.algorithms[name]
+        yield name, job_of(stage, recipe.policy, algorithm, shape=shape, device=anything, engine=engine, **lengths)
 
 
 def memory_of(device: str) -> float:

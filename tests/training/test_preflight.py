@@ -17,6 +17,7 @@ from polopt.policies.make import new_policy
 from polopt.training import language, planning
 from polopt.training import recipe as recipes
 from polopt.training.estimate import longest_prompt
+from polopt.training.handover import policy_at
 from polopt.training.language import train
 from polopt.training.player import Player
 from polopt.training.preflight import check_chat_template, check_tasks
@@ -239,3 +240,17 @@ def with_memory(made: Recipe, size: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "memory_of", lambda device: size)
         planning.check_memory(made)
+
+
+def test_a_run_that_does_not_fit_leaves_no_folder_and_its_checkpoints_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a checkpoint needs no memory for gradients."""
+    train(recipe(), tmp_path / "base")
+    begun = recipe(policy={"model": str(tmp_path / "base" / "policy")})
+    train(begun, tmp_path / "run")
+    monkeypatch.setattr(planning, "memory_of", lambda device: 1.0)
+    with pytest.raises(ConfigError, match="needs at least"):
+        train(begun, tmp_path / "large")
+    assert not (tmp_path / "large").exists()
+    assert policy_at(tmp_path / "run").device.type == "cpu"
