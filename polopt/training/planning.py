@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,6 +72,8 @@ def check_memory(recipe: Recipe) -> None:
     """
     name = recipe.policy.model
     if name is None or recipe.rollout.engine != "native" or recipe.parallel != "ddp":
+        return
+    if (Path(name) / "adapter_config.json").is_file():  # no model: it is refused where models are loaded
         return
     have = memory_of(recipe.device)
     shape = shape_of_place(name)
