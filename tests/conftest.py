@@ -12,6 +12,8 @@ from jaxtyping import config, install_import_hook
 # Before anything imports polopt.
 install_import_hook("polopt.ops", "beartype.beartype")
 torch.set_num_threads(1)
+# Ray's own workers give way to everybody else (nice 15), and would wait for the other tests to finish.
+os.environ["RAY_worker_niceness"] = "0"
 
 # Files by how many seconds they take, roughly. Each simulates clusters in its turn, or begins many processes, or has
 # tests of many seconds: who begins with them is not left alone with one at the end. Files on one line stay together.
@@ -36,6 +38,13 @@ def shapes_unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+def pytest_configure() -> None:
+    """The first of xdist's workers has the simulated clusters, whose tests wait for many processes in turn: the others
+    give way to it."""
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        os.nice(10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

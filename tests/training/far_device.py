@@ -24,6 +24,10 @@ INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, 
 SIZED_BY_VALUES = {aten.nonzero.default, aten._unique2.default, aten.equal.default}
 waits: Counter[str] = Counter()
 
+with torch.device("cpu"):
+    # PyTorch remembers, the first time, which functions make tensors: it must not be those that `far_device` puts in.
+    torch.zeros(0)
+
 
 class MixedDevices(RuntimeError):
     pass
