@@ -138,15 +138,14 @@ KINDS: tuple[Callable[[random.Random], Question], ...] = (
 )
 
 # Of general knowledge, with a pattern of what a right answer says somewhere.
-KNOWLEDGE: tuple[tuple[str, str, str], ...] = tuple(
-    (f"What is the capital of {country}?", city, rf"\b{city}\b")
-    for country, city in (
-        ("France", "Paris"), ("Italy", "Rome"), ("Germany", "Berlin"), ("Spain", "Madrid"), ("Japan", "Tokyo"),
-        ("Egypt", "Cairo"), ("Russia", "Moscow"), ("China", "Beijing"), ("Greece", "Athens"), ("Portugal", "Lisbon"),
-        ("Austria", "Vienna"), ("Ireland", "Dublin"), ("Norway", "Oslo"), ("Sweden", "Stockholm"), ("Poland", "Warsaw"),
-        ("Canada", "Ottawa"), ("Cuba", "Havana"), ("India", "New Delhi"), ("Finland", "Helsinki"), ("Peru", "Lima"),
-    )
-) + (
+CAPITALS = (
+    ("France", "Paris"), ("Italy", "Rome"), ("Germany", "Berlin"), ("Spain", "Madrid"), ("Japan", "Tokyo"),
+    ("Egypt", "Cairo"), ("Russia", "Moscow"), ("China", "Beijing"), ("Greece", "Athens"), ("Portugal", "Lisbon"),
+    ("Austria", "Vienna"), ("Ireland", "Dublin"), ("Norway", "Oslo"), ("Sweden", "Stockholm"), ("Poland", "Warsaw"),
+    ("Canada", "Ottawa"), ("Cuba", "Havana"), ("India", "New Delhi"), ("Finland", "Helsinki"), ("Peru", "Lima"),
+)  # fmt: skip
+KNOWLEDGE: tuple[tuple[str, str, str], ...] = (
+    *((f"What is the capital of {country}?", city, rf"\b{city}\b") for country, city in CAPITALS),
     ("How many days are there in a week?", "7", r"(?i)\b(7|seven)\b"),
     ("How many months are there in a year?", "12", r"(?i)\b(12|twelve)\b"),
     ("How many legs does a spider have?", "8", r"(?i)\b(8|eight)\b"),

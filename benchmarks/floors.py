@@ -97,15 +97,15 @@ def floors(
     }
 
 
-def measure(weight_bytes: float) -> Machine:
-    """The best of several matrix sizes, and of reading a buffer as large as the model's weights: one that
-    fits a cache is read at the cache's speed, so the floor stays a floor."""
+def measure(weight_bytes: float, dtype: str = "float32") -> Machine:
+    """The best of several matrix sizes, and of reading a buffer as large as the model's weights: one that fits a cache
+    is read at the cache's speed, so the floor stays a floor. dtype: of the matrices."""
     import torch
 
     flops = 0.0
     for n in (256, 512, 1024, 2048):
-        a, b = torch.randn(n, n), torch.randn(n, n)
-        out = torch.empty(n, n)
+        a, b = (torch.randn(n, n).to(getattr(torch, dtype)) for _ in range(2))
+        out = torch.empty_like(a)
         flops = max(flops, 2 * n**3 / fastest(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)))
     buffer = torch.ones(int(weight_bytes) // 4)
     vector = torch.ones(1024)
@@ -137,5 +137,6 @@ if __name__ == "__main__":
 
     order = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(order["threads"])
-    found = {name: dataclasses.asdict(measure(size)) for name, size in order["weights"].items()}
+    dtype = order.get("dtype", "float32")
+    found = {name: dataclasses.asdict(measure(size, dtype)) for name, size in order["weights"].items()}
     Path(sys.argv[2]).write_text(json.dumps(found))

@@ -1,6 +1,8 @@
 """polopt and TRL side by side: the same model, tasks, verifier and settings, each measurement in a new process.
 
 python -m benchmarks.language             import, 1M, 25M, memory and job, into benchmarks/results/
+python -m benchmarks.language --only 135M 135M-bfloat16 135M-512 135M-job
+                                          the smollm recipe's pretrained model, which must be installed
 python -m benchmarks.language --quick     seconds: shows that everything runs, measures nothing of use
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -23,7 +26,7 @@ from typing import Any
 import yaml
 
 from benchmarks import table
-from benchmarks.spec import HERE, Size, Spec, sizes, tiny
+from benchmarks.spec import HERE, Size, Spec, pretrained, sizes, tiny
 
 ROOT = HERE.parent
 # What TRL offers for this machine; `--only tune` tries each. README.md says which was chosen and why.
@@ -34,6 +37,8 @@ IMPORTS = {
     "trl": "from trl import GRPOConfig, GRPOTrainer",
 }
 TARGET = 0.8
+# Of the pretrained model's job: so much above where it begins.
+POINTS = 0.15
 
 
 def trl_settings(rows: int) -> dict[str, dict[str, Any]]:
@@ -120,6 +125,68 @@ class Bench:
         runs = self.alternate(self.speed_spec(size, model), size.repeats, size.name)
         return {"size": dataclasses.asdict(size), "facts": facts, "machine": machine, "runs": runs}
 
+    @functools.cached_property
+    def smollm(self) -> dict[str, Any]:
+        return yaml.safe_load((ROOT / "polopt/recipes/smollm.yaml").read_text())
+
+    @functools.cached_property
+    def endless(self) -> tuple[Path, dict[str, Any]]:
+        """The pretrained model with answers that never stop, and its facts."""
+        place = self.folder / "endless"
+        order = {"threads": self.threads, "recipe": self.smollm, "folder": str(place), "endless": True}
+        return place, self.call("prepare", order)
+
+    def pretrained(self, size: Size, compute: str | None) -> dict[str, Any]:
+        """Speed of the smollm recipe's model: every answer is as long as it may be, and paid by its first token."""
+        model, facts = self.endless
+        spec = Spec(
+            model=str(model),
+            world=self.smollm["tasks"],
+            rows=size.rows,
+            group=size.group,
+            limit=size.limit,
+            steps=size.steps,
+            minibatches=1,
+            micro_rows=size.micro_rows,
+            optimiser={"lr": 1e-6},
+            threads=self.threads,
+            seed=1,
+            problems=0,
+            compute=compute,
+            reward="first token",
+            trl=TRL_CHOSEN,
+        )
+        wide = 2.0 if compute == "bfloat16" else 4.0
+        weights = wide * (facts["shape"]["matrix"] + facts["shape"]["head"])
+        order = {"threads": self.threads, "weights": {"it": weights}, "dtype": compute or "float32"}
+        machine = self.call("floors", order)["it"]
+        runs = self.alternate(spec, size.repeats, size.name)
+        facts = {**facts, "length": size.limit}
+        return {"size": dataclasses.asdict(size), "facts": facts, "machine": machine, "bytes": wide, "runs": runs}
+
+    def pretrained_job(self, repeats: int) -> dict[str, Any]:
+        """From the smollm recipe's warmed-up policy to so many points more, in batches of 64 rows."""
+        place = self.folder / "pretrained"
+        order = {"threads": self.threads, "recipe": self.smollm, "folder": str(place), "size": None}
+        facts, stage = self.call("prepare", order), self.smollm["stages"]["rl"]
+        spec = Spec(
+            model=str(place / "policy"),
+            world=self.smollm["tasks"],
+            rows=64,
+            group=stage["group"],
+            limit=self.smollm["limit"],
+            steps=stage["steps"],
+            minibatches=1,
+            optimiser=stage["optimiser"],
+            threads=self.threads,
+            seed=0,
+            every=3,
+            problems=200,
+            target=facts["accuracy"] + POINTS,
+            trl=TRL_CHOSEN,
+        )
+        return {"facts": facts, "spec": _without_paths(spec), "runs": self.alternate(spec, repeats, "135M-job")}
+
     def job(self, repeats: int) -> dict[str, Any]:
         model, facts = self.prepare(None, "job")
         stage = list(self.laptop["stages"].values())[-1]
@@ -199,7 +266,9 @@ def _without_paths(spec: Spec) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test on a tiny model")
-    parser.add_argument("--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune, and the rows of 135M"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--busy", type=int, default=0, help="so many processes beside, which compute all the time")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
@@ -241,6 +310,13 @@ def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick:
         if quick or name in wanted:
             results["speed"][name] = bench.speed(size)
             yield
+    for name, (size, compute) in pretrained().items():
+        if name in wanted:
+            results["speed"][name] = bench.pretrained(size, compute)
+            yield
+    if "135M-job" in wanted:
+        results["pretrained_job"] = bench.pretrained_job(repeats=1)
+        yield
     if "memory" in wanted or quick:
         results["memory"] = bench.memory(1 if quick else 2, limit=4 if quick else 2032)
         yield

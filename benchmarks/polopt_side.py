@@ -74,7 +74,12 @@ def measure(spec: Spec) -> Measured:
         "seed": spec.seed,
         "device": spec.device,
         "threads": spec.threads,
-        "policy": {"model": spec.model, "dtype": spec.dtype, "checkpointing": spec.checkpointing},
+        "policy": {
+            "model": spec.model,
+            "dtype": spec.dtype,
+            "compute": spec.compute,
+            "checkpointing": spec.checkpointing,
+        },
         "tasks": spec.world,
         "limit": spec.limit,
         "stages": stages,

@@ -15,6 +15,7 @@ from polopt.experience import Support
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
+from polopt.policies.preflight import load_policy
 from polopt.policies.sampler import sample
 from polopt.training.language import EXAMPLES, train
 from polopt.training.recipe import Recipe
@@ -64,11 +65,26 @@ def calibrate(policy: LanguagePolicy, prompts: list[list[int]], size: Size) -> f
 def warm_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """The recipe's policy as its last stage finds it."""
     stages = dict(list(recipe.stages.items())[:-1])
-    evaluation = recipe.evaluation.model_copy(update={"every": 0})
+    evaluation = recipe.evaluation.model_copy(update={"every": 0, "others": {}})
     run = train(recipe.model_copy(update={"stages": stages, "evaluation": evaluation}), folder / "run")
     (run.folder / "policy").rename(folder / "policy")
     accuracy = [e["pass@1"]["estimate"] for e in run.read("evaluations") if e["when"] == "after"]
     return {"accuracy": accuracy[-1]}
+
+
+def endless_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The recipe's pretrained model with a stop token that no answer says; its shape, for the floors."""
+    assert recipe.policy.model is not None
+    policy = load_policy(recipe.policy.model, dtype="float32")
+    never = len(policy.tokenizer) - 1
+    policy.tokenizer.eos_token = policy.tokenizer.convert_ids_to_tokens(never)
+    policy.model.generation_config.eos_token_id = never
+    policy.save(folder)
+    tasks = build_tasks(recipe.tasks, seed=recipe.seed).train
+    begun = [(tasks[i].prompt, tasks[i].history) for i in range(256)]
+    prompts = Dialogue(policy.tokenizer).openings(begun)
+    shape = Shape.of(policy.model, prompt=sum(map(len, prompts)) / len(prompts))
+    return {"shape": shape.record(), "vocabulary": len(policy.tokenizer)}
 
 
 if __name__ == "__main__":
@@ -76,5 +92,8 @@ if __name__ == "__main__":
     torch.set_num_threads(order["threads"])
     the_recipe, place = Recipe.model_validate(order["recipe"]), Path(order["folder"])
     place.mkdir(parents=True, exist_ok=True)
-    done = speed_model(Size(**order["size"]), the_recipe, place) if order["size"] else warm_model(the_recipe, place)
+    if order.get("endless"):
+        done = endless_model(the_recipe, place)
+    else:
+        done = speed_model(Size(**order["size"]), the_recipe, place) if order["size"] else warm_model(the_recipe, place)
     Path(sys.argv[2]).write_text(json.dumps(done))

@@ -52,7 +52,7 @@ def trained(folder: Path, seed: int, changes: dict[str, str]) -> float:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """Held-out accuracy of a finished run before and after reinforcement learning, of what it learns and of the rest."""
+    """Accuracy of a finished run before and after reinforcement learning, of what it learns and of the rest."""
     run = Run.open(folder)
     found: dict[str, Any] = {}
     for log, name in (("evaluations", "questions"), ("others", "knowledge")):
@@ -93,7 +93,8 @@ def markdown(data: dict[str, Any]) -> str:
         f"Asked of each run beforehand: {POINTS * 100:.0f} points more, intervals apart, {MINUTES:.0f} minutes, and no "
         "change of knowledge whose interval lies below 0.",
         "",
-        "|weights|seed|before, %|after, %|change, points|knowledge before, %|after, %|change, points|minutes|memory, GB|as asked|",
+        "|weights|seed|before, %|after, %|change, points"
+        "|knowledge before, %|after, %|change, points|minutes|memory, GB|as asked|",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in data["rows"]:

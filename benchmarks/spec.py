@@ -18,7 +18,8 @@ class Spec:
     rows: answers in a batch, `group` to a prompt, at most `limit` tokens each. steps: batches. minibatches:
     optimiser steps per batch. micro_rows: rows per forward pass, None for all of a minibatch. every, problems,
     target: evaluate held-out accuracy every so many batches on so many problems and stop at the target; every = 0
-    measures speed only, and problems = 0 never evaluates. dtype: of weights, gradients and optimiser state.
+    measures speed only, and problems = 0 never evaluates. dtype: of weights, gradients and optimiser state. compute: of
+    the arithmetic, None for the same.
     checkpointing: layers' activations are computed again in the backward pass. reward: the world's, or the first
     token's (first_token.py). warm: begin with one batch of answers of so many tokens, which does not count.
     """
@@ -34,6 +35,7 @@ class Spec:
     threads: int
     seed: int
     dtype: str = "float32"
+    compute: str | None = None
     micro_rows: int | None = None
     every: int = 0
     problems: int = 1
@@ -76,6 +78,14 @@ def sizes(laptop: dict[str, Any]) -> list[Size]:
         Size("1M", small, rows=128, micro_rows=32, group=8, limit=96, length=20, steps=5, repeats=3),
         Size("25M", large, rows=64, micro_rows=16, group=8, limit=256, length=60, steps=2, repeats=2),
     ]
+
+
+def pretrained() -> dict[str, tuple[Size, str | None]]:
+    """Rows of the smollm recipe's model, whose answers all run to the limit, and the precision of their arithmetic."""
+    short = Size("135M", {}, rows=64, micro_rows=16, group=8, limit=48, length=48, steps=3, repeats=1)
+    half = dataclasses.replace(short, name="135M-bfloat16")
+    long = dataclasses.replace(short, name="135M-512", micro_rows=4, limit=512, length=512, steps=2)
+    return {"135M": (short, None), "135M-bfloat16": (half, "bfloat16"), "135M-512": (long, None)}
 
 
 def tiny(laptop: dict[str, Any]) -> Size:

@@ -170,4 +170,27 @@ SUITES: dict[str, Suite] = {
         methods=[{"name": "rlsqm", "kl": 0.01}],
         yardstick={"name": "grpo", "kl": 0.0, "group": 8},
     ),
+    "smollm": Suite(
+        about=(
+            "A pretrained model: SmolLM2-135M-Instruct on small questions of everyday life, 20 batches of 64 answers "
+            "after 64 demonstrations of the format, with the same optimiser for all. sft is the supervised control: as "
+            "many rows of demonstrations, and no sampled token, so that it has no budget of tokens to be compared at."
+        ),
+        recipe="smollm",
+        changes={
+            "stages.rl.steps": 20,
+            "stages.rl.rows": 64,
+            "stages.rl.group": None,  # each method's own
+            "evaluation.problems": 200,
+            "evaluation.every": 10,
+            "evaluation.others": {},
+            "checkpoint": 1000,
+        },
+        methods=[
+            {"name": "dr-grpo", "group": 8},
+            {"name": "dapo", "group": 8},
+            {"name": "rloo", "group": 8},
+            {"name": "sft"},
+        ],
+    ),
 }

@@ -104,6 +104,8 @@ def markdown(results: dict[str, Any]) -> str:
         parts.append(_memory(results["memory"]))
     if "job" in results:
         parts.append(_job(results["job"]))
+    if "pretrained_job" in results:
+        parts.append(_job(results["pretrained_job"], "The smollm recipe"))
     if "imports" in results:
         parts.append(_imports(results["imports"]))
     if "tune" in results:
@@ -187,7 +189,12 @@ def _distance(row: dict[str, Any]) -> str:
         for side in ("polopt", "trl"):
             steps = [s for run in row["runs"] if side in run for s in run[side]["steps"][1:]]
             found = [
-                (step[stage], floors(shape, size["rows"] // size["group"], size["rows"], step, machine)[stage])
+                (
+                    step[stage],
+                    floors(shape, size["rows"] // size["group"], size["rows"], step, machine, row.get("bytes", 4.0))[
+                        stage
+                    ],
+                )
                 for step in steps
             ]
             if not found:
@@ -222,7 +229,7 @@ def _memory(row: dict[str, Any]) -> str:
     )
 
 
-def _job(job: dict[str, Any]) -> str:
+def _job(job: dict[str, Any], title: str = "The main job") -> str:
     spec, lines = job["spec"], []
     for i, run in enumerate(job["runs"], start=1):
         clock = {side: reached(it, spec["target"]) for side, it in run.items()}
@@ -237,7 +244,7 @@ def _job(job: dict[str, Any]) -> str:
             cells = [_seconds(seconds, best, side) for side in ("polopt", "trl")]
             lines.append([f"{i}, {name}", *cells, f"{other / mine:.2f}" if mine and other else "–"])
     return (
-        f"## The main job: seconds of training to {spec['target']:.0%} held-out accuracy\n\n"
+        f"## {title}: seconds of training to {spec['target']:.0%} held-out accuracy\n\n"
         f"From the recipe's warmed-up policy ({job['facts']['accuracy']:.0%}); {spec['rows']} rows, groups of "
         f"{spec['group']}, at most {spec['limit']} tokens, {spec['minibatches']} optimiser steps a batch. Judged every "
         f"{spec['every']} batches on {spec['problems']} problems, off the clock. How many "

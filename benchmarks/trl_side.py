@@ -140,8 +140,8 @@ def arguments(spec: Spec, folder: str) -> Any:
         "scale_rewards": "group",
         "max_grad_norm": spec.optimiser.get("clip", 1.0),
         "use_cpu": spec.device == "cpu",
-        # The weights themselves are of the type wanted, as polopt's are: no second precision on top.
-        "bf16": False,
+        # The weights themselves are of the type wanted, as polopt's are: no second precision on top, unless asked.
+        "bf16": spec.compute == "bfloat16",
         "gradient_checkpointing": spec.checkpointing,
         "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": False,
@@ -197,9 +197,10 @@ def measure(spec: Spec) -> Measured:
     policy = LanguagePolicy(model, tokenizer)
     world = build_tasks(spec.world, seed=spec.seed)
     tasks = [world.train[i] for i in range(len(world.train))]
-    texts = [tokenizer.apply_chat_template([{"role": "user", "content": t.prompt}], tokenize=False) for t in tasks]
-    dialogue = Dialogue(tokenizer)
-    assert all(tokenizer(x)["input_ids"] == dialogue.opening(t.prompt) for x, t in zip(texts, tasks, strict=True))
+    messages = [[*t.history, {"role": "user", "content": t.prompt}] for t in tasks]
+    texts = [tokenizer.apply_chat_template(m, tokenize=False, add_generation_prompt=True) for m in messages]
+    openings = Dialogue(tokenizer).openings([(t.prompt, t.history) for t in tasks])
+    assert tokenizer(texts)["input_ids"] == openings
 
     def verify(completions: list[str], completion_ids: list[list[int]], index: list[int], **_: Any) -> list[float]:
         rewards = []

@@ -1,7 +1,9 @@
-"""What the processes of a team do in the tests: run by `torchrun`, each writes nothing but the one that leads.
+"""What the processes of a team do in the tests: each writes nothing but the one that leads.
 
 teamwork.py FOLDER gradients           of every objective, and of language policies whole and in pieces
 teamwork.py FOLDER train STEPS         a run to its end, or to where it is stopped, and the tasks that it took
+teamwork.py FOLDER cluster             a run of several learners and the workers of one
+teamwork.py serve                      begins such teams itself, see `serve`; otherwise `torchrun` does
 """
 
 from __future__ import annotations
@@ -9,7 +11,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
+import socket
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +133,9 @@ def learners(folder: Path, team: Team) -> None:
     language.LanguageTraining(made, run, (), team, crew).run()
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    place, work, *more = sys.argv[1:]
-    if work == "gradients":
+def work(place: str, name: str, *more: str) -> None:
+    """What one process of a team does."""
+    if name == "gradients":
         team = assemble("cpu")
         results: dict[str, Any] = {"objectives": of_objectives(team, 2)}
         results["whole"] = of_policies(team, False, "float64")
@@ -138,7 +143,53 @@ if __name__ == "__main__":
         results["float32"] = of_policies(team, False, "float32")
         if team.leads:
             torch.save(results, Path(place) / "gradients.pt")
-    elif work == "cluster":
+    elif name == "cluster":
         learners(Path(place), assemble("cpu"))
     else:
         train(Path(place), int(more[0]) if more else None)
+
+
+def begin(rank: int, processes: int, port: int, arguments: Sequence[str]) -> int:
+    """A fork of this process that does as one of a team that `torchrun` began; its number."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        team = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        os.environ |= {name: str(value) for name, value in team.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none"}
+        work(*arguments)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    """Begin a team for each line of standard input, [processes, arguments], and answer with how its processes ended.
+    They find imported what takes most of their time."""
+    importlib.import_module("transformers.models.gpt2.modeling_gpt2")
+    for line in sys.stdin:
+        processes, arguments = json.loads(line)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        left = {begin(rank, processes, port, arguments) for rank in range(processes)}
+        codes = []
+        while left:
+            pid, status = os.wait()
+            left.discard(pid)
+            codes.append(os.waitstatus_to_exitcode(status))
+            if codes[-1]:  # the others would wait for it
+                for other in left:
+                    os.kill(other, signal.SIGKILL)
+        print(json.dumps(codes), flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    serve() if sys.argv[1:] == ["serve"] else work(*sys.argv[1:])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,33 @@ from polopt.training.run import Run
 from polopt.training.shares import shares
 from polopt.training.team import Team
 
+Server = subprocess.Popen[str]
 HERE = Path(__file__).parent
 COUNTS = (2, 4)
 
 
-def together(processes: int, folder: Path, *work: object) -> None:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A process that begins teams without importing anything anew."""
+    command = [sys.executable, str(HERE / "teamwork.py"), "serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.communicate(timeout=60)
+
+
+def together(server: Server, processes: int, folder: Path, *work: object) -> None:
+    """A team of forks of the server."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(json.dumps([processes, [str(folder), *map(str, work)]]) + "\n")
+    server.stdin.flush()
+    while not (line := server.stdout.readline()).startswith("["):
+        assert line, "the server has ended"  # else a line of progress
+    assert json.loads(line) == [0] * processes
+
+
+def launched(processes: int, folder: Path, *work: object) -> None:
+    """A team that torchrun begins."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     said = subprocess.run(
         [*launch, str(HERE / "teamwork.py"), str(folder), *map(str, work)],
@@ -35,10 +58,10 @@ def together(processes: int, folder: Path, *work: object) -> None:
 
 
 @pytest.fixture(scope="module", params=COUNTS)
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What so many processes found."""
     folder = tmp_path_factory.mktemp("team")
-    together(request.param, folder, "gradients")
+    together(server, request.param, folder, "gradients")
     return torch.load(folder / "gradients.pt", weights_only=True)
 
 
@@ -107,11 +130,11 @@ def taken(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_run_goes_on_with_other_processes_and_the_same_tasks(tmp_path: Path, parallel: str) -> None:
+def test_a_run_goes_on_with_other_processes_and_the_same_tasks(server: Server, tmp_path: Path, parallel: str) -> None:
     """Two processes to the end; and from a checkpoint on with two, bit for bit, and with one. One alone takes the same
     tasks."""
     whole = begin(tmp_path / "whole", parallel=parallel, logging={"rollouts": 2})
-    together(2, whole, "train")
+    together(server, 2, whole, "train")
     rollouts = [(row["step"], row["group"]) for row in lines(whole / "run", "rollouts")]
     assert Counter(step for step, _ in rollouts) == {0: 8, 2: 8, 4: 16, 6: 16, 8: 16}, "those of both, once"
     assert Counter(group for step, group in rollouts if step == 4) == dict.fromkeys(range(4), 4)
@@ -123,7 +146,7 @@ def test_a_run_goes_on_with_other_processes_and_the_same_tasks(tmp_path: Path, p
     assert Run(one / "run").checkpoint == 8
     again = tmp_path / "again"
     shutil.copytree(one, again)
-    together(2, again, "train")
+    together(server, 2, again, "train")
     assert outcome(again / "run") == outcome(whole / "run")  # bit for bit
     teamwork.train(one, None)
     assert taken(one) == taken(again) == taken(whole)[-len(taken(one)) :]
@@ -137,7 +160,7 @@ def test_several_learners_and_the_workers_of_one(tmp_path: Path) -> None:
     """Rollouts that one learner has from workers, a batch ahead, reach the other too: as one learner alone."""
     config = {"policy": {"config": MODEL, "dtype": "float64"}, "cluster": {"workers": 2, "ahead": 1}}
     both, alone = begin(tmp_path / "both", **config), begin(tmp_path / "alone", **config)
-    together(2, both, "cluster")
+    launched(2, both, "cluster")
     teamwork.learners(alone, Team())
     for ours, theirs in zip(lines(both / "run", "metrics"), lines(alone / "run", "metrics"), strict=True):
         assert ours.keys() == theirs.keys()
