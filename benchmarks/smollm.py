@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -41,14 +40,21 @@ WAYS: dict[str, dict[str, str]] = {
 }
 
 
-def trained(folder: Path, seed: int, changes: dict[str, str]) -> float:
-    """Train as a user does, in a process of its own; seconds of the clock."""
+def trained(folder: Path, seed: int, changes: dict[str, str]) -> dict[str, float]:
+    """Train as a user does, in a process of its own: seconds of the clock, and the most bytes that it held.
+
+    Raises:
+        SystemExit: it failed.
+    """
     command = [sys.executable, "-m", "polopt", "train", "smollm", "--seed", str(seed), "--run", str(folder)]
     for key, value in changes.items():
         command += ["--set", f"{key}={value}"]
     start = time.perf_counter()
-    subprocess.run(command, check=True, cwd=ROOT)
-    return time.perf_counter() - start
+    process = subprocess.Popen(command, cwd=ROOT)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return {"seconds": time.perf_counter() - start, "memory": usage.ru_maxrss * 1024}
 
 
 def outcome(folder: Path) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def markdown(data: dict[str, Any]) -> str:
         cells = [row["way"], str(row["seed"])]
         cells += [_share(asked["before"]), _share(asked["after"]), _points(asked["change"])]
         cells += [_share(kept["before"]), _share(kept["after"]), _points(kept["change"])]
-        cells += [f"{row['seconds'] / 60:.1f}", f"{row['memory'] / 1e9:.1f}", "yes" if holds(row) else "no"]
+        cells += [f"{row['seconds'] / 60:.1f}", _gigabytes(row["memory"]), "yes" if holds(row) else "no"]
         lines.append(f"|{'|'.join(cells)}|")
     for way in WAYS:
         changes = [r["questions"]["change"]["estimate"] for r in data["rows"] if r["way"] == way]
@@ -111,6 +117,10 @@ def markdown(data: dict[str, Any]) -> str:
             ends = f"{100 * mean.low:+.1f} – {100 * mean.high:+.1f}"
             lines += ["", f"{way}, mean over {len(changes)} seeds: {100 * mean.estimate:+.1f} points ({ends})."]
     return "\n".join(lines) + "\n"
+
+
+def _gigabytes(memory: float | None) -> str:
+    return "–" if memory is None else f"{memory / 1e9:.1f}"
 
 
 def _share(found: dict[str, float]) -> str:
@@ -138,10 +148,7 @@ def main() -> None:
             if not note.exists():
                 if way not in given.only:
                     continue
-                seconds = trained(folder, seed, WAYS[way])
-                # The most of any child so far: runs are alike, and a smaller one after a larger says the larger's.
-                memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-                note.write_text(json.dumps({"seconds": seconds, "memory": memory}))
+                note.write_text(json.dumps(trained(folder, seed, WAYS[way])))
             rows.append({"way": way, "seed": seed, **json.loads(note.read_text()), **outcome(folder)})
     data = {"about": about | {"load_after": os.getloadavg()}, "ways": WAYS, "rows": rows}
     given.output.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

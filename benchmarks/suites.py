@@ -173,11 +173,13 @@ SUITES: dict[str, Suite] = {
     "smollm": Suite(
         about=(
             "A pretrained model: SmolLM2-135M-Instruct on small questions of everyday life, 20 batches of 64 answers "
-            "after 64 demonstrations of the format, with the same optimiser for all. sft is the supervised control: as "
-            "many rows of demonstrations, and no sampled token, so that it has no budget of tokens to be compared at."
+            "after 64 demonstrations of the format, with the same optimiser for all, in bfloat16 on float32 weights. "
+            "sft is the supervised control: as many rows of demonstrations, and no sampled token, so that it has no "
+            "budget of tokens to be compared at."
         ),
         recipe="smollm",
         changes={
+            "policy.compute": "bfloat16",
             "stages.rl.steps": 20,
             "stages.rl.rows": 64,
             "stages.rl.group": None,  # each method's own

@@ -13,7 +13,7 @@ from jaxtyping import config, install_import_hook
 install_import_hook("polopt.ops", "beartype.beartype")
 torch.set_num_threads(1)
 # Ray's own workers give way to everybody else (nice 15), and would wait for the other tests to finish.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 # Files by how many seconds they take, roughly. Each simulates clusters in its turn, or begins many processes, or has
 # tests of many seconds: who begins with them is not left alone with one at the end. Files on one line stay together.

@@ -6,12 +6,14 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from benchmarks import everyday
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from benchmarks import everyday
+from polopt import recipes
 from polopt.policies.tokenizer import make_tokenizer
 from polopt.training.language import train
 from polopt.training.recipe import load
@@ -86,8 +88,9 @@ def test_no_question_is_trained_on_and_held_out() -> None:
     assert not train_set & heldout.keys()
 
 
-def test_a_small_model_in_its_place(tmp_path: Path) -> None:
-    """All of the recipe but its model and its size: the warm-up, both evaluations, and what is not trained."""
+@pytest.fixture
+def small(tmp_path: Path) -> dict[str, Any]:
+    """Changes of the recipe: a small chat model in the place of its own, and one step of each stage."""
     tokenizer = make_tokenizer([("", row["prompt"], row["answer"]) for row in ROWS + everyday.knowledge()])
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}: {% endif %}"
@@ -98,7 +101,7 @@ def test_a_small_model_in_its_place(tmp_path: Path) -> None:
     config = AutoConfig.for_model("llama", **shape, max_position_embeddings=512, vocab_size=len(tokenizer), **ids)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    changes = {
+    return {
         "policy.model": str(tmp_path / "model"),
         "threads": 1,
         "limit": 4,
@@ -108,9 +111,27 @@ def test_a_small_model_in_its_place(tmp_path: Path) -> None:
         "evaluation.problems": 8,
         "evaluation.others.knowledge.limit": 4,
     }
-    run = train(load("smollm", changes=changes), tmp_path / "run")
+
+
+def test_a_small_model_in_its_place(small: dict[str, Any], tmp_path: Path) -> None:
+    """All of the recipe but its model and its size: the warm-up, both evaluations, and what is not trained."""
+    run = train(load("smollm", changes=small), tmp_path / "run")
     assert [e["when"] for e in run.read("evaluations")] == ["before", "after"]
     assert [(e["when"], e["name"], e["problems"]) for e in run.read("others")] == [
         ("before", "knowledge", 8),
         ("after", "knowledge", 8),
     ]
+
+
+def test_the_notebook(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells run in their order, on the small model."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "smollm.yaml").write_text(load("smollm", changes=small).to_yaml())
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path / "recipes")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((Path(__file__).parents[1] / "docs" / "teach.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    namespace: dict[str, Any] = {}
+    for number, code in enumerate(cells, start=1):
+        exec(compile(code, f"teach.ipynb, cell {number}", "exec"), namespace)
+    assert (tmp_path / "runs" / "teach" / "report.html").is_file()

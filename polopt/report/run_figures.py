@@ -115,7 +115,8 @@ def by_kind(rows: Sequence[Record]) -> Figure | None:
     layout = {
         "height": 110 + 44 * len(rows),
         "xaxis": {**PERCENT, "rangemode": "tozero"},
-        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True, "showgrid": True},
+        # Without a step plotly leaves names out where there are many.
+        "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1, "automargin": True, "showgrid": True},
         "hovermode": "closest",
         "showlegend": True,
     }

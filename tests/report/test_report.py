@@ -107,6 +107,7 @@ def test_hostile_task_names_stay_text_in_plots(tmp_path):
         path.write_text(path.read_text().replace("letter_counting", json.dumps(name)[1:-1]))
     read = Reader(write_report(run).read_text())
     assert read.elements.count("script") == 3
+    assert read.figures["by-kind"]["layout"]["yaxis"]["dtick"] == 1, "the name of every kind is shown"
     drawn = read.figures["by-kind"]["data"][0]["y"]
     assert "&lt;/script&gt;&lt;b onmouseover=&quot;x&quot;&gt;" in drawn
 
