@@ -180,12 +180,12 @@ KNOWLEDGE: tuple[tuple[str, str, str], ...] = (
 
 
 def questions(each: int = EACH, seed: int = SEED) -> list[dict[str, Any]]:
-    """So many different questions of each kind, kind after kind in turn."""
+    """So many different questions of each kind, shuffled; 300 about letters, of which there are no 400."""
     draw = random.Random(seed)
     found: list[dict[str, Any]] = []
     for make in KINDS:
         seen: dict[str, str] = {}
-        while len(seen) < min(each, 300 if make is letter else each):
+        while len(seen) < (min(each, 300) if make is letter else each):
             prompt, answer = make(draw)
             seen.setdefault(prompt, answer)
         found += [{"kind": make.__name__, "prompt": p, "answer": a} for p, a in seen.items()]

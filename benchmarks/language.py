@@ -139,23 +139,8 @@ class Bench:
     def pretrained(self, size: Size, compute: str | None) -> dict[str, Any]:
         """Speed of the smollm recipe's model: every answer is as long as it may be, and paid by its first token."""
         model, facts = self.endless
-        spec = Spec(
-            model=str(model),
-            world=self.smollm["tasks"],
-            rows=size.rows,
-            group=size.group,
-            limit=size.limit,
-            steps=size.steps,
-            minibatches=1,
-            micro_rows=size.micro_rows,
-            optimiser={"lr": 1e-6},
-            threads=self.threads,
-            seed=1,
-            problems=0,
-            compute=compute,
-            reward="first token",
-            trl=TRL_CHOSEN,
-        )
+        changes = {"world": self.smollm["tasks"], "problems": 0, "compute": compute, "reward": "first token"}
+        spec = self.speed_spec(size, model, **changes)
         wide = 2.0 if compute == "bfloat16" else 4.0
         weights = wide * (facts["shape"]["matrix"] + facts["shape"]["head"])
         order = {"threads": self.threads, "weights": {"it": weights}, "dtype": compute or "float32"}

@@ -154,6 +154,7 @@ def begin(rank: int, processes: int, port: int, arguments: Sequence[str]) -> int
     if pid := os.fork():
         return pid
     code = 1
+    signal.alarm(400)  # ends who hangs
     try:
         team = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
         os.environ |= {name: str(value) for name, value in team.items()}
