@@ -20,7 +20,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 demo: .venv/demo
 	$(BIN)/polopt train
 
+# Compiled once: many tests begin processes, which would compile it again where Python may not write.
 test: .venv/ready
+	$(BIN)/python -m compileall -q polopt benchmarks
 	$(BIN)/python -m pytest
 
 check: .venv/ready

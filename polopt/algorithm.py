@@ -115,7 +115,7 @@ class Algorithm(Part):
         """rows: [B] the rows' numbers for people, as in `check_values`."""
         with torch.no_grad():
             experience = self.reward.rewarded(experience)
-            check_values(experience, by=repr(self.reward), rows=rows)
+            check_values(experience, by=self.reward, rows=rows)
             return self.credit.credited(experience)
 
     def selected(self, experience: Experience) -> Experience:

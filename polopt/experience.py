@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polopt.errors import UserError
+from polopt.names import nearest
 from polopt.support import PLAIN
 from polopt.support import Support as Support
 from polopt.support import SupportError as SupportError
@@ -126,12 +127,20 @@ class Experience:
     _kept: Tensor | None = None  # [B] bool, the rows that `only` left
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mask, Tensor) or self.mask.ndim != 2 or self.mask.dtype != torch.bool:
-            raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(self.mask)}")
-        for name in SHAPES:
-            value = getattr(self, name)
-            if value is not None:
+        self._check_fields(_FIELDS)
+
+    def _check_fields(self, names: Collection[str]) -> None:
+        """Refuse a wrong type or shape in one of these fields."""
+        mask = self.mask
+        if "mask" in names and not (isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype == torch.bool):
+            raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(mask)}")
+        for name in names:
+            if name in SHAPES and (value := getattr(self, name)) is not None:
                 self._check(name, value)
+        if "extras" in names:
+            self._check_extras()
+
+    def _check_extras(self) -> None:
         if not isinstance(self.extras, dict):
             raise ExperienceError(
                 f"Experience: extras must be a dict of tensors and lists by name, found {type(self.extras).__name__}"
@@ -239,10 +248,10 @@ class Experience:
         if keep.ndim == 1:
             kept = keep if kept is None else kept & keep
             keep = keep[:, None]
-        narrowed = dataclasses.replace(whole, mask=whole.mask & keep, _kept=kept, _counted=counted)
+        narrowed = whole._changed({"mask": whole.mask & keep, "_kept": kept, "_counted": counted})
         if self._whole is None:
             return narrowed  # type: ignore[return-value]
-        return dataclasses.replace(self, mask=self.mask & self.mine(keep), _whole=narrowed, _counted=counted)
+        return self._changed({"mask": self.mask & self.mine(keep), "_whole": narrowed, "_counted": counted})
 
     def require(self, names: Iterable[str], by: object) -> None:
         """Refuse with one sentence if `by` would read a field that is not there.
@@ -272,7 +281,18 @@ class Experience:
         """A view with some fields changed; `extras` given here are added to those already there."""
         if "extras" in changes:
             changes["extras"] = {**self.extras, **changes["extras"]}
-        return dataclasses.replace(self, **changes)
+        return self._changed(changes)
+
+    def _changed(self, changes: Mapping[str, Any]) -> Self:
+        """As `dataclasses.replace`, without checking again what was checked when this batch was made."""
+        for name in changes.keys() - _FIELDS.keys():
+            raise TypeError(f"Experience has no field {name!r}{nearest(name, (n for n in _FIELDS if n[0] != '_'))}")
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        result.__dict__.update(changes)
+        sized = "mask" not in changes or getattr(result.mask, "shape", None) == self.mask.shape
+        result._check_fields(changes if sized else _FIELDS)
+        return result
 
     def matched(self, other: Experience) -> Self:
         """The batch with whatever only `other` knows, blank: 0 and False, -1 for integers, None in lists."""
@@ -331,7 +351,7 @@ class Experience:
             rows = rows if rows.dtype == torch.bool else rows.long()
         alone: dict[str, Any] = {"survey": _ABSENT, "_whole": None, "_rows": None, "_counted": None}
         alone["_kept"] = None if self._kept is None else self._kept[rows]
-        return dataclasses.replace(self, **alone, **self._map(lambda v: _take(v, rows)))
+        return self._changed({**alone, **self._map(lambda v: _take(v, rows))})
 
     def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
         """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
@@ -346,7 +366,7 @@ class Experience:
 
     def piece(self, index: Tensor) -> Self:
         """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
-        return dataclasses.replace(self[index], _whole=self.whole, _rows=self.place(index), _counted=self._counted)
+        return self[index]._changed({"_whole": self.whole, "_rows": self.place(index), "_counted": self._counted})
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
@@ -362,7 +382,7 @@ class Experience:
             # Never through the floating-point dtype: large group numbers would be rounded together.
             return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return dataclasses.replace(self, survey=_ABSENT, _kept=move(self._kept), **self._map(move))
+        return self._changed({"survey": _ABSENT, "_kept": move(self._kept), **self._map(move)})
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
@@ -372,7 +392,7 @@ class Experience:
             for name in PER_DECISION
             if (value := getattr(self, name)) is not None
         }
-        return dataclasses.replace(self, **blank)
+        return self._changed(blank)
 
     def _map(self, change: Any) -> dict[str, Any]:
         tensors = {n: change(v) for n in SHAPES if (v := getattr(self, n)) is not None}
@@ -439,6 +459,8 @@ def _public(cls: type) -> inspect.Signature:
     return whole.replace(parameters=[p for name, p in whole.parameters.items() if not name.startswith("_")])
 
 
+# In their order, as keys.
+_FIELDS = dict.fromkeys(field.name for field in dataclasses.fields(Experience))
 Experience.__signature__ = _public(Experience)  # type: ignore[attr-defined]
 
 

@@ -10,9 +10,10 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 import pydantic
 import pydantic_core
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from polopt.experience import Experience
     from polopt.situation import Situation
 
+Module = TypeVar("Module", bound=nn.Module)
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
 
 
@@ -35,8 +37,19 @@ class NameNotFound(UserError, ValueError):
     """A part, class or function cannot be found by its name, or the file that holds it cannot be loaded."""
 
 
+def _copied(module: Module, memo: dict[int, Any]) -> Module:
+    """As `copy.deepcopy`. Most of what a module holds is empty registers, which are made anew, and faster."""
+    memo[id(module)] = result = object.__new__(type(module))
+    for name, value in vars(module).items():
+        empty = type(value) in (dict, OrderedDict, set) and not value
+        result.__dict__[name] = type(value)() if empty else copy.deepcopy(value, memo)
+    return result
+
+
 class Parts(nn.ModuleList):
     """An ordered list of parts inside a part. It compares, prints and serialises as a list."""
+
+    __deepcopy__ = _copied
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -78,6 +91,8 @@ class Part(nn.Module):
     servers: ClassVar[frozenset[str]] = frozenset()
     # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
     zero_means: ClassVar[Mapping[str, str]] = {}
+
+    __deepcopy__ = _copied
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -22,22 +23,35 @@ PAID = ("greedy_reward", "paid")
 
 @dataclasses.dataclass(frozen=True)
 class _Field:
-    """One tensor, [B] or [B, T], and where it is read. highest: the largest value that is possible, if there is one."""
+    """One tensor, [B] or [B, T], and where it is read. mask: the decisions of a [B, T] field, None for every entry.
+    highest: the largest value that is possible, if there is one."""
 
     name: str
     values: Tensor
-    wrong: Tensor
+    mask: Tensor | None
     highest: float | None = None
 
-    @classmethod
-    def of(cls, name: str, values: Tensor, mask: Tensor, highest: float | None = None) -> _Field:
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Fields that are equal in this can be looked at together."""
+        return self.values.shape, self.values.dtype, self.values.device, id(self.mask)
+
+    def allows(self, low: float, high: float) -> bool:
+        """Whether nothing is wrong with numbers between these; NaN fails every comparison."""
+        return -math.inf < low and high < math.inf and (self.highest is None or high <= self.highest)
+
+    @property
+    def wrong(self) -> Tensor:
+        """Bool of the values' shape."""
         # A comparison with NaN is False.
-        fine = values.isfinite() if highest is None else (values <= highest) & (values > -torch.inf)
-        return cls(name, values, ~fine & mask if values.ndim == 2 else ~fine, highest)
+        fine = self.values.isfinite()
+        fine = fine if self.highest is None else fine & (self.values <= self.highest)
+        return ~fine if self.mask is None else ~fine & self.mask
 
 
+@torch.no_grad()
 def check_values(
-    experience: Experience, by: str, evaluation: Evaluation | None = None, rows: Tensor | None = None
+    experience: Experience, by: object, evaluation: Evaluation | None = None, rows: Tensor | None = None
 ) -> None:
     """Refuses a batch, and what a policy computed of it, with values that nothing can be learned from.
 
@@ -46,19 +60,33 @@ def check_values(
     looked at, and of [B] fields every row; what stands off the mask, or as the sampler's log-probability in a
     demonstrated row, may be anything. The device is synchronised once.
 
-    by: who refuses, the beginning of the sentence. rows: [B] the rows' numbers for people, None for their positions.
+    by: who refuses; as it prints, the beginning of the sentence. rows: [B] the rows' numbers for people, None for their
+    positions.
 
     Raises:
         ExperienceError: naming the field, the rows and positions, and the fix.
     """
-    fields = list(_fields(experience, evaluation))
-    if not fields:
+    alike: dict[tuple[object, ...], list[_Field]] = {}
+    for field in _fields(experience, evaluation):
+        if field.values.numel():
+            alike.setdefault(field.kind, []).append(field)
+    if not alike:
         return
-    if not bool(torch.stack([field.wrong.any().to(experience.device) for field in fields]).any()):
+    # Most of the time is the calls' own: one for each kind of fields, and one for the numbers of all of them.
+    found = iter(torch.cat([_extremes(fields).to(experience.device) for fields in alike.values()]).tolist())
+    if all(field.allows(next(found), next(found)) for fields in alike.values() for field in fields):
         return
-    field = next(field for field in fields if field.wrong.any())
+    field = next(field for field in _fields(experience, evaluation) if field.wrong.any())
     numbers = torch.arange(len(experience), device=experience.device) if rows is None else rows
     raise ExperienceError(f"{by}: {_sentence(field, numbers)}")
+
+
+def _extremes(fields: Sequence[_Field]) -> Tensor:
+    """The least and the largest number of each of some fields of one kind, [2 fields]; NaN if one of them is NaN."""
+    values = torch.stack([field.values for field in fields])
+    if (mask := fields[0].mask) is not None:
+        values = torch.where(mask, values, 0)
+    return torch.stack(values.flatten(1).aminmax(dim=1), 1).flatten()
 
 
 def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_Field]:
@@ -68,16 +96,20 @@ def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_
     for name in (*ROWS, *DECISIONS):
         if (values := getattr(experience, name)) is not None:
             highest = experience.support.highest if name in LOGPS else None
-            read = sampled if name in SAMPLED else mask
-            yield _Field.of(f"experience.{name}", values, read, highest)
+            yield _Field(f"experience.{name}", values, _read(values, sampled if name in SAMPLED else mask), highest)
     for name in PAID:
-        if isinstance(values := experience.extras.get(name), Tensor) and values.ndim <= 2:
-            yield _Field.of(f"experience.extras[{name!r}]", values, mask)
+        values = experience.extras.get(name)
+        if isinstance(values, Tensor) and values.is_floating_point() and values.ndim <= 2:
+            yield _Field(f"experience.extras[{name!r}]", values, _read(values, mask))
     if evaluation is not None:
-        yield _Field.of("evaluation.logp", evaluation.logp, mask, evaluation.support.highest)
+        yield _Field("evaluation.logp", evaluation.logp, mask, evaluation.support.highest)
         for name in ("value", "entropy"):
             if (values := getattr(evaluation, name)) is not None:
-                yield _Field.of(f"evaluation.{name}", values, mask)
+                yield _Field(f"evaluation.{name}", values, mask)
+
+
+def _read(values: Tensor, mask: Tensor) -> Tensor | None:
+    return mask if values.ndim == 2 else None
 
 
 def _sentence(field: _Field, numbers: Tensor) -> str:

@@ -47,7 +47,13 @@ class Dialogue:
         return self.openings([(observation, history)])[0]
 
     def openings(self, begun: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> list[list[int]]:
-        """As `opening`, of many (observation, history) at once, which is faster."""
+        """As `opening`, of many (observation, history) at once, which is faster; equal ones are read once."""
+        keys = [(said, repr(history)) for said, history in begun]
+        unlike = dict(zip(keys, begun, strict=True))
+        found = dict(zip(unlike, self._openings([*unlike.values()]), strict=True))
+        return [[*found[key]] for key in keys]
+
+    def _openings(self, begun: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> list[list[int]]:
         if self.tokenizer.chat_template is not None:
             texts = [self._render([*history, _user(said)], answer_next=True) for said, history in begun]
             return self._ids(texts)

@@ -105,7 +105,7 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     """Tokens of the longest opening among the first tasks."""
     dialogue = Player(policy, tasks, limit).dialogue
     first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
-    return max(len(dialogue.opening(task.prompt, task.history)) for task in first)
+    return max(map(len, dialogue.openings([(task.prompt, task.history) for task in first])))
 
 
 def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,21 +72,26 @@ class Player(Told):
         shown = [i for i in groups if starts[i].given]
         solved = self._demonstrated([tasks[i] for i in shown], [plays[places[i]] for i in shown])
         solutions = dict(zip(shown, map(self._but_the_last, solved), strict=True))
+        begun = {i: _one(seen[places[i] : places[i + 1]]) for i in groups}
+        told = {i: text + ("" if starts[i].hidden else starts[i].hint) for i, text in begun.items()}
+        whispered = {i: text + starts[i].hint for i, text in begun.items() if starts[i].hidden and starts[i].hint}
+        plain, read = self._openings(tasks, told), self._openings(tasks, whispered)
         rows: list[Transcript] = []
         for i in groups:
-            mine, start = slice(places[i], places[i + 1]), starts[i]
-            observation = _one(seen[mine])
-            opening = functools.partial(self.dialogue.opening, history=tasks[i].history)
-            plain = opening(observation + ("" if start.hidden else start.hint))
-            read = opening(observation + start.hint) if start.hidden and start.hint else None
-            for play in plays[mine]:
-                rows.append(Transcript.begin(tasks[i], i, play, plain, read))
+            start = starts[i]
+            for play in plays[places[i] : places[i + 1]]:
+                rows.append(Transcript.begin(tasks[i], i, play, plain[i], read.get(i)))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
                 # Behind a hint an answer may be shorter, but there must be one.
                 least = 1 if start.hint else self.limit - rows[-1].room
                 longest = max(len(rows[-1].ids), len(rows[-1].context))
                 check_room(tasks[i], longest, least, self.policy.context_length)
         return rows
+
+    def _openings(self, tasks: Sequence[Task], texts: Mapping[int, str]) -> dict[int, list[int]]:
+        """Ids of the opening of each of these tasks, by its number, of which this is the text."""
+        begun = [(text, tasks[i].history) for i, text in texts.items()]
+        return dict(zip(texts, self.dialogue.openings(begun), strict=True))
 
     def go_on(
         self,

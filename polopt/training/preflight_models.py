@@ -118,11 +118,7 @@ def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: 
 def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
     """Tokens of the first prompts, with the messages before them."""
     dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
-    begun = [(task.prompt, task.history) for task in (tasks[i] for i in range(count))]
-    keys = [(prompt, repr(history)) for prompt, history in begun]
-    asked = dict(zip(keys, begun, strict=True))
-    lengths = dict(zip(asked, map(len, dialogue.openings(list(asked.values()))), strict=True))
-    return [lengths[key] for key in keys]
+    return [*map(len, dialogue.openings([(task.prompt, task.history) for task in (tasks[i] for i in range(count))]))]
 
 
 def _measured(tasks: Tasks) -> int:

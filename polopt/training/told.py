@@ -211,11 +211,11 @@ class Told:
     def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[Transcript]:
         """An episode of each task, at its opening."""
         plays = self.grounds.open(self.tasks, tasks)
-        begun = zip(tasks, groups, plays, self.grounds.reset(plays), strict=True)
-        opening, context = self.dialogue.opening, self.policy.context_length
-        rows = [Transcript.begin(task, i, play, opening(seen, task.history)) for task, i, play, seen in begun]
+        begun = zip(self.grounds.reset(plays), (task.history for task in tasks), strict=True)
+        openings = self.dialogue.openings([*begun])
+        rows = [Transcript.begin(*row) for row in zip(tasks, groups, plays, openings, strict=True)]
         for row in rows:
-            check_room(row.task, len(row.ids), self.limit, context)
+            check_room(row.task, len(row.ids), self.limit, self.policy.context_length)
         return rows
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:

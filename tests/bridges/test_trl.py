@@ -10,7 +10,6 @@ import torch
 
 pytest.importorskip("trl", minversion="1.16")
 
-from trl import GRPOTrainer
 from trl_world import Gradients, Seen, data, digits, expected, trainer
 
 import polopt as po
@@ -136,6 +135,8 @@ def both(path: Path, method, theirs: dict, **settings) -> tuple[Found, Found]:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.02 * float(parameter.std()))
     assert len({int(n) for piece in made._buffered_inputs for n in piece["completion_mask"].sum(1)}) > 1
+    from trl import GRPOTrainer
+
     found = []
     for owner in (type(made), GRPOTrainer):
         model.zero_grad()

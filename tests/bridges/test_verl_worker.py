@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ import yaml
 import polopt as po
 from polopt.bridges.verl_config import config
 
-pytest.importorskip("verl.trainer.ppo.ray_trainer", exc_type=ImportError, reason="verl's trainers need more than verl")
 METHODS = ("grpo", "dapo", "dr-grpo", "conciser")
 ROWS, PROMPT, ANSWER = 8, 3, 6
 
@@ -52,6 +50,9 @@ def batch() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
+    # Here, as it takes seconds that most processes of the tests need not spend.
+    trainers = "verl.trainer.ppo.ray_trainer"
+    pytest.importorskip(trainers, exc_type=ImportError, reason="verl's trainers need more than verl")
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     folder = tmp_path_factory.mktemp("verl")
@@ -68,24 +69,16 @@ def folder(tmp_path_factory) -> Path:
 
 
 def verl(folder: Path, world: int, micro: int) -> dict:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(Path(po.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(here / "verl_worker.py"), str(folder)]
-    running = [
-        subprocess.Popen(
-            [*command, str(rank), str(world), str(port), str(micro)],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    said = [process.communicate(timeout=300)[0] for process in running]
-    assert all(process.returncode == 0 for process in running), said[0][-3000:]
+    path = [here, here.parent, Path(po.__file__).parents[1], os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, str(here / "verl_worker.py"), str(folder), str(world), str(micro)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
     return torch.load(folder / f"{world}-{micro}.pt", weights_only=False)
 
 

@@ -1,6 +1,6 @@
-"""One process of verl's own actor on CPU: its worker, its FSDP2 engine on gloo, its trainer's functions, our loss.
+"""Processes of verl's own actor on CPU: its worker, its FSDP2 engine on gloo, its trainer's functions, our loss.
 
-    verl_worker.py FOLDER RANK WORLD PORT MICRO
+    verl_worker.py FOLDER WORLD MICRO
 
 FOLDER holds `model`, `batch.pt` and a YAML for each method; what each method's gradient is goes to FOLDER/WORLD-MICRO.
 MICRO 0 is micro-batches of at most 20 tokens, of whatever number of rows.
@@ -9,7 +9,6 @@ MICRO 0 is micro-batches of at most 20 tokens, of whatever number of rows.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import types
 import warnings
@@ -18,9 +17,16 @@ from pathlib import Path
 sys.modules["trl"] = None  # type: ignore[assignment]  # verl 0.9 asks a newer TRL for a class that has gone
 warnings.simplefilter("ignore")
 
+import forked  # noqa: E402
 import torch  # noqa: E402
 import verl_cpu  # noqa: E402, F401  # before verl asks for its device
 from hydra import compose, initialize_config_dir  # noqa: E402
+from verl import DataProto  # noqa: E402
+from verl.trainer.ppo import ray_trainer  # noqa: E402
+from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
+from verl.workers import engine_workers  # noqa: E402
+from verl.workers.engine import EngineRegistry  # noqa: E402
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 
 OVERRIDES = [
     "+actor_rollout_ref.model.load_tokenizer=false",
@@ -55,18 +61,9 @@ def configured(folder: Path, method: str, micro: int, rows: int):
         return compose(method, overrides=OVERRIDES + sizes)
 
 
-def main(folder: Path, rank: int, world: int, port: int, micro: int) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0"}
-    torch.set_num_threads(1)
+def work(folder: Path, world: int, micro: int) -> None:
     torch.distributed.init_process_group("gloo")
-    from verl import DataProto
-    from verl.trainer.ppo import ray_trainer
-    from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers import engine_workers
-    from verl.workers.engine import EngineRegistry
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-
+    rank = torch.distributed.get_rank()
     EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")(FSDPEngineWithLMHead)
     stored = torch.load(folder / "batch.pt", weights_only=False)
     methods, rows = sorted(f.stem for f in folder.glob("*.yaml")), len(stored["tensors"]["responses"])
@@ -97,8 +94,9 @@ def main(folder: Path, rank: int, world: int, port: int, micro: int) -> None:
         everything[method]["logp"] = own
     if rank == 0:
         torch.save(everything, folder / f"{world}-{micro}.pt")
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    torch.set_num_threads(1)
+    here, processes, pieces = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    sys.exit(any(forked.run(processes, functools.partial(work, here, processes, pieces))))

@@ -8,14 +8,11 @@ teamwork.py serve                      begins such teams itself, see `serve`; ot
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
-import signal
-import socket
 import sys
-import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from torch import Tensor, nn
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "policies"), str(TESTS / "training")]
 
+import forked  # noqa: E402
 from cluster_runs import HereCrew  # noqa: E402
 from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
 from tiny_runs import Stop, StopAt  # noqa: E402
@@ -149,45 +147,13 @@ def work(place: str, name: str, *more: str) -> None:
         train(Path(place), int(more[0]) if more else None)
 
 
-def begin(rank: int, processes: int, port: int, arguments: Sequence[str]) -> int:
-    """A fork of this process that does as one of a team that `torchrun` began; its number."""
-    if pid := os.fork():
-        return pid
-    code = 1
-    signal.alarm(400)  # ends who hangs
-    try:
-        team = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-        os.environ |= {name: str(value) for name, value in team.items()}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none"}
-        work(*arguments)
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
 def serve() -> None:
     """Begin a team for each line of standard input, [processes, arguments], and answer with how its processes ended.
     They find imported what takes most of their time."""
     importlib.import_module("transformers.models.gpt2.modeling_gpt2")
     for line in sys.stdin:
         processes, arguments = json.loads(line)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        left = {begin(rank, processes, port, arguments) for rank in range(processes)}
-        codes = []
-        while left:
-            pid, status = os.wait()
-            left.discard(pid)
-            codes.append(os.waitstatus_to_exitcode(status))
-            if codes[-1]:  # the others would wait for it
-                for other in left:
-                    os.kill(other, signal.SIGKILL)
+        codes = forked.run(processes, functools.partial(work, *arguments))
         print(json.dumps(codes), flush=True)
 
 

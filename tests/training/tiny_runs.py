@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import random
 import time
@@ -19,6 +20,11 @@ from polopt.worlds import OneAnswer, Task, TaskList, TaskSplit
 
 MODEL = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
 CLOCKS = ("seconds", "tokens_per_second")
+
+
+@functools.cache
+def _digit(name: str) -> int:
+    return random.Random(name).randrange(10)
 
 
 class Digits:
@@ -39,7 +45,7 @@ class Digits:
         return self.size
 
     def __getitem__(self, index: int) -> Task:
-        digit = random.Random(f"{self.seed}/{index}").randrange(10)
+        digit = _digit(f"{self.seed}/{index}")
         return Task(f"digit/{self.seed}/{index}", "digit", f"even {index % 7}", str(digit), {})
 
     def episode(self, task: Task) -> OneAnswer:
