@@ -17,13 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polopt import ops
+from polopt.policies import products
 from polopt.policies.checkpointing import recomputed
 from polopt.policies.packing import Packed, pack
 
 Function = Callable[[Tensor], Tensor]
-
-# Weights of fewer numbers stay in the processor's cache, where laying them out saves less than the call costs.
-LARGE = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Linear:
     adapters: tuple[LowRank | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        parts = [F.linear(x, w.to(x.dtype), _as(b, x)) for w, b in zip(self.weights, self.biases, strict=True)]
+        parts = [products.linear(x, w.to(x.dtype), _as(b, x)) for w, b in zip(self.weights, self.biases, strict=True)]
         parts = [y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -63,11 +61,7 @@ class Linear:
         Adapters become part of the weights, except in a precision that would round away what they add.
         """
         (weight,), (bias,), (adapter,) = (merged := self._merged(dtype)).weights, merged.biases, merged.adapters
-        plain = weight.device.type != "cpu" or weight.numel() < LARGE or dtype == torch.float64 or not _lays_out()
-        if plain or adapter is not None:
-            return merged
-        laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        return lambda x: torch.ops.mkldnn._linear_pointwise(x, laid_out, bias, "none", [], "")
+        return merged if adapter is not None else products.prepared(weight, bias)
 
     def _merged(self, dtype: torch.dtype) -> Linear:
         weights = [w.to(dtype) for w in self.weights]
@@ -136,13 +130,6 @@ class Layer:
     def prepared(self, dtype: torch.dtype) -> Layer:
         """The same with all products `Linear.prepared`."""
         return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
-
-
-@functools.cache
-def _lays_out() -> bool:
-    """Whether PyTorch was built with oneDNN, and has the operations by which its compiler calls it."""
-    names = ("_reorder_linear_weight", "_linear_pointwise")
-    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 
 def _rotate(x: Tensor, rotation: Tensor) -> Tensor:

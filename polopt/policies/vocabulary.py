@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from polopt import ops
+from polopt.policies import products
 
 # Beyond this many logits, all decisions times the whole vocabulary never exist at once. A GPU has more memory, and
 # needs larger products to be busy.
@@ -59,7 +59,7 @@ def score(
     weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
     most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
     if len(hidden) * len(weight) <= most:
-        logits = ops.heated(ops.wide(F.linear(hidden, weight, bias)), temperature)
+        logits = ops.heated(ops.wide(products.linear(hidden, weight, bias)), temperature)
         return score_logits(logits, chosen, kept, names, candidates)
     names = tuple(sorted(names))
     picks = chosen[:, None] if candidates is None else torch.cat([chosen[:, None], candidates.clamp(min=0).long()], 1)
@@ -98,7 +98,7 @@ def likeliest(hidden: Tensor, head: Any, kept: Tensor | None, count: int) -> Ten
     found = [torch.zeros(0, min(count, len(weight)), dtype=torch.int32, device=hidden.device)]
     for i in range(0, len(hidden), size):
         part = slice(i, i + size)
-        logits = ops.wide(F.linear(hidden[part], weight, bias))
+        logits = ops.wide(products.linear(hidden[part], weight, bias))
         found.append(likeliest_of(logits, None if kept is None else kept[part], count))
     return torch.cat(found)
 
@@ -177,7 +177,7 @@ class _Chunked(torch.autograd.Function):
             if to_bias is not None:
                 to_bias += slope.sum(0)
             slope = slope.to(hidden.dtype)
-            to_hidden[part] = slope @ weight
+            to_hidden[part] = products.linear(slope, weight.t())
             if to_weight is not None:
                 _add_product(to_weight, slope.t(), hidden[part])
         return (
@@ -220,7 +220,7 @@ def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, kept: Tensor | None, part: slice, temperature: float | Tensor
 ) -> Tensor:
     """[n, V] logits of one chunk, -inf where a choice was not among those kept."""
-    logits = ops.wide(F.linear(hidden, weight, bias))
+    logits = ops.wide(products.linear(hidden, weight, bias))
     if isinstance(temperature, Tensor) or temperature != 1:
         logits /= _of(temperature, part)
     if kept is None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from polopt.experience import Support
-from polopt.policies import decoder, sampler
+from polopt.policies import sampler
 from polopt.policies.decoder import Decoder
 from polopt.policies.sampler import DecoderSteps, Sampled, sample
 from polopt.support import ByEntropy
@@ -111,15 +111,15 @@ def test_the_decoder_says_what_transformers_says(kind: str, support: Support, gr
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_laid_out_beforehand_are_the_same_weights(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product of a layer, merged and laid out, against the plain one in float64."""
-    if not decoder._lays_out():
+    if not products._has_onednn():
         pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(decoder, "LARGE", 0)
+    monkeypatch.setattr(products, "LARGE", 0)
     calls, plain = [], torch.nn.functional.linear
     for kind in ("gpt2", "qwen2"):
         found = Decoder.of(tiny(kind, torch.float32))
         assert found is not None
         for layer in found.layers():
-            monkeypatch.setattr(decoder.F, "linear", lambda *a: (calls.append(1), plain(*a))[1])
+            monkeypatch.setattr(products.F, "linear", lambda *a: (calls.append(1), plain(*a))[1])
             for name in ("qkv", "out", "up", "down"):
                 product = getattr(layer, name)
                 x = torch.randn(5, product.weights[0].shape[1], generator=torch.Generator().manual_seed(0))

@@ -140,8 +140,10 @@ def test_another_seed_is_another_run(tmp_path: Path, undisturbed: dict[str, Any]
     assert outcome(tmp_path / "run")["metrics"] != undisturbed["metrics"]
 
 
-def forked(work: Callable[[], Any], kill_after: float | None = None) -> int:
-    """Run `work` in a child process; its wait status. With `kill_after` it gets SIGKILL that many seconds in."""
+def forked(work: Callable[[], Any], kill_after: float | None = None, growing: Path | None = None) -> int:
+    """Run `work` in a child process; its wait status. With `kill_after` it gets SIGKILL that many seconds after its
+    beginning, or after this file has grown."""
+    size = growing.stat().st_size if growing is not None and growing.exists() else 0
     child = os.fork()
     if child == 0:
         code = 1
@@ -150,6 +152,10 @@ def forked(work: Callable[[], Any], kill_after: float | None = None) -> int:
             code = 0
         finally:
             os._exit(code)
+    while growing is not None and not (growing.exists() and growing.stat().st_size > size):
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            break
+        time.sleep(0.002)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)
@@ -203,8 +209,10 @@ def test_killed_at_any_instant(tmp_path: Path, undisturbed: dict[str, Any]) -> N
                 start_or_resume(folder)
 
             status = forked(work)
+        elif kills % 8:  # in the steps after the next
+            status = forked(lambda: start_or_resume(folder), clock.uniform(0, 4 * step), folder / "metrics.jsonl")
         else:
-            status = forked(lambda: start_or_resume(folder), clock.uniform(0.5 * ready, ready + 4 * step))
+            status = forked(lambda: start_or_resume(folder), clock.uniform(0.5 * ready, ready))
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL, "the child failed by itself"
