@@ -125,6 +125,7 @@ class Experience:
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
     _kept: Tensor | None = None  # [B] bool, the rows that `only` left
+    _looked_at: Any = None  # what `check_values` found right, and need not look at again
 
     def __post_init__(self) -> None:
         self._check_fields(_FIELDS)

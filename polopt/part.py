@@ -237,7 +237,7 @@ class Part(nn.Module):
         changed = (
             f"{f.name}={getattr(self, f.name)!r}"
             for f in settings_of(type(self))
-            if to_plain(getattr(self, f.name)) != to_plain(default_of(f))
+            if not _is_default(getattr(self, f.name), f)
         )
         return f"{name_of(type(self))}({', '.join(changed)})"
 
@@ -250,6 +250,13 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
+
+
+def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
+    default = default_of(field)
+    if isinstance(value, (str, int, float)):  # as most are
+        return bool(value == default)
+    return bool(to_plain(value) == to_plain(default))
 
 
 def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:

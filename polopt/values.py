@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.support import Support
 
 LOGPS = ("logp", "old_logp", "ref_logp", "prev_logp")
 # Read wherever the policy decided; `reward` too, where each decision has one.
@@ -21,8 +22,7 @@ ROWS = ("outcome", "reward")
 PAID = ("greedy_reward", "paid")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Field:
+class _Field(NamedTuple):
     """One tensor, [B] or [B, T], and where it is read. mask: the decisions of a [B, T] field, None for every entry.
     highest: the largest value that is possible, if there is one."""
 
@@ -58,7 +58,8 @@ def check_values(
     Outcomes and rewards, log-probabilities, values, entropies, advantages and weights must be finite, and
     log-probabilities at most 0, up to the rounding that the support allows (`Support.highest`). Only decisions are
     looked at, and of [B] fields every row; what stands off the mask, or as the sampler's log-probability in a
-    demonstrated row, may be anything. The device is synchronised once.
+    demonstrated row, may be anything. What was right before, and is as it was, is not looked at again. The device is
+    synchronised once, or not at all.
 
     by: who refuses; as it prints, the beginning of the sentence. rows: [B] the rows' numbers for people, None for their
     positions.
@@ -66,19 +67,47 @@ def check_values(
     Raises:
         ExperienceError: naming the field, the rows and positions, and the fix.
     """
+    places, known = _places(experience), dict[str, _Version]()
+    if experience._looked_at is not None and experience._looked_at[0] == places:
+        known = experience._looked_at[1]
     alike: dict[tuple[object, ...], list[_Field]] = {}
     for field in _fields(experience, evaluation):
-        if field.values.numel():
+        if field.values.numel() and known.get(field.name) != _Version(field.values):
             alike.setdefault(field.kind, []).append(field)
     if not alike:
         return
     # Most of the time is the calls' own: one for each kind of fields, and one for the numbers of all of them.
     found = iter(torch.cat([_extremes(fields).to(experience.device) for fields in alike.values()]).tolist())
     if all(field.allows(next(found), next(found)) for fields in alike.values() for field in fields):
+        # Not of the evaluation, which would keep its graph.
+        own = (field for fields in alike.values() for field in fields if field.name.startswith("experience."))
+        right = {field.name: _Version(field.values) for field in own}
+        object.__setattr__(experience, "_looked_at", (places, {**known, **right}))
         return
     field = next(field for field in _fields(experience, evaluation) if field.wrong.any())
     numbers = torch.arange(len(experience), device=experience.device) if rows is None else rows
     raise ExperienceError(f"{by}: {_sentence(field, numbers)}")
+
+
+class _Version:
+    """A tensor as it is now: equal to another as long as nobody writes into it."""
+
+    def __init__(self, tensor: Tensor | None) -> None:
+        self.tensor = tensor
+        # What inference mode made counts no writes.
+        self.number = None if tensor is None or tensor.is_inference() else tensor._version
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Version) or self.tensor is not other.tensor:
+            return False
+        return self.tensor is None or (self.number is not None and self.number == other.number)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _places(experience: Experience) -> tuple[Support, _Version, _Version]:
+    """What says where a batch's values are read, and how large they may be."""
+    return experience.support, _Version(experience.mask), _Version(experience.extras.get("demonstrated"))
 
 
 def _extremes(fields: Sequence[_Field]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import polopt as po
 from polopt.experience import ExperienceError
 from polopt.lab import ChainSource, GaussianChain
 from polopt.training.language import train
+from polopt.values import check_values
 from polopt.worlds import TaskSplit
 from polopt.worlds.protocol import WorldError
 
@@ -121,6 +123,37 @@ def test_demonstrations_have_no_sampler() -> None:
     """`logp` means nothing there, whatever it holds."""
     batch = spoilt("logp", 3.0).replace(extras={"demonstrated": torch.arange(B) == 5})
     assert (po.method("dr-grpo").judge(batch).advantage[5] == 1).all()
+
+
+def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
+    """Written into, replaced, or read at other places; an evaluation is not held."""
+    batch = plain()
+    check_values(batch, "test")
+    batch.replace(outcome=batch.outcome + 1).logp[5, 2] = NAN
+    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 5, position 2"):
+        check_values(batch, "test")
+
+    batch = plain()
+    check_values(batch, "test")
+    check_values(batch.replace(outcome=-batch.outcome), "test")
+    with pytest.raises(ExperienceError, match=r"experience\.outcome .* row 0"):
+        check_values(batch.replace(outcome=batch.outcome / 0), "test")
+    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 1, position 3"):
+        check_values(batch.replace(mask=torch.ones(B, T).bool()), "test")
+    batch.mask.fill_(True)
+    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 1, position 3"):
+        check_values(batch, "test")
+
+    shown = plain().replace(logp=torch.full((B, T), NAN), extras={"demonstrated": torch.ones(B).bool()})
+    check_values(shown, "test")
+    with pytest.raises(ExperienceError, match=r"experience\.logp"):
+        check_values(shown.replace(extras={"demonstrated": torch.zeros(B).bool()}), "test")
+
+    said = po.Evaluation(logp=torch.full((B, T), -1.0))
+    known, batch = weakref.ref(said.logp), plain()
+    check_values(batch, "test", said)
+    del said
+    assert known() is None
 
 
 class PaysNaN(Digits):
