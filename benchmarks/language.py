@@ -114,6 +114,7 @@ class Bench:
             optimiser={"lr": 1e-6},
             threads=self.threads,
             seed=1,
+            warm=size.warm,
             trl=TRL_CHOSEN,
         )
         return dataclasses.replace(spec, **changes)

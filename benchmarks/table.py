@@ -60,9 +60,14 @@ def _version(package: str) -> str | None:
         return None
 
 
+def counted(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of one process that count: not the first, unless it is the only one."""
+    return run["steps"][1:] or run["steps"]
+
+
 def rates(run: dict[str, Any]) -> dict[str, float]:
-    """One process in a few numbers: medians over its steps, the first of which only warms up."""
-    steps = run["steps"][1:]
+    """One process in a few numbers: medians over its steps that count."""
+    steps = counted(run)
     return {
         "rollout": median(s["tokens"] / s["rollout"] for s in steps),
         "learn": median(s["tokens"] / s["learn"] for s in steps),
@@ -72,6 +77,12 @@ def rates(run: dict[str, Any]) -> dict[str, float]:
         "training": (run["peak"] - run["ready"]) / MEGA,
         "process": run["peak"] / MEGA,
     }
+
+
+def _steps(size: dict[str, Any]) -> str:
+    if warm := size.get("warm", 0):
+        return f"{size['steps']} steps after a batch of answers of {warm} tokens that warms up"
+    return f"{size['steps'] - 1} steps after a first that warms up"
 
 
 def reached(run: dict[str, Any], target: float) -> float | None:
@@ -174,7 +185,7 @@ def _speed(name: str, row: dict[str, Any]) -> str:
         f"{size['rows']} rows, learned from {size['micro_rows']} at a time, groups of {size['group']}, "
         f"prompts of {facts['shape']['prompt']:.0f} tokens, answers of "
         f"{facts['length']:.0f} on average and at most {size['limit']}; {size['repeats']} repeats of "
-        f"{size['steps'] - 1} steps after a first that warms up.\n\n"
+        f"{_steps(size)}.\n\n"
     )
     return text + _table(" |polopt|TRL|ratio", lines) + "\n\n" + _distance(row)
 
@@ -187,7 +198,7 @@ def _distance(row: dict[str, Any]) -> str:
     for stage in ("rollout", "learn"):
         cells = [stage]
         for side in ("polopt", "trl"):
-            steps = [s for run in row["runs"] if side in run for s in run[side]["steps"][1:]]
+            steps = [s for run in row["runs"] if side in run for s in counted(run[side])]
             found = [
                 (
                     step[stage],
