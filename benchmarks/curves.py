@@ -37,7 +37,8 @@ def curve(run: Run, what: str) -> tuple[list[float], list[float]]:
 
 
 def equal_budgets(pairs: Sequence[Sequence[Run]]) -> dict[str, Any]:
-    """By what was spent: the interval of the difference (second run less first) at the smaller of both budgets."""
+    """By what was spent: the interval of the difference (second run less first) at the smaller of both budgets; nothing
+    where a run spends none of it."""
     result = {}
     for what in SPENT:
         plain, other, budgets = [], [], []
@@ -48,6 +49,8 @@ def equal_budgets(pairs: Sequence[Sequence[Run]]) -> dict[str, Any]:
             plain.append(a)
             other.append(b)
             budgets.append(budget)
+        if not all(budgets):
+            continue
         gap = dataclasses.asdict(paired_difference(other, plain))
         result[what] = {**gap, "budget": float(np.mean(budgets))}
     return result

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from polopt.experience import Experience
     from polopt.situation import Situation
 
-Module = TypeVar("Module", bound=nn.Module)
+_Module = TypeVar("_Module", bound=nn.Module)
 ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
 
 
@@ -37,7 +37,7 @@ class NameNotFound(UserError, ValueError):
     """A part, class or function cannot be found by its name, or the file that holds it cannot be loaded."""
 
 
-def _copied(module: Module, memo: dict[int, Any]) -> Module:
+def _copied(module: _Module, memo: dict[int, Any]) -> _Module:
     """As `copy.deepcopy`. Most of what a module holds is empty registers, which are made anew, and faster."""
     memo[id(module)] = result = object.__new__(type(module))
     for name, value in vars(module).items():

@@ -49,7 +49,6 @@ class _Field(NamedTuple):
         return ~fine if self.mask is None else ~fine & self.mask
 
 
-@torch.no_grad()
 def check_values(
     experience: Experience, by: object, evaluation: Evaluation | None = None, rows: Tensor | None = None
 ) -> None:

@@ -50,3 +50,9 @@ def test_equal_budgets_by_hand(tmp_path: Path) -> None:
     assert found["tokens"]["estimate"] == pytest.approx(0.4 - 0.6)
     assert found["seconds"]["budget"] == 2
     assert found["seconds"]["estimate"] == pytest.approx(0.6 + 0.4 / 3 - 0.6)
+
+
+def test_who_samples_nothing_has_no_equal_budget_of_tokens(tmp_path: Path) -> None:
+    plain = run(tmp_path / "plain", [10, 10], [1.0, 1.0], [0.2, 0.4, 0.6])
+    shown = run(tmp_path / "shown", [0, 0], [1.0, 1.0], [0.2, 0.6, 1.0])
+    assert list(equal_budgets([[plain, shown], [plain, shown]])) == ["seconds"]

@@ -1,7 +1,7 @@
 """Products with a layer's weights, by whichever of the processor's libraries is faster.
 
 On a processor PyTorch multiplies float32 numbers by its BLAS, which is MKL. oneDNN, by which it multiplies bfloat16,
-is 1.1 to 1.8 times as fast in x wᵀ and in g w on the shapes of language models, and slower in gᵀ x.
+is mostly 1.1 to 1.5 times as fast in x wᵀ and in g w on the shapes of language models, and slower in gᵀ x.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from polopt.experience import Support
-from polopt.policies import sampler
+from polopt.policies import products, sampler
 from polopt.policies.decoder import Decoder
 from polopt.policies.sampler import DecoderSteps, Sampled, sample
 from polopt.support import ByEntropy
