@@ -67,13 +67,14 @@ def _suites() -> dict[str, list[str]]:
         for row in data["rows"]:
             if row["name"] == data["yardstick"]:
                 continue
-            gaps = [row["difference"], row["equal"]["tokens"], row["equal"]["seconds"]]
-            shown = [f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f})" for g in gaps]
-            name = table.brief(row["name"])
+            gaps = {"batches": row["difference"], **row["equal"]}
+            shown = ", ".join(
+                f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f}) at equal {budget}"
+                for budget, g in gaps.items()
+            )
             line = (
-                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{name}` against "
-                f"`{data['yardstick']}`, points of held-out accuracy: {shown[0]} at equal batches, {shown[1]} at equal "
-                f"tokens, {shown[2]} at equal seconds."
+                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{table.brief(row['name'])}` "
+                f"against `{data['yardstick']}`, points of held-out accuracy: {shown}."
             )
             found.setdefault(row["name"].partition("(")[0], []).append(line)
     return found
