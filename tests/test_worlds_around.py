@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from polopt.config import ConfigError
 from polopt.worlds import Chains, EpisodeError, NoisyTasks, SecondChanceTasks, build_tasks, signals_of
+from polopt.worlds.protocol import held_in_memory, scorers_of
+from polopt.worlds.subset import SubsetTasks
 
 CHAINS = {"kind": "chains", "steps": [1, 3], "letters": 4, "train": 3000, "heldout": 50}
 
@@ -39,6 +43,20 @@ def test_what_a_chain_pays_and_tells(answer: str, paid: float, flawed: float, wo
     score, info = tasks.score(answer, type(task)(task.id, task.kind, "abcd rl=", "cbad", row))
     assert (score, info["solved"]) == (paid, bool(paid))
     assert info["signals"] == {"flawed": flawed, "working": working, "needed": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("around", "more"), [(NoisyTasks, ("true",)), (SecondChanceTasks, ()), (lambda t: SubsetTasks(t, [4, 2]), ())]
+)
+def test_tasks_around_others_tell_what_these_tell(around: Any, more: tuple[str, ...]) -> None:
+    """Also of what these come to know later."""
+    inner: Any = Chains((1, 3), size=5)
+    inner.scorers, inner.in_memory = [], True
+    outer = around(inner)
+    inner.scorers.append({"kind": "another"})
+    assert (outer.kinds, scorers_of(outer), held_in_memory(outer)) == (inner.kinds, ({"kind": "another"},), True)
+    assert outer.signals == (*inner.signals, *more)
+    assert [outer[i].id for i in range(2)] == [inner[i].id for i in ((4, 2) if len(outer) == 2 else (0, 1))]
 
 
 def test_no_word_is_in_both_sets() -> None:

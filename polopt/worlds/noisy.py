@@ -7,10 +7,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from polopt.worlds.answers import step_together
-from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, held_in_memory, signals_of
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
+from polopt.worlds.wrapped import WrappedTasks
 
 
-class NoisyTasks:
+class NoisyTasks(WrappedTasks):
     """Tasks whose right answers (reward >= 1) are missed and whose other answers are taken for right, at known rates.
 
     missed, fooled: P(paid 0 | right) and P(paid 1 | not right), one number or by kind of task, others 0. Errors are
@@ -30,9 +31,9 @@ class NoisyTasks:
         fooled: float | Mapping[str, float] = 0.0,
         seed: int = 0,
     ) -> None:
-        self.tasks, self.seed = tasks, seed
+        super().__init__(tasks)
+        self.seed = seed
         self.missed, self.fooled = self._rates("missed", missed), self._rates("fooled", fooled)
-        self.signals = tuple(dict.fromkeys((*signals_of(tasks), "true")))
 
     def _rates(self, name: str, given: float | Mapping[str, float]) -> dict[str, float]:
         kinds = self.tasks.kinds
@@ -45,22 +46,8 @@ class NoisyTasks:
         return rates
 
     @property
-    def in_memory(self) -> bool:
-        return held_in_memory(self.tasks)
-
-    @property
-    def kinds(self) -> list[str]:
-        return self.tasks.kinds
-
-    @property
-    def turns(self) -> int:
-        return self.tasks.turns
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __getitem__(self, index: int) -> Task:
-        return self.tasks[index]
+    def signals(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*super().signals, "true")))
 
     def episode(self, task: Task) -> Episode:
         return NoisyEpisode(self, task, self.tasks.episode(task))

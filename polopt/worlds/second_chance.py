@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from polopt.worlds.answers import step_together
-from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks, held_in_memory, signals_of
+from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks
+from polopt.worlds.wrapped import WrappedTasks
 
 ASK = "Look again, and correct the answer if it is wrong:"
 
 
-class SecondChanceTasks:
+class SecondChanceTasks(WrappedTasks):
     """Tasks of one answer, asked for twice: after the first answer the world says `ask`, whether it was right or wrong.
 
     Each answer is paid what the task pays for it. `solved` is that of the second.
@@ -22,25 +23,12 @@ class SecondChanceTasks:
     def __init__(self, tasks: Tasks, *, ask: str = ASK) -> None:
         if tasks.turns != 1:
             raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
-        self.tasks, self.ask, self.signals = tasks, ask, signals_of(tasks)
-
-    @property
-    def in_memory(self) -> bool:
-        return held_in_memory(self.tasks)
-
-    @property
-    def kinds(self) -> list[str]:
-        return self.tasks.kinds
+        super().__init__(tasks)
+        self.ask = ask
 
     @property
     def turns(self) -> int:
         return 2
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __getitem__(self, index: int) -> Task:
-        return self.tasks[index]
 
     def episode(self, task: Task) -> Episode:
         return SecondChanceEpisode(self, task)

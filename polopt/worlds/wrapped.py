@@ -1,0 +1,44 @@
+"""Tasks around other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polopt.worlds.protocol import Episode, Task, Tasks, held_in_memory, scorers_of, signals_of
+
+
+class WrappedTasks:
+    """Other tasks as they are, with all that they tell of themselves; what a subclass changes, it says again."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
+
+    @property
+    def kinds(self) -> list[str]:
+        return self.tasks.kinds
+
+    @property
+    def turns(self) -> int:
+        return self.tasks.turns
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return signals_of(self.tasks)
+
+    @property
+    def in_memory(self) -> bool:
+        return held_in_memory(self.tasks)
+
+    @property
+    def scorers(self) -> Sequence[Mapping[str, Any]]:
+        return scorers_of(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]
+
+    def episode(self, task: Task) -> Episode:
+        return self.tasks.episode(task)
