@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from polopt.plan import memory
 from polopt.plan.job import Job, heaviest
+from polopt.policies.vocabulary import MOST_KEPT
 
 # Bytes for each logit of a sampler's pass: the logits, their log-softmax and its exponential in float32, and the
 # cumulative distribution in float64.
@@ -104,16 +105,25 @@ def _learning(job: Job) -> dict[str, float]:
     """While the learner works: activations of the largest forward pass, logits, and weights in another precision or
     gathered from their shards."""
     read = heaviest(job.batch, job.micro)
-    kept = memory.activations(job.shape, read.tokens, read.keys, read.shared, job.work, checkpointing=job.checkpointing)
+    kept = memory.activations(
+        job.shape,
+        read.tokens,
+        read.keys,
+        read.shared,
+        job.work,
+        stream=job.size,
+        kind=job.device.kind,
+        checkpointing=job.checkpointing,
+        again=not job.lora,
+    )
     decided = read.decided * job.shape.vocabulary
     most = decided if job.demands.whole else job.logits_at_once
-    found = {"activations": kept, "logits": memory.logits(read.decided, job.shape.vocabulary, most)}
+    keep = MOST_KEPT.get(job.device.kind, 0)
+    found = {"activations": kept, "logits": memory.logits(read.decided, job.shape.vocabulary, most, keep)}
     if job.shards > 1:
         found["gathered weights"] = memory.gathered(job.shape, job.work)
     elif job.work != job.size and not job.lora:
-        found["weights, cast"] = memory.weights(
-            job.shape.layer if job.checkpointing else job.shape.parameters, job.work
-        )
+        found["weights, cast"] = memory.cast(job.shape, job.work, checkpointing=job.checkpointing)
     return found
 
 

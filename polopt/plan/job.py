@@ -144,7 +144,7 @@ class Job:
 @dataclasses.dataclass(frozen=True)
 class Read:
     """What a forward pass reads: tokens, those of them that are decisions, and the keys that segments read by
-    themselves and behind a shared prompt (`memory.kept_by_layer`)."""
+    themselves and behind a shared prompt (`memory.made_by_layer`)."""
 
     tokens: float
     decided: float

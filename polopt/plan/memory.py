@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polopt.plan.shape import Shape
+from polopt.policies.products import LARGE
 
 # Bytes of one number of each type.
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -36,43 +37,102 @@ def kv_cache(shape: Shape, tokens: float, size: float) -> float:
     return 2 * size * shape.layers * shape.keys * tokens
 
 
-def kept_by_layer(shape: Shape, tokens: float, keys: float, shared: float = 0) -> float:
-    """Numbers that one layer keeps for its backward pass, with fused attention, which keeps no scores.
+def made_by_layer(shape: Shape, tokens: float, keys: float, shared: float = 0, *, repeated: bool = False) -> float:
+    """Numbers that one layer computes and its backward pass needs, with fused attention, which keeps no scores.
 
-        n (norms + 3 H D + H + mlp) + 2 K D (keys read) + 2 H D (keys read behind a shared prompt)
+        n (norms + mlp) + attention
 
-    n tokens. keys: those read by segments of their own. shared: those read behind a prompt that its group shares, which
-    are repeated for all heads. A normalisation keeps its input, its output and what it divided by: RMS 3 d + 1, layer
-    normalisation 2 d + 2. Attention keeps queries, its output, the output's copy in the order of tokens, and one number
-    a head. An MLP keeps 4 f with a gate (both inputs, the activated one and the product), else 2 f; of k experts that a
-    token meets each keeps that, and the token twice.
+    n tokens. A normalisation keeps its input, its output and what it divided by: RMS 3 d + 1, layer normalisation
+    2 d + 2. An MLP keeps 4 f with a gate (both inputs, the activated one and the product), else 2 f; of k experts that
+    a token meets each keeps that, and the token twice. keys, shared, repeated, attention: as `attention_of_layer`.
 
     For GPT-2 it is 17 d + H + 4, as Korthikanti et al. 2022 (arXiv 2205.05198) count without dropout's masks; their
     5 a s / h is what attention that is not fused would add.
     """
-    d = shape.width
-    norms = 2 * (2 * d + 2 if shape.norm_bias else 3 * d + 1)
+    norms = 2 * _norm(shape)
     if shape.head_norm:  # on each head: queries and keys inside the product that values come from too, and divided
         norms += 2 * shape.queries + 3 * shape.keys + shape.heads + shape.kv_heads
-    mlp = shape.active * (4 if shape.gated else 2) * shape.inner
+    mlp = shape.active * _gates(shape, 4, 2)
     if shape.experts > 1:
-        mlp += 2 * shape.active * d + 3 * shape.experts
-    each = norms + 3 * shape.queries + shape.heads + mlp
-    return tokens * each + 2 * shape.keys * keys + 2 * shape.queries * shared
+        mlp += 2 * shape.active * shape.width + 3 * shape.experts
+    return tokens * (norms + mlp) + attention_of_layer(shape, tokens, keys, shared, repeated=repeated)
+
+
+def attention_of_layer(shape: Shape, tokens: float, keys: float, shared: float, *, repeated: bool) -> float:
+    """n (3 H D + H) + 2 K D (keys read): queries, their output, the output's copy in the order of tokens, and one
+    number a head; and keys and values.
+
+    keys: those read by segments of their own. shared: those read behind a prompt that its group shares; `repeated` for
+    all heads where no fused kernel takes them as they are.
+    """
+    heads = shape.queries if repeated else shape.keys
+    return tokens * (3 * shape.queries + shape.heads) + 2 * shape.keys * keys + 2 * heads * shared
+
+
+def computed_again(shape: Shape, tokens: float) -> float:
+    """Numbers of `made_by_layer` that are not kept, since large products compute what they read again
+    (`polopt.policies.recompute`): all of a normalisation but its input, and of an MLP all but its products."""
+    large = large_products(shape)
+    norms = sum(large) * (_norm(shape) - shape.width)
+    return tokens * (norms + large[1] * _gates(shape, 2, 1))
+
+
+def large_products(shape: Shape) -> tuple[bool, bool]:
+    """Whether those of attention, and of the MLP, keep what they read before it was normalised or activated."""
+    attention, mlp = (n * shape.width >= LARGE for n in (max(shape.queries, shape.keys), shape.inner))
+    return attention, mlp
+
+
+def cast(shape: Shape, size: int, *, checkpointing: bool) -> float:
+    """Bytes of weights in another precision than their own that exist at once: the output layer's, and those of one
+    layer, or of all where their products are small and keep what they multiplied."""
+    if checkpointing or all(large_products(shape)):
+        return size * (shape.layer + shape.head)
+    return size * shape.parameters
+
+
+def _norm(shape: Shape) -> int:
+    return 2 * shape.width + 2 if shape.norm_bias else 3 * shape.width + 1
+
+
+def _gates(shape: Shape, gated: int, plain: int) -> int:
+    """So many times f of an MLP with a gate, or without."""
+    return (gated if shape.gated else plain) * shape.inner
 
 
 def activations(
-    shape: Shape, tokens: float, keys: float, shared: float, size: float, *, checkpointing: bool = False
+    shape: Shape,
+    tokens: float,
+    keys: float,
+    shared: float,
+    size: int,
+    *,
+    stream: int = 0,
+    kind: str = "cpu",
+    checkpointing: bool = False,
+    again: bool = True,
 ) -> float:
-    """Bytes of what all layers keep: L times `kept_by_layer`; with checkpointing L inputs n d and one layer's rest."""
-    layer = kept_by_layer(shape, tokens, keys, shared)
-    return size * (shape.layers * tokens * shape.width + layer if checkpointing else shape.layers * layer)
+    """Bytes of what all layers keep: of each of L `made_by_layer` but for what is `computed_again`; with checkpointing
+    L inputs n d, and one layer's rest.
+
+    stream: bytes of a number that layers pass on, if these are more than `size`. kind: of the device. On a CPU
+    attention is computed in 32 bits at least, and keys are not repeated. again: False where adapters or experts keep
+    what others compute again.
+    """
+    cpu = kind == "cpu"
+    made = made_by_layer(shape, tokens, keys, shared, repeated=not cpu)
+    attention = attention_of_layer(shape, tokens, keys, shared, repeated=not cpu)
+    rest = made - attention - (computed_again(shape, tokens) if again and shape.experts == 1 else 0)
+    passed, wide = tokens * shape.width, max(size, stream)
+    layer = size * rest + 2 * (wide - size) * passed + (max(size, 4) if cpu else size) * attention
+    return shape.layers * wide * passed + layer if checkpointing else shape.layers * layer
 
 
-def logits(decided: float, vocabulary: int, most: float) -> float:
+def logits(decided: float, vocabulary: int, most: float, keep: float = 0) -> float:
     """12 bytes for each logit that exists at once: itself, its exponential and its gradient, in float32. `most` of
-    them at a time."""
-    return 12 * min(decided * vocabulary, most)
+    them at a time; and 4 bytes for all of them where these are more and at most `keep`."""
+    total = decided * vocabulary
+    return 12 * min(total, most) + 4 * total * (most < total <= keep)
 
 
 def sharded(whole: float, shards: int) -> float:

@@ -111,7 +111,8 @@ def over_batch(job: Job) -> Pass:
     prompts = batch.prompts if whole.shared else batch.rows
     pairs = (batch.answer_pairs + prompts * flops.causal(batch.prompt)) / n
     tokens, decided = whole.tokens * scale, whole.decided * scale
-    kept = memory.kept_by_layer(shape, tokens, whole.keys * scale, whole.shared * scale)
+    repeated = job.device.kind != "cpu"
+    kept = memory.made_by_layer(shape, tokens, whole.keys * scale, whole.shared * scale, repeated=repeated)
     own = math.ceil(job.rows / n / job.minibatches)
     return Pass(
         flops=flops.forward(shape, tokens, pairs, decided * (1 + job.demands.heads)),

@@ -7,19 +7,21 @@ small model is not slowed down by calling them.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polopt import ops
-from polopt.policies import products
+from polopt.policies import products, recompute
 from polopt.policies.checkpointing import recomputed
 from polopt.policies.packing import Packed, pack
+from polopt.policies.recompute import AS_IT_IS, Rowwise
 
 Function = Callable[[Tensor], Tensor]
 
@@ -50,18 +52,29 @@ class Linear:
     adapters: tuple[LowRank | None, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        parts = [products.linear(x, w.to(x.dtype), _as(b, x)) for w, b in zip(self.weights, self.biases, strict=True)]
-        parts = [y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True)]
+        return self.joined(AS_IT_IS, x)
+
+    def joined(self, before: Rowwise, *inputs: Tensor) -> Tensor:
+        """[N, out] the maps of before(*inputs), one behind the other."""
+        parts = self.each(before, *inputs)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    def prepared(self, dtype: torch.dtype) -> Function:
-        """The same for many calls with these weights and few rows: one product, in one precision, with the weights
-        laid out beforehand where the processor's library would otherwise do so in every call.
+    def each(self, before: Rowwise, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The maps of before(*inputs), each by itself."""
+        if not any(self.adapters):
+            return recompute.linear(before, inputs, self.weights, self.biases)
+        x = before(*inputs)
+        parts = recompute.linear(AS_IT_IS, (x,), self.weights, self.biases)
+        return tuple(y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True))
+
+    def prepared(self, dtype: torch.dtype) -> Prepared:
+        """The same for many calls with these weights and few rows, in one precision.
 
         Adapters become part of the weights, except in a precision that would round away what they add.
         """
         (weight,), (bias,), (adapter,) = (merged := self._merged(dtype)).weights, merged.biases, merged.adapters
-        return merged if adapter is not None else products.prepared(weight, bias)
+        product = merged if adapter is not None else products.prepared(weight, bias)
+        return Prepared(product, tuple(map(len, self.weights)))
 
     def _merged(self, dtype: torch.dtype) -> Linear:
         weights = [w.to(dtype) for w in self.weights]
@@ -75,6 +88,24 @@ class Linear:
         whole = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
         bias = None if biases == [None] * len(biases) else torch.cat(whole)
         return Linear((torch.cat(weights),), (bias,), (_beside(weights, adapters),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A `Linear` as one product, with the weights laid out beforehand where the processor's library would otherwise do
+    so in every call. sizes: of what each of its maps returns."""
+
+    product: Function
+    sizes: tuple[int, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+    def joined(self, before: Rowwise, *inputs: Tensor) -> Tensor:
+        return self.product(before(*inputs))
+
+    def each(self, before: Rowwise, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return self.joined(before, *inputs).split(self.sizes, -1)
 
 
 def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
@@ -98,47 +129,79 @@ class Layer:
     heads: int
     kv_heads: int
     width: int
-    norm: Function
-    qkv: Function
-    out: Function
-    mlp_norm: Function
-    up: Function
-    mix: Function
-    down: Function
-    query_norm: Function | None = None
-    key_norm: Function | None = None
+    norm: Rowwise
+    qkv: Linear | Prepared
+    out: Linear | Prepared
+    mlp_norm: Rowwise
+    up: Linear | Prepared
+    mix: Rowwise
+    down: Linear | Prepared
+    query_norm: Rowwise | None = None
+    key_norm: Rowwise | None = None
 
     def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
         """Queries [N, H, D], and keys and values [N, 2, K, D], of x [N, d]; rotation: [2, N, 1, D], the cosines
         and sines."""
-        qkv = self.qkv(self.norm(x)).view(len(x), -1, self.width)
-        q, kv = qkv[:, : self.heads], qkv[:, self.heads :].unflatten(1, (2, self.kv_heads))
-        if self.query_norm is None and self.key_norm is None and rotation is None:
-            return q, kv
-        k, v = kv.unbind(1)
+        qkv, width = self.qkv.joined(self.norm, x), self.width
         if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
+            q, k, v = qkv.view(len(x), -1, width).split([self.heads, self.kv_heads, self.kv_heads], 1)
+            qkv = torch.cat([self.query_norm(q), self.key_norm(k), v], 1).flatten(1)
         if rotation is not None:
-            q, k = _rotate(q, rotation), _rotate(k, rotation)
-        return q, torch.stack([k, v], 1)
+            qkv = _rotated(qkv, rotation, self.heads + self.kv_heads)
+        q, kv = qkv.view(len(x), -1, width).split([self.heads, 2 * self.kv_heads], 1)
+        return q, kv.unflatten(1, (2, self.kv_heads))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """[N, d] the layer's output, from its input x [N, d] and attention's [N, H, D]."""
-        h = self.out(attended.flatten(1)).add_(x)
-        return self.down(self.mix(self.up(self.mlp_norm(h)))).add_(h)
+        h = _plus(self.out(attended.flatten(1)), x)
+        return _plus(self.down.joined(self.mix, *self.up.each(self.mlp_norm, h)), h)
 
     def prepared(self, dtype: torch.dtype) -> Layer:
         """The same with all products `Linear.prepared`."""
         return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
 
 
-def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    return x * rotation[0] + torch.cat([-b, a], -1) * rotation[1]
+def _plus(made: Tensor, x: Tensor) -> Tensor:
+    """made + x, in the place of what was just made if x is not wider."""
+    return made.add_(x) if made.dtype == x.dtype else x + made
 
 
-def _gated(activation: Function, x: Tensor) -> Tensor:
-    gate, up = x.chunk(2, -1)
+def _rotated(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
+    """qkv [N, heads' and others' numbers] with its first `heads` heads rotated, in place."""
+    return _Rotated.apply(qkv, rotation, heads) if torch.is_grad_enabled() else _rotate(qkv, rotation, heads)
+
+
+def _rotate(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
+    half = rotation.shape[-1] // 2
+    cosine, sine = rotation[..., :half]
+    x = qkv.view(len(qkv), -1, 2 * half)[:, :heads]
+    a, b = x[..., :half], x[..., half:]  # not by chunk, whose views autograd does not let anybody write to
+    old = a.clone()
+    a.mul_(cosine).addcmul_(b, sine, value=-1)
+    b.mul_(cosine).addcmul_(old, sine)
+    return qkv
+
+
+class _Rotated(torch.autograd.Function):
+    """A rotation's gradient is rotated back."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
+        ctx.mark_dirty(qkv)
+        ctx.rotation, ctx.heads = rotation, heads
+        return _rotate(qkv, rotation, heads)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        cosine, sine = ctx.rotation
+        return (
+            _rotate(slope.clone(memory_format=torch.contiguous_format), torch.stack([cosine, -sine]), ctx.heads),
+            None,
+            None,
+        )
+
+
+def _gated(activation: Function, gate: Tensor, up: Tensor) -> Tensor:
     return activation(gate) * up
 
 
@@ -146,7 +209,8 @@ class Decoder:
     """Reads a model's weights where they are, so it follows every update of them.
 
     checkpointing: recompute each layer in the backward pass instead of keeping what is inside it. compute: the
-    precision of everything between the tables and the logits, None for the weights' own.
+    precision of products and of attention, None for the weights' own. What layers pass on, and normalise, stays in the
+    weights' precision if that is wider.
     """
 
     def __init__(self, model: Any) -> None:
@@ -179,12 +243,23 @@ class Decoder:
     def layers(self) -> Iterator[Layer]:
         raise NotImplementedError
 
-    def final_norm(self) -> Function:
+    def final_norm(self) -> Rowwise:
         raise NotImplementedError
 
     @property
     def dtype(self) -> torch.dtype:
         return self.compute or self.model.dtype
+
+    @property
+    def stream(self) -> torch.dtype:
+        """The precision of what layers pass on."""
+        return torch.promote_types(self.dtype, self.model.dtype)
+
+    def computing(self, dtype: torch.dtype) -> Self:
+        """The same weights in another precision of the arithmetic."""
+        other = copy.copy(self)
+        other.compute = dtype
+        return other
 
     def head(self) -> Linear:
         """From hidden states to logits."""
@@ -245,7 +320,7 @@ class Gpt2(Decoder):
 
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         trunk = self.model.transformer
-        return (F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)).to(self.dtype)
+        return (F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)).to(self.stream)
 
     def layers(self) -> Iterator[Layer]:
         heads = self.model.config.n_head
@@ -255,17 +330,17 @@ class Gpt2(Decoder):
                 heads=heads,
                 kv_heads=heads,
                 width=self.model.config.n_embd // heads,
-                norm=_layer_norm(block.ln_1),
+                norm=_layer_norm(block.ln_1, self.dtype),
                 qkv=_conv(attention.c_attn),
                 out=_conv(attention.c_proj),
-                mlp_norm=_layer_norm(block.ln_2),
+                mlp_norm=_layer_norm(block.ln_2, self.dtype),
                 up=_conv(mlp.c_fc),
-                mix=_activation(mlp.act),
+                mix=Rowwise(_activation(mlp.act)),
                 down=_conv(mlp.c_proj),
             )
 
-    def final_norm(self) -> Function:
-        return _layer_norm(self.model.transformer.ln_f)
+    def final_norm(self) -> Rowwise:
+        return _layer_norm(self.model.transformer.ln_f, self.dtype)
 
 
 class Llama(Decoder):
@@ -283,7 +358,7 @@ class Llama(Decoder):
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         table = self.model.model.embed_tokens
         # transformers never trains the padding token's embedding, even where the token is part of a text.
-        return F.embedding(tokens, table.weight, table.padding_idx).to(self.dtype)
+        return F.embedding(tokens, table.weight, table.padding_idx).to(self.stream)
 
     def rotations(self, positions: Tensor) -> Tensor:
         like = self.model.model.embed_tokens.weight
@@ -300,19 +375,19 @@ class Llama(Decoder):
                 heads=heads,
                 kv_heads=config.num_key_value_heads,
                 width=width,
-                norm=_rms_norm(block.input_layernorm),
+                norm=_rms_norm(block.input_layernorm, self.dtype),
                 qkv=_linear(attention.q_proj, attention.k_proj, attention.v_proj),
                 out=_linear(attention.o_proj),
-                mlp_norm=_rms_norm(block.post_attention_layernorm),
+                mlp_norm=_rms_norm(block.post_attention_layernorm, self.dtype),
                 up=_linear(mlp.gate_proj, mlp.up_proj),
-                mix=functools.partial(_gated, _activation(mlp.act_fn)),
+                mix=Rowwise(functools.partial(_gated, _activation(mlp.act_fn))),
                 down=_linear(mlp.down_proj),
-                query_norm=_rms_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
-                key_norm=_rms_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
+                query_norm=_rms_norm(attention.q_norm, self.dtype) if hasattr(attention, "q_norm") else None,
+                key_norm=_rms_norm(attention.k_norm, self.dtype) if hasattr(attention, "k_norm") else None,
             )
 
-    def final_norm(self) -> Function:
-        return _rms_norm(self.model.model.norm)
+    def final_norm(self) -> Rowwise:
+        return _rms_norm(self.model.model.norm, self.dtype)
 
 
 FAMILIES: dict[str, type[Decoder]] = {
@@ -370,10 +445,6 @@ def _changes(hook: Any) -> bool:
     return getattr(hook, "__module__", None) != "transformers.utils.output_capturing"
 
 
-def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
-    return x if x is None else x.to(like.dtype)
-
-
 def _linear(*modules: nn.Linear) -> Linear:
     return Linear(
         tuple(m.weight for m in modules), tuple(m.bias for m in modules), tuple(adapter_of(m) for m in modules)
@@ -385,14 +456,18 @@ def _conv(module: Any) -> Linear:
     return Linear((module.weight.t(),), (module.bias,), (adapter_of(module),))
 
 
-def _layer_norm(module: nn.LayerNorm) -> Function:
-    weight, bias, eps = module.weight, module.bias, module.eps
-    return lambda x: F.layer_norm(x, weight.shape, weight.to(x.dtype), _as(bias, x), eps)
+def _layer_norm(module: nn.LayerNorm, dtype: torch.dtype) -> Rowwise:
+    def function(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        shift = None if bias is None else bias.to(x.dtype)
+        return F.layer_norm(x, weight.shape, weight.to(x.dtype), shift, eps).to(dtype)
+
+    eps, parameters = module.eps, (module.weight,) if module.bias is None else (module.weight, module.bias)
+    return Rowwise(function, parameters)
 
 
-def _rms_norm(module: Any) -> Function:
-    weight, eps = module.weight, module.variance_epsilon
-    return lambda x: F.rms_norm(x, weight.shape, weight.to(x.dtype), eps)
+def _rms_norm(module: Any, dtype: torch.dtype) -> Rowwise:
+    eps = module.variance_epsilon
+    return Rowwise(lambda x, w: F.rms_norm(x, w.shape, w.to(x.dtype), eps).to(dtype), (module.weight,))
 
 
 def _activation(module: nn.Module) -> Function:

@@ -202,11 +202,12 @@ class LanguagePolicy(nn.Module):
             ids = self.tokenizer.eos_token_id
         return frozenset(i for i in (ids if isinstance(ids, list) else [ids]) if i is not None)
 
-    def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, transformers' own forward pass computes in the policy's precision; the decoder always does."""
-        if self.decoder is not None or self.compute in (None, self.model.dtype):
+    def arithmetic(self, dtype: torch.dtype | None = None) -> contextlib.AbstractContextManager[Any]:
+        """Inside, transformers' own forward pass computes in `dtype`, None for the policy's; a decoder always does."""
+        dtype = dtype or self.compute
+        if self.decoder is not None or dtype in (None, self.model.dtype):
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self.compute)
+        return torch.autocast(self.device.type, dtype=dtype)
 
     def frozen(self) -> Self:
         """A copy without gradient: the reference of a KL term."""

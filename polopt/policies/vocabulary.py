@@ -16,6 +16,8 @@ from polopt.policies import products
 # needs larger products to be busy.
 MOST_LOGITS = {"cpu": 2**23}
 ELSEWHERE = 2**28
+# Up to this many, a CPU keeps those of all chunks for the backward pass, which would take another product for them.
+MOST_KEPT = {"cpu": 2**26}
 
 
 def entropy_slope(logp: Tensor) -> Tensor:
@@ -52,7 +54,7 @@ def score(
     logits = head(hidden) / temperature are in float32 or wider. temperature: one, or [N]. kept: [N, K] ids to choose
     among, -1 padding; None for all.
 
-    Where N x V is large, logits are computed in chunks, and again in the backward pass:
+    Where N x V is large, logits are computed in chunks, and, beyond `MOST_KEPT`, again in the backward pass:
     d logp_i / d z_ij = 1[j = chosen_i] - p_ij, d H_i / d z_ij = -p_ij (log p_ij + H_i), and, for a reduction of slope
     g_ij by log p_ij, g_ij - p_ij sum_j g_ij.
     """
@@ -63,7 +65,8 @@ def score(
         return score_logits(logits, chosen, kept, names, candidates)
     names = tuple(sorted(names))
     picks = chosen[:, None] if candidates is None else torch.cat([chosen[:, None], candidates.clamp(min=0).long()], 1)
-    logp, *values = _Chunked.apply(hidden, weight, bias, picks, kept, temperature, names, most)
+    keep = torch.is_grad_enabled() and len(hidden) * len(weight) <= MOST_KEPT.get(hidden.device.type, 0)
+    logp, *values = _Chunked.apply(hidden, weight, bias, picks, kept, temperature, names, most, keep)
     found = {"logp": logp[:, 0], **dict(zip(names, values, strict=True))}
     return found if candidates is None else {**found, "candidate_logp": _possible(logp[:, 1:], candidates)}
 
@@ -134,19 +137,23 @@ class _Chunked(torch.autograd.Function):
         temperature: float | Tensor,
         names: tuple[str, ...],
         most: int,
+        keep: bool,
     ) -> tuple[Tensor, ...]:
         size = max(16, most // len(weight))
         wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         logp, total = hidden.new_zeros(picks.shape, dtype=wide), hidden.new_zeros(len(hidden), dtype=wide)
         values = {name: torch.zeros_like(total) for name in names}
+        ctx.everything = []
         for i in range(0, len(hidden), size):
             part = slice(i, i + size)
             logits = _logits(hidden[part], weight, bias, kept, part, temperature)
             total[part] = logits.logsumexp(-1)
             logp[part] = logits.gather(1, picks[part]) - total[part, None]
-            everything = logits.sub_(total[part, None]) if names else logits
+            everything = logits.sub_(total[part, None]) if names or keep else logits
             for name, value in values.items():
                 value[part] = _of_all(name, everything)
+            if keep:
+                ctx.everything.append(everything)
         entropies = values.get("entropy")
         ctx.save_for_backward(hidden, weight, bias, picks, kept, total, entropies)
         ctx.size, ctx.temperature, ctx.names = size, temperature, names
@@ -161,19 +168,26 @@ class _Chunked(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=total.dtype) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias, dtype=total.dtype) if bias is not None and ctx.needs_input_grad[2] else None
         by_all, by_entropy = by_logp.sum(1), by_name.pop("entropy", None)
+        # Overwritten here, so that a second pass over the same graph computes them again.
+        everything, ctx.everything = ctx.everything[::-1], []
         for i in range(0, len(hidden), ctx.size):
             part = slice(i, i + ctx.size)
-            logp = _logits(hidden[part], weight, bias, kept, part, ctx.temperature).sub_(total[part, None])
-            slope = logp.exp()
+            if everything:
+                logp = everything.pop()
+            else:
+                logp = _logits(hidden[part], weight, bias, kept, part, ctx.temperature).sub_(total[part, None])
+            slope = logp.exp() if by_name or by_entropy is not None else logp.exp_()
             extra = _slope_of_reductions(logp, slope, {name: by[part] for name, by in by_name.items()})
             if by_entropy is not None:
                 logp.clamp_(min=ops.NOTHING).add_(entropies[part, None]).mul_(by_entropy[part, None])
-                slope.mul_(logp.add_(by_all[part, None])).neg_()
+                slope.mul_(logp.add_(by_all[part, None]).neg_())
             else:
-                slope.mul_(by_all[part, None]).neg_()
+                slope.mul_(-by_all[part, None])
             if extra is not None:
                 slope += extra
-            slope.scatter_add_(1, picks[part], by_logp[part]).div_(_of(ctx.temperature, part))
+            slope.scatter_add_(1, picks[part], by_logp[part])
+            if isinstance(ctx.temperature, Tensor) or ctx.temperature != 1:
+                slope /= _of(ctx.temperature, part)
             if to_bias is not None:
                 to_bias += slope.sum(0)
             slope = slope.to(hidden.dtype)
@@ -184,6 +198,7 @@ class _Chunked(torch.autograd.Function):
             to_hidden,
             None if to_weight is None else to_weight.to(weight.dtype),
             None if to_bias is None else to_bias.to(weight.dtype),
+            None,
             None,
             None,
             None,

@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from polopt.plan import memory
 from polopt.plan.shape import shape_of
+from polopt.policies import products
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
 
@@ -58,10 +59,14 @@ def read(kind, layers, shared, checkpointing=False):
     return lambda: decoder.read(packed, at)[0], weights, len(packed.tokens), shape_of(model.config.to_dict())
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["small products", "large products"])
 @pytest.mark.parametrize("shared", [0, 12], ids=["own prompts", "one prompt"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_activations_are_what_the_decoder_keeps(kind, shared):
+def test_activations_are_what_the_decoder_keeps(kind, shared, large, monkeypatch):
     """Two layers' are what five keep and three do not: what stands before and behind them is in both."""
+    if large:
+        monkeypatch.setattr(products, "LARGE", 0)
+        monkeypatch.setattr(memory, "LARGE", 0)
     kept = {}
     for layers in (3, 5):
         work, weights, tokens, shape = read(kind, layers, shared)

@@ -119,7 +119,7 @@ def test_bfloat16_sampling_keeps_what_merging_would_round_away(targets: Any) -> 
                 parameter.mul_(1e-5)
         attention = model.model.layers[0].self_attn
         modules = [getattr(attention, f"{n}_proj") for n in "qkv"]
-        product = next(iter(policy.decoder.layers())).qkv.prepared(torch.bfloat16)
+        product = next(iter(policy.decoder.layers())).qkv.prepared(torch.bfloat16).product
         x = torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
         added = product.adapters[0](x.bfloat16()).float()
         apart = [x @ (m.get_delta_weight("default").T if hasattr(m, "lora_A") else 0 * m.weight.T) for m in modules]

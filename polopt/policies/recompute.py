@@ -1,0 +1,95 @@
+"""Products with what is cheap to compute again, which is not kept for the backward pass.
+
+Selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198): a normalisation or activation costs little beside
+the products with a layer's weights that take what it returns, and what it returns is as large as what it read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polopt.policies import products
+
+
+@dataclasses.dataclass(frozen=True)
+class Rowwise:
+    """[N, in] function(*inputs, *parameters) of inputs with N rows, each row by itself."""
+
+    function: Callable[..., Tensor]
+    parameters: tuple[Tensor, ...] = ()
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        return self.function(*inputs, *self.parameters)
+
+
+AS_IT_IS = Rowwise(lambda x: x)
+
+
+def linear(
+    before: Rowwise, inputs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """[N, out] before(*inputs) wᵀ + bias for each of the weights [out, in], in the precision of the inputs.
+
+    For the backward pass the inputs are kept, in place of before(*inputs), where a weight has at least
+    `products.LARGE` numbers. Such products are differentiable once.
+    """
+    large = any(weight.numel() >= products.LARGE for weight in weights)
+    if not (large and torch.is_grad_enabled()):
+        x = before(*inputs)
+        return tuple(_product(x, w, b) for w, b in zip(weights, biases, strict=True))
+    said: tuple[Tensor, ...] = _Products.apply(
+        before.function, (len(inputs), len(weights)), *inputs, *weights, *biases, *before.parameters
+    )
+    return said
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return products.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], counts: tuple[int, int], *tensors: Any) -> Any:
+        ctx.function, ctx.counts = function, counts
+        ctx.save_for_backward(*tensors)
+        inputs, weights, biases, parameters = _apart(tensors, counts)
+        x = function(*inputs, *parameters)
+        return tuple(_product(x, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weights, biases, parameters = _apart(ctx.saved_tensors, ctx.counts)
+        needs = _apart(ctx.needs_input_grad[2:], ctx.counts)
+        wanted = (*needs[0], *needs[3])
+        leaves = [t.detach().requires_grad_(need) for t, need in zip((*inputs, *parameters), wanted, strict=True)]
+        with torch.enable_grad():
+            x = ctx.function(*leaves)
+        by_weight = [
+            (slope.t() @ x.detach()).to(w.dtype) if need else None
+            for slope, w, need in zip(slopes, weights, needs[1], strict=True)
+        ]
+        by_bias = [
+            slope.sum(0).to(b.dtype) if need else None for slope, b, need in zip(slopes, biases, needs[2], strict=True)
+        ]
+        found: list[Tensor | None] = [None] * len(leaves)
+        if any(wanted):
+            by_x = _product(slopes[0], weights[0].t(), None)
+            for slope, weight in zip(slopes[1:], weights[1:], strict=True):
+                by_x += _product(slope, weight.t(), None)
+            gradients = iter(torch.autograd.grad(x, [leaf for leaf in leaves if leaf.requires_grad], by_x))
+            found = [next(gradients) if need else None for need in wanted]
+        here = len(inputs)
+        return (None, None, *found[:here], *by_weight, *by_bias, *found[here:])
+
+
+def _apart(values: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], ...]:
+    """Inputs, weights, biases and the function's parameters, or what belongs to each."""
+    inputs, weights = counts
+    second, third = inputs + weights, inputs + 2 * weights
+    return values[:inputs], values[inputs:second], values[second:third], values[third:]
