@@ -137,18 +137,18 @@ class Bench:
         order = {"threads": self.threads, "recipe": self.smollm, "folder": str(place), "endless": True}
         return place, self.call("prepare", order)
 
-    def pretrained(self, size: Size, compute: str | None) -> dict[str, Any]:
+    def pretrained(self, size: Size, changes: dict[str, str]) -> dict[str, Any]:
         """Speed of the smollm recipe's model: every answer is as long as it may be, and paid by its first token."""
-        model, facts = self.endless
-        changes = {"world": self.smollm["tasks"], "problems": 0, "compute": compute, "reward": "first token"}
-        spec = self.speed_spec(size, model, **changes)
+        (model, facts), compute = self.endless, changes.get("compute")
+        spec = self.speed_spec(size, model, world=self.smollm["tasks"], problems=0, reward="first token", **changes)
         wide = 2.0 if compute == "bfloat16" else 4.0
         weights = wide * (facts["shape"]["matrix"] + facts["shape"]["head"])
         order = {"threads": self.threads, "weights": {"it": weights}, "dtype": compute or "float32"}
         machine = self.call("floors", order)["it"]
         runs = self.alternate(spec, size.repeats, size.name)
         facts = {**facts, "length": size.limit}
-        return {"size": dataclasses.asdict(size), "facts": facts, "machine": machine, "bytes": wide, "runs": runs}
+        row = {"size": dataclasses.asdict(size), "changes": changes, "facts": facts, "machine": machine}
+        return {**row, "bytes": wide, "runs": runs}
 
     def pretrained_job(self, repeats: int) -> dict[str, Any]:
         """From the smollm recipe's warmed-up policy to so many points more, in batches of 64 rows."""
@@ -296,9 +296,9 @@ def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick:
         if quick or name in wanted:
             results["speed"][name] = bench.speed(size)
             yield
-    for name, (size, compute) in pretrained().items():
+    for name, (size, changes) in pretrained().items():
         if name in wanted:
-            results["speed"][name] = bench.pretrained(size, compute)
+            results["speed"][name] = bench.pretrained(size, changes)
             yield
     if "135M-job" in wanted:
         results["pretrained_job"] = bench.pretrained_job(repeats=1)

@@ -82,6 +82,7 @@ def measure(spec: Spec) -> Measured:
         },
         "tasks": spec.world,
         "limit": spec.limit,
+        "rollout": {"dtype": spec.sampling},
         "stages": stages,
         "evaluation": {"problems": problems, "every": spec.every, "quick": problems},
         "checkpoint": spec.steps,

@@ -3,6 +3,8 @@ keeps.
 
 python -m benchmarks.smollm --runs F      three seeds of each, into benchmarks/results/smollm.{json,md}; the runs are
                                           kept in F, and those that are finished there are not run again
+python -m benchmarks.smollm --runs F --only "rollouts in bfloat16" --output benchmarks/results/smollm-rollouts
+                                          the same with float32 weights whose answers are drawn in bfloat16
 
 Written down before the runs: every run ends at least 25 points above where reinforcement learning begins, 95 %
 intervals apart, within 20 minutes of the clock, loading and all evaluations included; and the interval of the change on
@@ -37,6 +39,7 @@ WAYS: dict[str, dict[str, str]] = {
         "stages.warmup.optimiser.lr": "4.0e-4",
         "stages.rl.optimiser.lr": "3.0e-4",
     },
+    "rollouts in bfloat16": {"rollout.dtype": "bfloat16"},
 }
 
 
@@ -135,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="where the runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", choices=list(WAYS), nargs="*", default=list(WAYS))
+    parser.add_argument("--only", choices=list(WAYS), nargs="*", default=["whole weights", "LoRA"])
     parser.add_argument("--output", type=Path, default=HERE / "results" / "smollm", help="path without ending")
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ class Spec:
     optimiser steps per batch. micro_rows: rows per forward pass, None for all of a minibatch. every, problems,
     target: evaluate held-out accuracy every so many batches on so many problems and stop at the target; every = 0
     measures speed only, and problems = 0 never evaluates. dtype: of weights, gradients and optimiser state. compute: of
-    the arithmetic, None for the same.
+    the arithmetic, None for the same. sampling: of polopt's rollouts, None for that of the arithmetic.
     checkpointing: layers' activations are computed again in the backward pass. reward: the world's, or the first
     token's (first_token.py). warm: begin with one batch of answers of so many tokens, which does not count.
     """
@@ -36,6 +36,7 @@ class Spec:
     seed: int
     dtype: str = "float32"
     compute: str | None = None
+    sampling: str | None = None
     micro_rows: int | None = None
     every: int = 0
     problems: int = 1
@@ -81,12 +82,17 @@ def sizes(laptop: dict[str, Any]) -> list[Size]:
     ]
 
 
-def pretrained() -> dict[str, tuple[Size, str | None]]:
-    """Rows of the smollm recipe's model, whose answers all run to the limit, and the precision of their arithmetic."""
+def pretrained() -> dict[str, tuple[Size, dict[str, str]]]:
+    """Rows of the smollm recipe's model, whose answers all run to the limit, and what their `Spec`s change."""
     short = Size("135M", {}, rows=64, micro_rows=16, group=8, limit=48, length=48, steps=3, repeats=1)
-    half = dataclasses.replace(short, name="135M-bfloat16")
-    long = dataclasses.replace(short, name="135M-512", micro_rows=4, limit=512, length=512, steps=1, warm=16)
-    return {"135M": (short, None), "135M-bfloat16": (half, "bfloat16"), "135M-512": (long, None)}
+    long = dataclasses.replace(short, micro_rows=4, limit=512, length=512, steps=1, warm=16)
+    rows: dict[str, tuple[Size, dict[str, str]]] = {
+        "135M": (short, {}),
+        "135M-bfloat16": (short, {"compute": "bfloat16"}),
+        "135M-rollouts": (short, {"sampling": "bfloat16"}),
+        "135M-512": (long, {}),
+    }
+    return {name: (dataclasses.replace(size, name=name), changes) for name, (size, changes) in rows.items()}
 
 
 def tiny(laptop: dict[str, Any]) -> Size:

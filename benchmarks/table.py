@@ -173,6 +173,13 @@ def _compare(name: str, form: str, pairs: list[tuple[float, float | None]], larg
     return [name, mine, form.format(median(b for _, b in both)), f"{middle:.2f} ({low:.2f} – {high:.2f})"]
 
 
+# What a row changes of the arithmetic, in words.
+CHANGED = {
+    "compute": "Arithmetic in {} on weights, gradients and moments in float32, on both sides.",
+    "sampling": "polopt draws its rollouts in {}, under its float32 learner; TRL and the floor are float32's.",
+}
+
+
 def _speed(name: str, row: dict[str, Any]) -> str:
     size, facts = row["size"], row["facts"]
     runs = [{side: rates(run) for side, run in pair.items()} for pair in row["runs"]]
@@ -187,6 +194,7 @@ def _speed(name: str, row: dict[str, Any]) -> str:
         f"{facts['length']:.0f} on average and at most {size['limit']}; {size['repeats']} repeats of "
         f"{_steps(size)}.\n\n"
     )
+    text += "".join(CHANGED[key].format(value) + "\n\n" for key, value in row.get("changes", {}).items())
     return text + _table(" |polopt|TRL|ratio", lines) + "\n\n" + _distance(row)
 
 

@@ -78,7 +78,8 @@ def test_the_documented_settings_are_settings() -> None:
         ),
         ({"engine": "vllm", "gpu_memory_utilization": 1.5}, r"rollout.gpu_memory_utilization = 1.5"),
         ({"engine": "vllm", "dtype": "float64"}, r"rollout.dtype = 'float64'"),
-        ({"dtype": "float32"}, r"rollout.dtype is not a setting; it has: engine"),
+        ({"dtype": "float32"}, r"rollout.dtype = 'float32'"),
+        ({"max_model_len": 9}, r"rollout.max_model_len is not a setting; it has: dtype, engine"),
         ("vllm", r"rollout = 'vllm'"),
     ],
 )
@@ -158,6 +159,17 @@ def test_a_run_hands_over_after_each_update(stand_in: Any, tmp_path: Path) -> No
     saved = stand_in.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "policy")
     for name, parameter in saved.named_parameters(remove_duplicate=False):
         assert torch.equal(dict(llm.model.named_parameters())[name], parameter)
+
+
+@pytest.mark.parametrize("but", [{}, CORRECTED], ids=["plain", "corrected"])
+def test_rollouts_in_bfloat16_under_a_float32_learner(but: dict[str, Any], tmp_path: Path) -> None:
+    """What the step logs is the difference of their rounding, no more; weights stay in float32."""
+    run = train(recipe(rollout={"dtype": "bfloat16"}, stages=stages(but=but)), tmp_path / "run")
+    for record in run.read("metrics")[10:]:
+        assert 1e-4 < record["mismatch/max"] < 0.2
+        assert record["mismatch/ess"] > 0.99
+        assert record["grad_norm"] > 0
+    assert {p.dtype for p in po.load_run(tmp_path / "run").policy().parameters()} == {torch.float32}
 
 
 def test_a_forgotten_hand_over_is_seen(stand_in: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
