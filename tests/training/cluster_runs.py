@@ -12,9 +12,6 @@ from polopt.training.cluster.crew import Counts, Stopped
 from polopt.training.cluster.worker import Answer, Order, Worker
 from polopt.training.recipe import Recipe
 
-# Of a simulated Ray cluster: a node that is gone is missed in three seconds, not in a quarter of a minute and more.
-HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 6}
-
 
 class HereCrew:
     """As `Crew`. Which worker plays an order is drawn by lot: it must not matter. lose: how many of the orders are

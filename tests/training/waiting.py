@@ -17,7 +17,8 @@ class Counter:
     """Adds up the numbers that it is told, over `turns` turns; pays each step 1 over the sum.
 
     Actions: a number, or a word: "die" ends the process, once for each `marks` folder and task; "die always" always;
-    "hang" never returns; "stray" makes what it says depend on the process; "error" raises. `wait`: seconds a step.
+    "hang" never returns; "linger" waits for a file `go` in that folder; "stray" makes what it says depend on the
+    process; "error" raises. `wait`: seconds a step.
     """
 
     size: int
@@ -52,6 +53,8 @@ class CounterEpisode:
             raise EpisodeError(f"{self.task.id} was told to fail")
         if action == "hang":
             time.sleep(1e6)
+        while action == "linger" and not (Path(self.world.marks) / "go").exists():
+            time.sleep(0.02)
         if action == "stray":
             self.stray = f" {os.getpid()}"
         if action == "die always" or (action == "die" and self._first()):

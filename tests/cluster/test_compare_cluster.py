@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import HEALTH
+import waiting
 from tiny_runs import lines, outcome, recipe
 from typer.testing import CliRunner
 
@@ -34,21 +34,6 @@ SHORT = {"stages": {"sft": SFT, "rl": RL}, "checkpoint": 1}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head that trains nobody, and a node that does."""
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH}
-    )
-    made.add_node(num_cpus=1)
-    ray.init(made.address, log_to_driver=False, logging_level="error")
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
     path.write_text(recipe(**SHORT).to_yaml())
@@ -60,7 +45,7 @@ def deadly(marks: Path, dies: bool, wait: float = 0.0) -> dict[str, Any]:
     marks.mkdir()
     if not dies:
         (marks / "died").touch()
-    world = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:mortal", "marks": str(marks), "wait": wait}
+    world = {"kind": f"{waiting.__file__}:mortal", "marks": str(marks), "wait": wait}
     return {"tasks": {**world, "after": 2 * 8 + 4}, "threads": 1}
 
 
@@ -83,10 +68,10 @@ def same(folder: Path, here: Path) -> None:
 
 
 def test_a_process_that_dies_and_a_node_that_goes_change_nothing(
-    cluster: Any, source: Path, here: Path, tmp_path: Path
+    cluster: Any, added: Callable[[], Any], source: Path, here: Path, tmp_path: Path
 ) -> None:
     """Two runs on two nodes. One process ends in the middle of a step; and when both have got further, a node goes."""
-    node = cluster.add_node(num_cpus=1)
+    node = added()
     removed: list[threading.Thread] = []
     deaths: dict[str, int] = {}
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import HEALTH, HereCrew
+from cluster_runs import HereCrew
 from tiny_runs import DIGITS, outcome, recipe
 
 from polopt.training.cluster.crew import ClusterError, Crew
@@ -25,34 +23,9 @@ from polopt.training.language import LanguageTraining, create, resume
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
 pytestmark = pytest.mark.flaky(reruns=2)
-
-NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """One node for the learner, two with room for a worker each."""
-    from ray.cluster_utils import Cluster
-
-    place = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets have short names
-    (place / "ray").mkdir()
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_TMPDIR", str(place))
-    patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH},
-    )
-    made.add_node(**NODE)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield made
-    ray.shutdown()
-    made.shutdown()
-    patch.undo()
-    shutil.rmtree(place, ignore_errors=True)
 
 
 def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> Recipe:
@@ -78,7 +51,7 @@ def steady(folder: Path) -> dict[str, Any]:
 
 class Accidents:
     """A watcher that lets things happen while the shares of the steps after are played. at_once: things of the main
-    thread's, in which alone a node can begin."""
+    thread's, which waits for them; there alone a node can begin."""
 
     def __init__(self, planned: dict[int, Callable[[], None]], at_once: dict[int, Callable[[], None]]) -> None:
         self.planned, self.at_once = planned, at_once
@@ -93,7 +66,7 @@ class Accidents:
             self.at_once[record["step"]]()
 
 
-def test_workers_and_a_node_die(cluster: Any, tmp_path: Path) -> None:
+def test_workers_and_a_node_die(cluster: Any, added: Callable[[], Any], tmp_path: Path) -> None:
     """And the run ends with the same weights, metrics and order of tasks as one in which nobody did."""
     made = settings()
     expected = undisturbed(made, tmp_path / "whole")
@@ -105,9 +78,9 @@ def test_workers_and_a_node_die(cluster: Any, tmp_path: Path) -> None:
             time.sleep(0.01)
         os.kill(int(re.search(r"process (\d+)", busy[0].place).group(1)), signal.SIGKILL)  # type: ignore[union-attr]
 
-    second = cluster.add_node(**NODE)
+    second = added()
     lose = lambda: cluster.remove_node(second, allow_graceful=False)  # noqa: E731
-    accidents = Accidents({13: kill, 16: lose}, {19: lambda: cluster.add_node(**NODE)})
+    accidents = Accidents({13: kill}, {16: lose, 19: added})
     try:
         training = LanguageTraining(made, create(made, tmp_path / "run"), (accidents,), None, crew)
         training.run()

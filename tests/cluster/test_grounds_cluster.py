@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import HEALTH
+import waiting
 from test_grounds import SCRIPT, played
 from tiny_runs import GUESS, MODEL, outcome, recipe
 from waiting import Counter
@@ -25,21 +27,16 @@ from polopt.worlds.recipe import made_again
 ray = pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
 pytestmark = pytest.mark.flaky(reruns=2)
-WORLD = {"kind": f"{Path(__file__).with_name('waiting.py').resolve()}:counters", "size": 6}
+WORLD = {"kind": f"{waiting.__file__}:counters", "size": 6}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
-    )
-    made.other = made.add_node(num_cpus=1)
-    ray.init(made.address, log_to_driver=False, logging_level="error")
-    yield made
-    ray.shutdown()
-    made.shutdown()
+def other(cluster: Any) -> Iterator[Any]:
+    """A second node with a processor, which the last test takes away."""
+    node = cluster.add_node(num_cpus=1)
+    yield node
+    if node in cluster.worker_nodes:
+        cluster.remove_node(node)
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def grounds_of(marks: str, **settings: Any) -> tuple[ClusterGrounds, Counter]:
     return ClusterGrounds([(world, maker)], **{"workers": 2, **settings}), world
 
 
-def test_whoever_dies_the_episodes_say_what_they_say(cluster: Any, marks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_dies_the_episodes_say_what_they_say(other: Any, marks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Undisturbed; with workers that die in the middle of a step; and with one step that kills whoever plays it."""
     grounds, world = grounds_of(marks)
     assert played(grounds, world, SCRIPT) == played(Here(), world, SCRIPT)
@@ -81,7 +78,7 @@ def test_whoever_dies_the_episodes_say_what_they_say(cluster: Any, marks: str, m
     assert grounds.again > again
 
 
-def test_who_hangs_is_ended_and_who_strays_is_given_up(cluster: Any, marks: str) -> None:
+def test_who_hangs_is_ended_and_who_strays_is_given_up(other: Any, marks: str) -> None:
     grounds, world = grounds_of(marks, workers=1, threads=2, timeout=3.0)
     script = [["1", "hang", "3"], ["stray", "2", "3"], *SCRIPT[2:]]
     want = played(Here(), world, [["1"], ["1", "2"], *SCRIPT[2:]])
@@ -97,7 +94,7 @@ def test_who_hangs_is_ended_and_who_strays_is_given_up(cluster: Any, marks: str)
     assert grounds.lost == 2
 
 
-def test_a_run_on_a_cluster_is_the_run(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_on_a_cluster_is_the_run(other: Any, tmp_path: Path) -> None:
     sft = {"method": "sft", "steps": 2, "rows": 8, "optimiser": {"lr": 0.01}}
     rl = {"method": "grpo", "steps": 2, "rows": 8, "group": 4}
     config = {"config": {**MODEL, "n_positions": 256}}
@@ -108,28 +105,36 @@ def test_a_run_on_a_cluster_is_the_run(cluster: Any, tmp_path: Path) -> None:
     assert outcome(tmp_path / "cluster") == outcome(tmp_path / "here")
 
 
-def test_a_world_that_cannot_be_made_is_said_at_the_door(cluster: Any) -> None:
+def test_a_world_that_cannot_be_made_is_said_at_the_door(other: Any) -> None:
     maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
     with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
         ClusterGrounds([(Counter(6), maker)], workers=1)
 
 
-def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, marks: str) -> None:
-    """The last test: afterwards the cluster is its head alone."""
+def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks: str) -> None:
+    """Its workers end in the middle of a step. The last test, since afterwards there is one node."""
     for _ in range(5):  # a node that is slow to begin a worker passes it on
         grounds = ClusterGrounds(workers=2)  # a world that is sent as it is
-        nodes = {ray.get(home.actor.__ray_call__.remote(_node)) for home in grounds.homes}
-        if len(nodes) == 2:
+        where = dict(ray.get(home.actor.__ray_call__.remote(_node_and_process)) for home in grounds.homes)
+        if len(where) == 2:
             break
-    assert len(nodes) == 2
-    removal = threading.Timer(0.4, cluster.remove_node, (cluster.other, False))
+    assert len(where) == 2
+
+    def remove() -> None:
+        cluster.remove_node(other, False)
+        while Path(f"/proc/{where[other.node_id]}").exists():
+            time.sleep(0.02)
+        (Path(marks) / "go").touch()
+
+    script = [["1", "linger", *actions[2:]] for actions in SCRIPT]
+    removal = threading.Timer(0.4, remove)
     removal.start()
-    found = played(grounds, Counter(6, wait=0.3), SCRIPT)
+    found = played(grounds, Counter(6, marks=marks), script)
     removal.join()
-    assert found == played(Here(), Counter(6), SCRIPT)
-    assert grounds.again > 0
+    assert found == played(Here(), Counter(6, marks=marks), script)
+    assert grounds.again == 3
     assert grounds.lost == 0
 
 
-def _node(_: Any) -> str:
-    return str(ray.get_runtime_context().get_node_id())
+def _node_and_process(_: Any) -> tuple[str, int]:
+    return str(ray.get_runtime_context().get_node_id()), os.getpid()
