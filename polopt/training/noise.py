@@ -12,6 +12,8 @@ from polopt.policies.sharded import gradient_norm
 
 # What one step's estimates weigh in the running ones.
 SHARE = 0.1
+# A signal below this share of the noise is rounding: the difference of two sums of float32 gradients' squares.
+LEAST = 1e-6
 
 
 class NoiseMeter:
@@ -47,4 +49,4 @@ class NoiseMeter:
         now = gradient_noise(sum(squares) / n, whole, max(1, rows // n), rows)
         self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
         signal, noise = self.moments.tolist()
-        return max(0.0, noise) / signal if signal > 0 else None
+        return max(0.0, noise) / signal if signal > LEAST * noise and signal > 0 else None

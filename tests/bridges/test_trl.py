@@ -10,14 +10,12 @@ import torch
 
 pytest.importorskip("trl", minversion="1.16")
 
-from trl_world import Gradients, Seen, data, digits, expected, trainer
+from trl_world import Gradients, Seen, data, digits, expected, same, trainer
 
 import polopt as po
 from polopt.bridges.host import BridgeError
 from polopt.objectives import Clip, Surrogate, TokenMean
 from polopt.rewards import Outcome
-
-CLOSE = {"rtol": 2e-4, "atol": 2e-6}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,13 +25,6 @@ def quick():
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    assert any(g.abs().max() > 1e-4 for g in wanted.values())
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(found[name], gradient, msg=lambda m, n=name: f"{n}: {m}", **CLOSE)
 
 
 def first_step(path: Path, method, **settings):

@@ -16,14 +16,13 @@ from safetensors.torch import load_file
 
 pytest.importorskip("trl", minversion="1.16")
 
-from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, trainer
+from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, same, trainer
 
 import polopt as po
 from polopt import catalogue
 from polopt.bridges.host import BridgeError
 from polopt.bridges.trl.host import HOST, host_of
 
-CLOSE = {"rtol": 2e-4, "atol": 2e-6}
 PAGE = (Path(__file__).parents[2] / "docs" / "trl.md").read_text().partition("## Methods")[2].partition("## Limits")[0]
 # What the page says that runs as it is; and with a reward function of that name beside the reward, or a column `kind`.
 RUN = re.findall(r"`([a-z0-9-]+)`", PAGE.partition("And these")[0])
@@ -93,9 +92,7 @@ def test_two_processes_take_the_step_of_one_batch(tmp_path: Path) -> None:
         wanted = expected(po.method(method).but({"sampling.group": 4}), rows, group=4, horizon=6)
         for process in (first, second):
             assert len(process["gradients"]) == int(steps)
-            for name, gradient in wanted.items():
-                found = torch.stack([g[name] for g in process["gradients"]]).mean(0)
-                torch.testing.assert_close(found, gradient, **CLOSE)
+            same({name: torch.stack([g[name] for g in process["gradients"]]).mean(0) for name in wanted}, wanted)
         assert first["log"]["polopt/ratio/mean"] == pytest.approx(1, abs=1e-5)
 
 
@@ -233,8 +230,7 @@ def test_rows_without_a_reward_are_left_out(tmp_path: Path) -> None:
     made.train()
     kept = [row for i, row in enumerate(seen.rows) if i % 4 < 3]
     wanted = expected(po.method("rloo").but({"sampling.group": 4}), kept, group=3, horizon=6)
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(gradients.found[0][name], gradient, **CLOSE)
+    same(gradients.found[0], wanted)
 
 
 def test_completions_are_logged_with_the_methods_advantages(tmp_path: Path) -> None:

@@ -133,6 +133,16 @@ def read(model: Any, prompt: list[int]) -> torch.Tensor:
     return logp.gather(1, torch.tensor(prompt[1:])[:, None]).mean()
 
 
+def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    """Two float32 gradients are equal but for rounding, which grows with the largest of their numbers."""
+    assert found.keys() == wanted.keys()
+    largest = max(g.abs().max().item() for g in wanted.values())
+    assert largest > 1e-4
+    for name, gradient in wanted.items():
+        close = {"rtol": 2e-4, "atol": 1e-5 * largest}
+        torch.testing.assert_close(found[name], gradient, msg=lambda m, n=name: f"{n}: {m}", **close)
+
+
 def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: int) -> dict[str, torch.Tensor]:
     """The gradient of the rows as one batch, by polopt's own policy and none of the bridge."""
     from polopt import Experience

@@ -237,6 +237,17 @@ def test_the_noise_meter_finds_a_known_noise_scale() -> None:
     assert sum(late) / len(late) == pytest.approx(expected, rel=0.05)
 
 
+def test_a_signal_that_is_rounding_has_no_noise_scale() -> None:
+    """Of three minibatches one has a gradient: |G|^2 is estimated as 0, but for rounding."""
+    parameter, meter = torch.nn.Parameter(torch.zeros(7)), NoiseMeter()
+    for seed in range(20):
+        gradient = torch.randn(7, generator=torch.Generator().manual_seed(seed))
+        for grad in (gradient, torch.zeros(7), torch.zeros(7)):
+            parameter.grad = grad
+            meter.see([parameter], 4)
+        assert meter.scale() is None
+
+
 def test_noise_needs_two_minibatches_and_is_kept_with_the_state() -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping()
     batch = prepared(made, algorithm, batch_of(made))

@@ -23,6 +23,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "bupo": {"layer": 1, "batches": 1},
     # What reads four blocks of the answer pays nothing to a policy that writes none.
     "gtalign": {"blocks": False},
+    # Of 90 possible tokens none is as likely as its default asks of a branch.
+    "latr": {"least": 0.02},
     "policyrollout": {"rules": " 2 4 6 8"},
     # Its tasks tell what a second policy makes of an answer.
     "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
