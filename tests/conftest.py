@@ -31,6 +31,10 @@ LONGEST: dict[tuple[str, ...], int] = {
 }
 
 
+# Whether no test has run yet.
+FIRST = pytest.StashKey[bool]()
+
+
 @pytest.fixture
 def shapes_unchecked() -> Iterator[None]:
     """For tests that measure with some hundred thousand calls, of which every one would be checked at twice its cost;
@@ -40,11 +44,17 @@ def shapes_unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
-def pytest_configure() -> None:
-    """The first of xdist's workers has the simulated clusters, whose tests wait for many processes in turn: the others
-    give way to it."""
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
-        os.nice(10)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FIRST] = True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """One of xdist's workers begins with the simulated clusters, whose tests wait for many processes in turn: the
+    others give way to it."""
+    if item.config.stash[FIRST]:
+        item.config.stash[FIRST] = False
+        if "PYTEST_XDIST_WORKER" in os.environ and item.path.parent.name != "cluster":
+            os.nice(10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
