@@ -53,7 +53,10 @@ class CounterEpisode:
             raise EpisodeError(f"{self.task.id} was told to fail")
         if action == "hang":
             time.sleep(1e6)
+        end = time.monotonic() + 100
         while action == "linger" and not (Path(self.world.marks) / "go").exists():
+            if time.monotonic() > end:
+                raise EpisodeError(f"{self.task.id} was never told to go on")
             time.sleep(0.02)
         if action == "stray":
             self.stray = f" {os.getpid()}"
