@@ -13,7 +13,7 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors", "names", "absent", "recipes", "threads"},
+    {"errors", "names", "absent", "recipes", "threads", "heap"},
     {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
     {"part", "values", "tokens"},

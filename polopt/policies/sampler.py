@@ -104,7 +104,7 @@ def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, sto
     running = torch.ones(rows, dtype=torch.bool, device=device)
     patience = PATIENCE.get(device.type, 16)
     for step in range(limit):
-        token = record.choose(alive, ops.wide(logits), noise[step])
+        token = record.choose(alive, logits, noise[step])
         if step + 1 == limit:
             break
         running = running & goes_on[token]
@@ -326,6 +326,8 @@ class _Record:
         if not self.columns or len(self.columns[-1][1]) != count:
             self.columns.append((step, rows))
         logp, p, reached = (buffer[:count] for buffer in self.workspace)
+        if logits.dtype != p.dtype:
+            logits = p.copy_(logits)  # there until they have become log-probabilities
         logits = ops.heated(logits, self._temperature(logits))
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)

@@ -18,6 +18,8 @@ MOST_LOGITS = {"cpu": 2**23}
 ELSEWHERE = 2**28
 # Up to this many, a CPU keeps those of all chunks for the backward pass, which would take another product for them.
 MOST_KEPT = {"cpu": 2**26}
+# Numbers of a product that are added to a sum of another precision at once.
+MOST_SUMMED = 2**20
 
 
 def entropy_slope(logp: Tensor) -> Tensor:
@@ -58,9 +60,10 @@ def score(
     d logp_i / d z_ij = 1[j = chosen_i] - p_ij, d H_i / d z_ij = -p_ij (log p_ij + H_i), and, for a reduction of slope
     g_ij by log p_ij, g_ij - p_ij sum_j g_ij.
     """
-    weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
+    weight, bias = head.weight, head.bias
     most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
     if len(hidden) * len(weight) <= most:
+        weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         logits = ops.heated(ops.wide(products.linear(hidden, weight, bias)), temperature)
         return score_logits(logits, chosen, kept, names, candidates)
     names = tuple(sorted(names))
@@ -144,6 +147,8 @@ class _Chunked(torch.autograd.Function):
         logp, total = hidden.new_zeros(picks.shape, dtype=wide), hidden.new_zeros(len(hidden), dtype=wide)
         values = {name: torch.zeros_like(total) for name in names}
         ctx.everything = []
+        ctx.to_weight, ctx.to_bias = (None if it is None else it.dtype for it in (weight, bias))
+        weight, bias = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         for i in range(0, len(hidden), size):
             part = slice(i, i + size)
             logits = _logits(hidden[part], weight, bias, kept, part, temperature)
@@ -166,7 +171,7 @@ class _Chunked(torch.autograd.Function):
         hidden, weight, bias, picks, kept, total, entropies = ctx.saved_tensors
         to_hidden = torch.empty_like(hidden)
         to_weight = torch.zeros_like(weight, dtype=total.dtype) if ctx.needs_input_grad[1] else None
-        to_bias = torch.zeros_like(bias, dtype=total.dtype) if bias is not None and ctx.needs_input_grad[2] else None
+        to_bias = torch.zeros_like(bias, dtype=total.dtype) if ctx.needs_input_grad[2] else None
         by_all, by_entropy = by_logp.sum(1), by_name.pop("entropy", None)
         # Overwritten here, so that a second pass over the same graph computes them again.
         everything, ctx.everything = ctx.everything[::-1], []
@@ -196,8 +201,8 @@ class _Chunked(torch.autograd.Function):
                 _add_product(to_weight, slope.t(), hidden[part])
         return (
             to_hidden,
-            None if to_weight is None else to_weight.to(weight.dtype),
-            None if to_bias is None else to_bias.to(weight.dtype),
+            None if to_weight is None else to_weight.to(ctx.to_weight),
+            None if to_bias is None else to_bias.to(ctx.to_bias),
             None,
             None,
             None,
@@ -222,8 +227,12 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a @ b, where the total may be wider than the factors."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
-    else:
-        total += a @ b
+        return
+    # Some rows at a time: for a moment a sum of two precisions holds the product in both, and memory of that size would
+    # be asked of the system anew, page by page, each time.
+    rows = max(1, MOST_SUMMED // b.shape[1])
+    for i in range(0, len(a), rows):
+        total[i : i + rows] += a[i : i + rows] @ b
 
 
 def _of(temperature: float | Tensor, part: slice) -> float | Tensor:

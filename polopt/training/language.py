@@ -18,6 +18,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, RunError
 from polopt.experience import OLD, Experience
+from polopt.heap import freed_memory_kept
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.make import new_policy
@@ -199,7 +200,7 @@ class LanguageTraining:
             restored = self.team.first(lambda: self.run_folder.restore(with_logs=with_logs))
             with tracking(self.recipe, self.run_folder.folder) if self.team.leads else nullcontext(()) as trackers:
                 self.watchers += trackers
-                with giving_way():
+                with giving_way(), freed_memory_kept():
                     self._run(restored)
         self.team.leave()
         return self.run_folder

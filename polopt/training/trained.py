@@ -10,6 +10,7 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.experience import Support
+from polopt.heap import freed_memory_kept
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
 from polopt.threads import giving_way
@@ -87,5 +88,5 @@ def _evaluate(
     player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
-    with giving_way():
+    with giving_way(), freed_memory_kept():
         return evaluate(player, chosen, support=support, **how)

@@ -272,6 +272,26 @@ def test_logits_that_are_kept_save_a_product(held: int, monkeypatch: pytest.Monk
     assert len(calls) == 10 * (1 if held else 2)
 
 
+def test_a_head_of_more_precision_than_its_product_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunks' products are in bfloat16, their sum is in the weights' float32, however many rows are added at once.
+    A slope of 1 by chosen logits alone makes the gradient the sum of the hidden states of those who chose."""
+    monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 300 * 20)
+    hidden = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    head, chosen = torch.nn.Linear(4, 300, bias=False), torch.arange(200) % 2
+    with torch.no_grad():
+        head.weight.zero_()
+    found = []
+    for summed in (2**20, 4 * 7):
+        monkeypatch.setattr(vocabulary, "MOST_SUMMED", summed)
+        (slope,) = torch.autograd.grad(vocabulary.score(hidden, head, chosen, None, 1.0)["logp"].sum(), head.weight)
+        found.append(slope)
+    exact = torch.nn.functional.one_hot(chosen, 300).double().T @ hidden.double() - hidden.double().sum(0) / 300
+    for slope in found:
+        assert slope.dtype == torch.float32
+        assert not torch.equal(slope, slope.bfloat16().float())
+        torch.testing.assert_close(slope.double(), exact, atol=0.05, rtol=0.01)
+
+
 def test_logits_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vocabulary.MOST_LOGITS, "cpu", 300 * 20)
     hidden, head, given = torch.randn(200, 4), torch.nn.Linear(4, 300, bias=False), []
