@@ -23,11 +23,11 @@ from benchmarks import table
 from benchmarks.spec import HERE
 from polopt.config import parse
 from polopt.training.cluster.address import connected
-from polopt.training.cluster.grounds import ClusterGrounds
+from polopt.training.cluster.grounds import ClusterExecutor
 from polopt.training.language import train
 from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit
-from polopt.worlds.grounds import Grounds, Here, Threads
+from polopt.worlds.grounds import EpisodeExecutor, InlineExecutor, ThreadExecutor
 
 RESULTS = HERE / "results"
 WORKERS = (1, 2, 4)
@@ -73,7 +73,7 @@ def waiting(seed: int, wait: float) -> TaskSplit:
     return TaskSplit(Waiting(wait), Waiting(wait, 20))
 
 
-def play(grounds: Grounds, world: Waiting, episodes: int) -> float:
+def play(grounds: EpisodeExecutor, world: Waiting, episodes: int) -> float:
     """Seconds of so many episodes."""
     plays = grounds.open(world, [world[i] for i in range(episodes)])
     grounds.reset(plays)
@@ -89,10 +89,10 @@ def environments(waits: tuple[float, ...], episodes: int, repeats: int) -> list[
     rows = []
     for wait in waits:
         world = Waiting(wait)
-        places: list[tuple[str, int, Any]] = [("here", 1, Here)]
-        places += [("threads", n, lambda n=n: Threads(n)) for n in WORKERS]
-        places += [("actors", n, lambda n=n: ClusterGrounds(workers=n)) for n in WORKERS]
-        places += [("actors of 4 threads", n, lambda n=n: ClusterGrounds(workers=n, threads=4)) for n in WORKERS]
+        places: list[tuple[str, int, Any]] = [("here", 1, InlineExecutor)]
+        places += [("threads", n, lambda n=n: ThreadExecutor(n)) for n in WORKERS]
+        places += [("actors", n, lambda n=n: ClusterExecutor(workers=n)) for n in WORKERS]
+        places += [("actors of 4 threads", n, lambda n=n: ClusterExecutor(workers=n, threads=4)) for n in WORKERS]
         for name, workers, make in places:
             grounds = make()
             overlap = workers * (4 if "of 4" in name else 1)

@@ -35,7 +35,7 @@ from polopt.training.compare import Method, compare, file_name
 from polopt.training.compare import label as label_of
 from polopt.training.needs import unprovided
 from polopt.training.run import Run
-from polopt.training.trials import Trial, TrialError
+from polopt.training.trials import ComparedRun, TrialError
 from polopt.worlds import build_tasks
 
 ROOT = HERE.parent
@@ -104,7 +104,7 @@ def contest(
 _said: set[str] = set()
 
 
-def _say(trials: Sequence[Trial]) -> None:
+def _say(trials: Sequence[ComparedRun]) -> None:
     for trial in trials:
         key = f"{trial.name} {trial.seed} {trial.state}"
         if trial.state == "finished" and key not in _said:

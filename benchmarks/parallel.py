@@ -25,7 +25,7 @@ import torch
 from benchmarks import table
 from benchmarks.spec import HERE
 from polopt.training.beside import Beside
-from polopt.training.estimate import Coin
+from polopt.training.estimate import AlternatingOutcome
 from polopt.training.language import LanguageTraining
 from polopt.training.learner import Learner
 from polopt.training.recipe import load
@@ -47,7 +47,7 @@ def step_seconds(size: str, parallel: str, steps: int) -> dict[str, float]:
         training = LanguageTraining(recipe, Run(Path(folder)), (), team)
         stage, algorithm = recipe.stages[STAGE], recipe.algorithms[STAGE]
         settings = {"engine": training.engine, "grounds": training.grounds}
-        player = Coin(training.policy, training.splits[STAGE].train, recipe.limit_of(STAGE), **settings)
+        player = AlternatingOutcome(training.policy, training.splits[STAGE].train, recipe.limit_of(STAGE), **settings)
         source = training.source(STAGE, stage.rows, player)
         learner = Learner(training.learned, algorithm, stage, training.shuffling, team)
         beside = Beside(training.learned, algorithm, stage.micro_rows, team)

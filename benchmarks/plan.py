@@ -19,7 +19,7 @@ from polopt.plan.demands import Demands
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.fit import fitted, foretold
 from polopt.plan.hardware import Device
-from polopt.plan.job import Job
+from polopt.plan.job import PlannedJob
 from polopt.plan.shape import shape_of
 from polopt.training.calibrate import calibrate, grid, points
 
@@ -46,7 +46,7 @@ def elsewhere(found: dict[str, Any], path: Path) -> list[dict[str, Any]]:
         for run in row["runs"]:
             steps = run["polopt"]["steps"][1:]
             answer = median(step["tokens"] for step in steps) / size["rows"]
-            job = Job(
+            job = PlannedJob(
                 shape=shape,
                 device=device,
                 demands=Demands(group=size["group"]),

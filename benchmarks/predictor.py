@@ -30,7 +30,7 @@ from polopt.training import recipe as recipes
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
 from polopt.training.language import LanguageTraining
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
 
@@ -65,7 +65,7 @@ class Snapshots:
         if step % EVERY == 0:
             recipe = self.training.recipe
             heldout = build_tasks(recipe.tasks, seed=0).heldout  # the same problems for all runs
-            player = Player(self.training.policy, heldout, recipe.limit)
+            player = EpisodePlayer(self.training.policy, heldout, recipe.limit)
             tasks = [heldout[i] for i in range(PROBLEMS)]
             self.found.append(history(evaluate(player, tasks, samples=SAMPLES, seed=step)))
 

@@ -104,10 +104,10 @@ def follower(spec: Spec, times: Times, world: Any, policy: Any, clock: Stopwatch
 
         def evaluate(self, batches: int) -> float:
             from polopt.training.evaluate import evaluate
-            from polopt.training.player import Player
+            from polopt.training.player import EpisodePlayer
 
             tasks = [world.heldout[i] for i in range(min(spec.problems, len(world.heldout)))]
-            player = Player(policy, world.heldout, spec.limit)
+            player = EpisodePlayer(policy, world.heldout, spec.limit)
             policy.model.eval()
             accuracy = evaluate(player, tasks, seed=spec.seed * 1_000_003 + batches).overall[1].estimate
             policy.model.train()

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit import Credit, Relative
+from polopt.credit import Credit, RelativeAdvantage
 from polopt.experience import Experience, ExperienceError
 from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
-from polopt.rewards import Outcome, Reward
+from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
 from polopt.teachers import SelfTeacher
@@ -33,8 +33,8 @@ class Algorithm(Part):
     """
 
     sampling: Sampling = Rollouts()
-    reward: Reward = Outcome()
-    credit: Credit = Relative()
+    reward: Reward = OutcomeReward()
+    credit: Credit = RelativeAdvantage()
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
     follow: float | Schedule = 0.0
@@ -83,7 +83,7 @@ class Algorithm(Part):
         raise ExperienceError(
             f"Algorithm.judge: experience.reward has a reward for each decision, {list(experience.reward.shape)}, and "
             f"{self.reward!r} would put the outcome of the row in its place; compute it from these rewards with "
-            "algorithm.but(reward=po.rewards.Environment()), or give one reward for each row, "
+            "algorithm.but(reward=po.rewards.EnvironmentReward()), or give one reward for each row, "
             f"[{len(experience)}]"
         )
 

@@ -19,12 +19,12 @@ from polopt.experience import Support
 from polopt.metrics import Comparison
 from polopt.training import compare as comparing
 from polopt.training import language
-from polopt.training.evaluate import Accuracy
+from polopt.training.evaluate import HeldOutScore
 from polopt.training.language import Watcher
 from polopt.training.recipe import Recipe
 from polopt.training.run import LOGS, Run, RunError
 from polopt.training.trained import evaluate_folder, load_policy
-from polopt.training.trials import Trial
+from polopt.training.trials import ComparedRun
 
 if TYPE_CHECKING:
     import pandas
@@ -172,7 +172,7 @@ def evaluate(
     k: Sequence[int] = (1,),
     support: Support | None = None,
     seed: int = 0,
-) -> Accuracy:
+) -> HeldOutScore:
     """Held-out accuracy, pass@1 and pass@k with 95 % intervals, of a run's policy or of a model's folder.
 
     tasks: the recipe whose held-out tasks are used, the run's own by default; problems: how many of them, all by
@@ -250,7 +250,7 @@ def _shown(
 
 
 @contextlib.contextmanager
-def _board(progress: Display) -> Iterator[Callable[[Sequence[Trial]], None] | None]:
+def _board(progress: Display) -> Iterator[Callable[[Sequence[ComparedRun]], None] | None]:
     if progress is None:
         yield None
         return

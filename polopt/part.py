@@ -227,7 +227,7 @@ class Part(nn.Module):
         return copy.deepcopy(self) if result is self else result
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `build` turns back into an equal part: `{"part": "credit.Relative", ...}`."""
+        """Plain data that `build` turns back into an equal part: `{"part": "credit.RelativeAdvantage", ...}`."""
         return {"part": name_of(type(self)), **{k: to_plain(v) for k, v in self.settings().items()}}
 
     def to_yaml(self) -> str:
@@ -264,7 +264,7 @@ def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def name_of(cls: type[Part]) -> str:
-    """`credit.Relative` for the parts in polopt's rooms; `package.module:Class` for all others."""
+    """`credit.RelativeAdvantage` for the parts in polopt's rooms; `package.module:Class` for all others."""
     room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
     if cls.__module__.startswith("polopt.") and room in ROOMS:
         return f"{room}.{cls.__qualname__}"
@@ -277,7 +277,7 @@ def name_of(cls: type[Part]) -> str:
 def locate(name: str) -> Callable[..., Any]:
     """The class or function behind a name.
 
-    `credit.Relative` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
+    `credit.RelativeAdvantage` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
     from that file. Importing and loading run the module's code, whatever is found there.
 
     Raises:

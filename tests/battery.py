@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from polopt.checks.batches import Batch, random_batch
+from polopt.checks.batches import SampleBatch, random_batch
 from polopt.checks.battery import CREDIT, OBJECTIVE, REWARD, SEEDS, SELECT
-from polopt.checks.calls import Outcome, judge
-from polopt.checks.trials import Row
+from polopt.checks.calls import CallResult, judge
+from polopt.checks.trials import PartRow
 
 __all__ = [
     "CREDIT",
@@ -13,9 +13,9 @@ __all__ = [
     "REWARD",
     "SEEDS",
     "SELECT",
-    "Batch",
-    "Outcome",
-    "Row",
+    "CallResult",
+    "PartRow",
+    "SampleBatch",
     "judge",
     "random_batch",
 ]

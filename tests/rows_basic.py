@@ -2,155 +2,163 @@
 
 from __future__ import annotations
 
-from battery import Row
+from battery import PartRow
 
 from polopt.credit import (
     GAE,
-    Blend,
-    Constant,
-    Everyone,
+    ConstantAdvantage,
+    DecisionCount,
+    FieldMeasure,
     GreedyReturn,
     GroupMean,
     GroupStd,
     LeaveOneOut,
-    Length,
     MeanEntropy,
     MovingAverage,
-    Noted,
-    Relative,
+    RelativeAdvantage,
     RewardToGo,
-    Share,
     Strata,
-    Turns,
-    Whitened,
+    TurnCount,
+    WeightedAdvantage,
+    WeightedSum,
+    WhitenedAdvantage,
+    WholeBatch,
 )
 from polopt.objectives import (
+    Branch,
+    BranchedObjective,
     Clip,
     ClipWeight,
-    Demonstrated,
-    Entropy,
-    Proximal,
+    EntropyBonus,
+    IsCorrect,
+    IsDemonstration,
+    OldPolicyRatio,
+    PolicyGradient,
     ReferenceKL,
-    Route,
-    Routed,
-    Score,
-    Sequence,
     SequenceMean,
+    SequenceRatio,
     SequenceSum,
-    Solved,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     TruncatedImportance,
-    Unlimited,
+    Unclipped,
     ValueLoss,
 )
-from polopt.rewards import Environment, KLPenalty, Outcome, Overlong, Sum
-from polopt.sampling import Best, Distinct, Varied
+from polopt.rewards import EnvironmentReward, KLPenalty, OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.sampling import MixedGroups, TopK, UniqueAnswers
 from polopt.schedules import Schedule
 
 KL = ReferenceKL(coefficient=0.5)
 
 OBJECTIVES = {
-    "default": Row(Surrogate()),
-    "no ratio": Row(Surrogate(ratio=None, trust=Unlimited()), honest=Surrogate(trust=Score())),
-    "score": Row(Surrogate(trust=Score(), aggregate=SequenceSum())),
-    "proximal": Row(Surrogate(ratio=Proximal(), trust=Unlimited(), weights=[TruncatedImportance()])),
-    "sequence": Row(Surrogate(ratio=Sequence(), trust=Clip(low=0.01, high=0.02), aggregate=SequenceMean())),
-    "sequence of proximal": Row(Surrogate(ratio=Sequence(token=Proximal()), trust=Unlimited())),
-    "dual clip": Row(Surrogate(trust=Clip(low=0.1, high=0.3, dual=1.2))),
-    "clip weight": Row(Surrogate(trust=ClipWeight(high=0.2)), honest=None),
-    "clip weight, two sides": Row(Surrogate(ratio=Sequence(), trust=ClipWeight(low=0.1, high=0.1)), honest=None),
-    "token mean": Row(Surrogate(aggregate=TokenMean(), trust=Unlimited())),
-    "sequence mean": Row(Surrogate(aggregate=SequenceMean(), trust=Unlimited())),
-    "sequence sum": Row(Surrogate(aggregate=SequenceSum(length=3), trust=Unlimited())),
-    "truncated importance": Row(Surrogate(weights=[TruncatedImportance(cap=1.05)])),
-    "truncated importance of rows": Row(Surrogate(weights=[TruncatedImportance(cap=1.05, unit="sequence")])),
-    "k1": Row(Surrogate(regularise=[ReferenceKL(value="k1", gradient="k1")])),
-    "k2": Row(Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")])),
-    "k3": Row(Surrogate(regularise=[ReferenceKL(value="k3", gradient="k3")])),
-    "k1 with k2's gradient": Row(
+    "default": PartRow(Surrogate()),
+    "no ratio": PartRow(Surrogate(ratio=None, trust=Unclipped()), honest=Surrogate(trust=PolicyGradient())),
+    "score": PartRow(Surrogate(trust=PolicyGradient(), aggregate=SequenceSum())),
+    "proximal": PartRow(Surrogate(ratio=OldPolicyRatio(), trust=Unclipped(), weights=[TruncatedImportance()])),
+    "sequence": PartRow(Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.01, high=0.02), aggregate=SequenceMean())),
+    "sequence of proximal": PartRow(Surrogate(ratio=SequenceRatio(token=OldPolicyRatio()), trust=Unclipped())),
+    "dual clip": PartRow(Surrogate(trust=Clip(low=0.1, high=0.3, dual=1.2))),
+    "clip weight": PartRow(Surrogate(trust=ClipWeight(high=0.2)), honest=None),
+    "clip weight, two sides": PartRow(
+        Surrogate(ratio=SequenceRatio(), trust=ClipWeight(low=0.1, high=0.1)), honest=None
+    ),
+    "token mean": PartRow(Surrogate(aggregate=TokenMean(), trust=Unclipped())),
+    "sequence mean": PartRow(Surrogate(aggregate=SequenceMean(), trust=Unclipped())),
+    "sequence sum": PartRow(Surrogate(aggregate=SequenceSum(length=3), trust=Unclipped())),
+    "truncated importance": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05)])),
+    "truncated importance of rows": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05, unit="sequence")])),
+    "k1": PartRow(Surrogate(regularise=[ReferenceKL(value="k1", gradient="k1")])),
+    "k2": PartRow(Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")])),
+    "k3": PartRow(Surrogate(regularise=[ReferenceKL(value="k3", gradient="k3")])),
+    "k1 with k2's gradient": PartRow(
         Surrogate(regularise=[ReferenceKL(value="k1", gradient="k2")]),
         honest=Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")]),
     ),
-    "k3 with ratio": Row(
-        Surrogate(aggregate=SequenceMean(), regularise=[ReferenceKL(ratio=Token()), Entropy(coefficient=0.1)]),
+    "k3 with ratio": PartRow(
+        Surrogate(
+            aggregate=SequenceMean(), regularise=[ReferenceKL(ratio=TokenRatio()), EntropyBonus(coefficient=0.1)]
+        ),
         # The ratio multiplies what is differentiated, not what is reported.
         honest=None,
     ),
-    "entropy": Row(Surrogate(regularise=[Entropy()])),
-    "routed": Row(
-        Routed(
+    "entropy": PartRow(Surrogate(regularise=[EntropyBonus()])),
+    "routed": PartRow(
+        BranchedObjective(
             routes=[
-                Route(objective=Surrogate(), rows=Solved()),
-                Route(
-                    objective=Surrogate(trust=Score(), aggregate=SequenceMean()),
-                    rows=Solved(invert=True),
+                Branch(objective=Surrogate(), rows=IsCorrect()),
+                Branch(
+                    objective=Surrogate(trust=PolicyGradient(), aggregate=SequenceMean()),
+                    rows=IsCorrect(invert=True),
                     weight=Schedule(knots=[(0, 0.5), (2, 1.0)]),
                 ),
             ]
         )
     ),
-    "routed by hand": Row(Routed(routes=[Route(objective=Surrogate(), rows=Demonstrated(invert=True))])),
-    "two of a kind": Row(Surrogate(regularise=[KL, KL.but(gradient="k2", value="k2")])),
-    "value": Row(Surrogate(regularise=[ValueLoss(target=GAE(), clip=None)])),
-    "clipped value": Row(Surrogate(regularise=[ValueLoss(target=GAE(gamma=0.9, lam=0.5), clip=0.2)])),
+    "routed by hand": PartRow(
+        BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True))])
+    ),
+    "two of a kind": PartRow(Surrogate(regularise=[KL, KL.but(gradient="k2", value="k2")])),
+    "value": PartRow(Surrogate(regularise=[ValueLoss(target=GAE(), clip=None)])),
+    "clipped value": PartRow(Surrogate(regularise=[ValueLoss(target=GAE(gamma=0.9, lam=0.5), clip=0.2)])),
 }
 
 CREDITS = {
-    "grpo": Row(Relative(), relative=True),
-    "group mean": Row(Relative(baseline=GroupMean(), scale=None), relative=True),
-    "population std": Row(Relative(scale=GroupStd(correction=0, eps=0.0)), relative=True),
-    "leave one out": Row(Relative(baseline=LeaveOneOut(), scale=None)),
-    "batch mean": Row(Relative(baseline=GroupMean(within=Everyone()), scale=None), relative=True),
-    "batch std": Row(Relative(scale=GroupStd(within=Everyone()))),
-    "strata": Row(
-        Relative(baseline=GroupMean(within=Strata(by=Length())), scale=GroupStd(within=Strata(by=Turns()))),
+    "grpo": PartRow(RelativeAdvantage(), relative=True),
+    "group mean": PartRow(RelativeAdvantage(baseline=GroupMean(), scale=None), relative=True),
+    "population std": PartRow(RelativeAdvantage(scale=GroupStd(correction=0, eps=0.0)), relative=True),
+    "leave one out": PartRow(RelativeAdvantage(baseline=LeaveOneOut(), scale=None)),
+    "batch mean": PartRow(RelativeAdvantage(baseline=GroupMean(within=WholeBatch()), scale=None), relative=True),
+    "batch std": PartRow(RelativeAdvantage(scale=GroupStd(within=WholeBatch()))),
+    "strata": PartRow(
+        RelativeAdvantage(
+            baseline=GroupMean(within=Strata(by=DecisionCount())), scale=GroupStd(within=Strata(by=TurnCount()))
+        ),
     ),
-    "strata by entropy": Row(Relative(baseline=LeaveOneOut(within=Strata(by=MeanEntropy())), scale=None)),
-    "strata as noted": Row(
-        Relative(baseline=GroupMean(within=Strata(by=Noted(name="row"))), scale=None), relative=True
+    "strata by entropy": PartRow(RelativeAdvantage(baseline=LeaveOneOut(within=Strata(by=MeanEntropy())), scale=None)),
+    "strata as noted": PartRow(
+        RelativeAdvantage(baseline=GroupMean(within=Strata(by=FieldMeasure(name="row"))), scale=None), relative=True
     ),
-    "blend": Row(
-        Blend(
+    "blend": PartRow(
+        WeightedSum(
             shares=[
-                Share(credit=Relative(), weight=0.5),
-                Share(
-                    credit=Relative(baseline=GroupMean(within=Everyone())),
+                WeightedAdvantage(credit=RelativeAdvantage(), weight=0.5),
+                WeightedAdvantage(
+                    credit=RelativeAdvantage(baseline=GroupMean(within=WholeBatch())),
                     weight=Schedule(knots=[(0, 1.0), (4, 0.0)]),
                 ),
             ]
         )
     ),
-    "moving average": Row(Relative(baseline=MovingAverage(decay=0.5), scale=None)),
-    "greedy": Row(Relative(baseline=GreedyReturn(), scale=None)),
-    "nothing": Row(Relative(baseline=None, scale=None)),
-    "constant": Row(Constant(value=-2.0)),
-    "to go": Row(RewardToGo()),
-    "discounted to go": Row(RewardToGo(gamma=0.9)),
-    "gae": Row(GAE(gamma=0.9, lam=0.8)),
-    "gae, lam 1": Row(GAE(lam=1.0)),
-    "whitened": Row(Whitened(credit=Relative())),
-    "whitened constant": Row(Whitened(credit=Constant(value=0.1)), relative=True),
-    "whitened gae": Row(Whitened(credit=GAE())),
+    "moving average": PartRow(RelativeAdvantage(baseline=MovingAverage(decay=0.5), scale=None)),
+    "greedy": PartRow(RelativeAdvantage(baseline=GreedyReturn(), scale=None)),
+    "nothing": PartRow(RelativeAdvantage(baseline=None, scale=None)),
+    "constant": PartRow(ConstantAdvantage(value=-2.0)),
+    "to go": PartRow(RewardToGo()),
+    "discounted to go": PartRow(RewardToGo(gamma=0.9)),
+    "gae": PartRow(GAE(gamma=0.9, lam=0.8)),
+    "gae, lam 1": PartRow(GAE(lam=1.0)),
+    "whitened": PartRow(WhitenedAdvantage(credit=RelativeAdvantage())),
+    "whitened constant": PartRow(WhitenedAdvantage(credit=ConstantAdvantage(value=0.1)), relative=True),
+    "whitened gae": PartRow(WhitenedAdvantage(credit=GAE())),
 }
 
 REWARDS = {
-    "environment": Row(Environment()),
-    "outcome": Row(Outcome(scale=2.0, shift=-1.0)),
-    "overlong": Row(Overlong(limit=6, buffer=3)),
-    "overlong by horizon": Row(Overlong()),
-    "kl": Row(KLPenalty()),
-    "kl by k3": Row(KLPenalty(estimator="k3")),
-    "sum of outcomes": Row(Sum(terms=[Outcome(), Overlong(limit=4)], weights=[1.0, 0.5])),
-    "sum with kl": Row(Sum(terms=[Outcome(), KLPenalty()])),
+    "environment": PartRow(EnvironmentReward()),
+    "outcome": PartRow(OutcomeReward(scale=2.0, shift=-1.0)),
+    "overlong": PartRow(OverlongPenalty(limit=6, buffer=3)),
+    "overlong by horizon": PartRow(OverlongPenalty()),
+    "kl": PartRow(KLPenalty()),
+    "kl by k3": PartRow(KLPenalty(estimator="k3")),
+    "sum of outcomes": PartRow(SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)], weights=[1.0, 0.5])),
+    "sum with kl": PartRow(SumOfRewards(terms=[OutcomeReward(), KLPenalty()])),
 }
 
 SELECTS = {
-    "varied": Row(Varied()),
-    "best": Row(Best(), key=lambda e: list(zip(e.group.tolist(), e.outcome.tolist(), strict=True))),
-    "two best": Row(
-        Best(count=2, threshold=0.5), key=lambda e: list(zip(e.group.tolist(), e.outcome.tolist(), strict=True))
+    "varied": PartRow(MixedGroups()),
+    "best": PartRow(TopK(), key=lambda e: list(zip(e.group.tolist(), e.outcome.tolist(), strict=True))),
+    "two best": PartRow(
+        TopK(count=2, threshold=0.5), key=lambda e: list(zip(e.group.tolist(), e.outcome.tolist(), strict=True))
     ),
-    "distinct": Row(Distinct(), key=lambda e: list(zip(e.group.tolist(), e.extras["answer"], strict=True))),
+    "distinct": PartRow(UniqueAnswers(), key=lambda e: list(zip(e.group.tolist(), e.extras["answer"], strict=True))),
 }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from battery import Row
+from battery import PartRow
 from rows_selection import worth
 
-from polopt.objectives import Entropy, PromptMean, Surrogate
-from polopt.sampling import Best
+from polopt.objectives import EntropyBonus, PromptMean, Surrogate
+from polopt.sampling import TopK
 
 OBJECTIVES = {
-    "prompt mean": Row(Surrogate(aggregate=PromptMean(), regularise=[Entropy(coefficient=0.1)])),
-    "prompt mean of sums": Row(Surrogate(aggregate=PromptMean(decisions="sum"))),
+    "prompt mean": PartRow(Surrogate(aggregate=PromptMean(), regularise=[EntropyBonus(coefficient=0.1)])),
+    "prompt mean of sums": PartRow(Surrogate(aggregate=PromptMean(decisions="sum"))),
 }
 
 SELECTS = {
-    "all that reach it": Row(Best(count=None, threshold=0.5), key=worth),
+    "all that reach it": PartRow(TopK(count=None, threshold=0.5), key=worth),
 }

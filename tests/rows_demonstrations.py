@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import torch
 from batches import VOCABULARY, Batch, random_batch
-from battery import Row
+from battery import PartRow
 
-from polopt.credit import GAE, Relative
-from polopt.credit import Clipped as ClippedCredit
+from polopt.credit import GAE, RelativeAdvantage
+from polopt.credit import ClippedAdvantage as ClippedCredit
 from polopt.objectives import (
+    Branch,
+    BranchedObjective,
     Clip,
-    Demonstrated,
     EntropyTarget,
-    Likely,
+    IsDemonstration,
     OneToken,
-    Route,
-    Routed,
-    Score,
+    PolicyGradient,
+    ProbabilityWeight,
+    SaturatedRatio,
     SequenceMean,
     SequenceSum,
-    Shaped,
     Surrogate,
-    Undecided,
+    UncertaintyWeight,
 )
-from polopt.rewards import Clipped, Outcome, Overlong, Scaled, Sum
-from polopt.sampling import Replaced
+from polopt.rewards import ClippedReward, OutcomeReward, OverlongPenalty, ScaledReward, SumOfRewards
+from polopt.sampling import ReplacedBySolutions
 
 
 def shown(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
@@ -41,53 +41,55 @@ def spoken(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
     return Batch(batch.experience.replace(extras={"tokens": torch.where(batch.mask, tokens, -1)}), batch.leaves)
 
 
-SFT = Route(objective=Surrogate(ratio=None, trust=Score()), rows=Demonstrated(), weight=0.3)
+SFT = Branch(objective=Surrogate(ratio=None, trust=PolicyGradient()), rows=IsDemonstration(), weight=0.3)
 
 OBJECTIVES = {
-    "likely": Row(Surrogate(ratio=None, trust=Score(), weights=[Likely()]), honest=None),
-    "undecided": Row(Surrogate(ratio=None, trust=Score(), weights=[Undecided()]), honest=None),
-    "shaped": Row(Surrogate(trust=Shaped(bend=0.3))),
-    "entropy target": Row(Surrogate(regularise=[EntropyTarget(coefficient=0.7, target=0.3)])),
-    "entropy target from below": Row(Surrogate(regularise=[EntropyTarget(target=9.0)])),
-    "demonstrated": Row(
-        Routed(routes=[Route(objective=Surrogate(), rows=Demonstrated(invert=True)), SFT]), batch=shown
+    "likely": PartRow(Surrogate(ratio=None, trust=PolicyGradient(), weights=[ProbabilityWeight()]), honest=None),
+    "undecided": PartRow(Surrogate(ratio=None, trust=PolicyGradient(), weights=[UncertaintyWeight()]), honest=None),
+    "shaped": PartRow(Surrogate(trust=SaturatedRatio(bend=0.3))),
+    "entropy target": PartRow(Surrogate(regularise=[EntropyTarget(coefficient=0.7, target=0.3)])),
+    "entropy target from below": PartRow(Surrogate(regularise=[EntropyTarget(target=9.0)])),
+    "demonstrated": PartRow(
+        BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True)), SFT]), batch=shown
     ),
-    "demonstrated, sums": Row(
-        Routed(
+    "demonstrated, sums": PartRow(
+        BranchedObjective(
             routes=[
-                Route(objective=Surrogate(trust=Clip(), aggregate=SequenceSum()), rows=Demonstrated(invert=True)),
+                Branch(objective=Surrogate(trust=Clip(), aggregate=SequenceSum()), rows=IsDemonstration(invert=True)),
                 SFT.but({"objective.aggregate": SequenceSum(length=3)}),
                 SFT.but({"objective.aggregate": SequenceMean()}),
             ]
         ),
         batch=shown,
     ),
-    "entropy target of rollouts": Row(
-        Routed(
+    "entropy target of rollouts": PartRow(
+        BranchedObjective(
             routes=[
-                Route(objective=Surrogate(regularise=[EntropyTarget(target=0.8)]), rows=Demonstrated(invert=True)),
+                Branch(objective=Surrogate(regularise=[EntropyTarget(target=0.8)]), rows=IsDemonstration(invert=True)),
                 SFT,
             ]
         ),
         batch=shown,
     ),
-    "one token": Row(
+    "one token": PartRow(
         Surrogate(ratio=None, trust=OneToken(temperature=1.3, miss=-0.1, floor=-2.0)), honest=None, batch=spoken
     ),
-    "one token, drawn": Row(
+    "one token, drawn": PartRow(
         Surrogate(ratio=None, trust=OneToken(draws=7, temperature=0.8, miss=-0.1)), honest=None, batch=spoken
     ),
 }
 
 CREDITS = {
-    "clipped": Row(ClippedCredit(credit=Relative(), limit=0.5), relative=True),
-    "clipped gae": Row(ClippedCredit(credit=GAE(), limit=0.1)),
+    "clipped": PartRow(ClippedCredit(credit=RelativeAdvantage(), limit=0.5), relative=True),
+    "clipped gae": PartRow(ClippedCredit(credit=GAE(), limit=0.1)),
 }
 
 REWARDS = {
-    "scaled": Row(Scaled()),
-    "centred": Row(Scaled(reward=Sum(terms=[Outcome(), Overlong(limit=4)]), centred=True)),
-    "clipped": Row(Clipped(reward=Outcome(scale=3.0, shift=-1.0), limit=0.5)),
+    "scaled": PartRow(ScaledReward()),
+    "centred": PartRow(
+        ScaledReward(reward=SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)]), centred=True)
+    ),
+    "clipped": PartRow(ClippedReward(reward=OutcomeReward(scale=3.0, shift=-1.0), limit=0.5)),
 }
 
-SELECTS = {"replaced": Row(Replaced(), batch=shown)}
+SELECTS = {"replaced": PartRow(ReplacedBySolutions(), batch=shown)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from battery import Row
+from battery import PartRow
 
-from polopt.credit import Bounded, Everyone, GroupMean, GroupStd, Relative
+from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage, WholeBatch
 from polopt.objectives import (
     ClipCov,
     EntropyAdvantage,
@@ -12,31 +12,31 @@ from polopt.objectives import (
     EntropyLevel,
     KLCov,
     SequenceMean,
-    SteadyEntropy,
+    STEERWeight,
     Surrogate,
-    Token,
-    Unlimited,
+    TokenRatio,
+    Unclipped,
 )
 
-BY_TOKEN = Relative(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
+BY_TOKEN = RelativeAdvantage(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
 
 # Weights stop their gradient, but move with what a finite difference nudges: no honest twin.
 OBJECTIVES = {
-    "clip-cov": Row(Surrogate(trust=ClipCov(share=0.2, least=0.2, most=9.0, low=0.3, high=0.3))),
-    "clip-cov, one decision": Row(Surrogate(trust=ClipCov(least=0.0, seed=3), aggregate=SequenceMean())),
-    "kl-cov": Row(Surrogate(trust=KLCov(percent=20.0, coefficient=2.0))),
-    "kl-cov, everywhere": Row(Surrogate(trust=KLCov(percent=100.0), aggregate=SequenceMean())),
-    "steady entropy": Row(Surrogate(weights=[SteadyEntropy(low=0.3)]), honest=None),
-    "steady entropy, linear": Row(
-        Surrogate(trust=Unlimited(), weights=[SteadyEntropy(map="linear", low=0.1, high=3.0)]), honest=None
+    "clip-cov": PartRow(Surrogate(trust=ClipCov(share=0.2, least=0.2, most=9.0, low=0.3, high=0.3))),
+    "clip-cov, one decision": PartRow(Surrogate(trust=ClipCov(least=0.0, seed=3), aggregate=SequenceMean())),
+    "kl-cov": PartRow(Surrogate(trust=KLCov(percent=20.0, coefficient=2.0))),
+    "kl-cov, everywhere": PartRow(Surrogate(trust=KLCov(percent=100.0), aggregate=SequenceMean())),
+    "steady entropy": PartRow(Surrogate(weights=[STEERWeight(low=0.3)]), honest=None),
+    "steady entropy, linear": PartRow(
+        Surrogate(trust=Unclipped(), weights=[STEERWeight(map="linear", low=0.1, high=3.0)]), honest=None
     ),
-    "steady entropy, exact": Row(
-        Surrogate(ratio=None, trust=Unlimited(), weights=[SteadyEntropy(score="exact", low=0.1, ratio=Token())]),
+    "steady entropy, exact": PartRow(
+        Surrogate(ratio=None, trust=Unclipped(), weights=[STEERWeight(score="exact", low=0.1, ratio=TokenRatio())]),
         honest=None,
     ),
-    "entropy clip": Row(Surrogate(trust=EntropyClip(low=0.3, high=0.4, strength=0.8, dual=1.5)), honest=None),
-    "entropy advantage": Row(Surrogate(trust=EntropyAdvantage()), honest=None),
-    "entropy advantage, as released": Row(
+    "entropy clip": PartRow(Surrogate(trust=EntropyClip(low=0.3, high=0.4, strength=0.8, dual=1.5)), honest=None),
+    "entropy advantage": PartRow(Surrogate(trust=EntropyAdvantage()), honest=None),
+    "entropy advantage, as released": PartRow(
         Surrogate(
             trust=EntropyAdvantage(
                 trust=EntropyClip(low=0.1, level=EntropyLevel(quantile=0.5, compat="released")), strength=0.5
@@ -48,9 +48,12 @@ OBJECTIVES = {
 }
 
 CREDITS = {
-    "by token": Row(BY_TOKEN, relative=True),
-    "by token, everyone's": Row(
-        Relative(baseline=GroupMean(unit="token", within=Everyone()), scale=GroupStd(unit="token")), relative=True
+    "by token": PartRow(BY_TOKEN, relative=True),
+    "by token, everyone's": PartRow(
+        RelativeAdvantage(baseline=GroupMean(unit="token", within=WholeBatch()), scale=GroupStd(unit="token")),
+        relative=True,
     ),
-    "bounded": Row(Bounded(credit=BY_TOKEN, otherwise=Relative(scale=None), limit=1.2), relative=True),
+    "bounded": PartRow(
+        BoundedAdvantage(credit=BY_TOKEN, otherwise=RelativeAdvantage(scale=None), limit=1.2), relative=True
+    ),
 }

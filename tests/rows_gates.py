@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import torch
 from batches import Batch, random_batch
-from battery import Row
+from battery import PartRow
 
 from polopt.rewards import (
-    Answering,
+    AnswerMatches,
     BackwardCorrected,
+    ConditionalReward,
     FixedRates,
     FlawedPositive,
     ForwardCorrected,
-    Gated,
     KLPenalty,
     LinearLength,
-    Longer,
+    LongerThan,
     NotedRates,
-    OfKind,
-    Outcome,
+    OutcomeAtLeast,
+    OutcomeReward,
     RejudgedRates,
     RelativeLength,
-    Right,
-    Signalled,
+    SignalAbove,
     SolvedGroups,
-    Sum,
+    SumOfRewards,
+    TaskKindIs,
     ThinkOrNot,
     TopGroups,
 )
-from polopt.sampling import WithoutTrigger
+from polopt.sampling import MaskThinkDecision
 
 
 def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -57,40 +57,48 @@ def token_batch(seed: int = 0, clean: bool = False) -> Batch:
 BRIEF = RelativeLength(weight=0.5)
 
 REWARDS = {
-    "relative length": Row(BRIEF),
-    "relative length in turns": Row(RelativeLength(of="turns", right=Right(threshold=0.5))),
-    "relative length in calls": Row(RelativeLength(of="signal_calls"), batch=signal_batch),
-    "length of all": Row(LinearLength(rows="all")),
-    "length that is left": Row(Sum(terms=[Outcome(), LinearLength(free=1.0, limit=20)])),
-    "gated by solved groups": Row(Gated(reward=BRIEF, when=SolvedGroups(least=0.5))),
-    "gated by the best groups": Row(Gated(reward=BRIEF, when=TopGroups(share=0.5)), batch=ranked_batch),
-    "gated kl": Row(Gated(reward=KLPenalty(), when=OfKind(kinds=("a",)))),
-    "gated by answers": Row(Gated(reward=Outcome(), when=Answering(pattern="[12]$"))),
-    "gated by length": Row(Gated(reward=Outcome(), when=Longer(than=3))),
-    "gated by a signal": Row(Gated(reward=Outcome(shift=1.0), when=Signalled(name="flawed")), batch=signal_batch),
-    "flawed": Row(Sum(terms=[Outcome(scale=2, shift=-1), FlawedPositive(weight=0.7)]), batch=signal_batch),
-    "think or not": Row(
+    "relative length": PartRow(BRIEF),
+    "relative length in turns": PartRow(RelativeLength(of="turns", right=OutcomeAtLeast(threshold=0.5))),
+    "relative length in calls": PartRow(RelativeLength(of="signal_calls"), batch=signal_batch),
+    "length of all": PartRow(LinearLength(rows="all")),
+    "length that is left": PartRow(SumOfRewards(terms=[OutcomeReward(), LinearLength(free=1.0, limit=20)])),
+    "gated by solved groups": PartRow(ConditionalReward(reward=BRIEF, when=SolvedGroups(least=0.5))),
+    "gated by the best groups": PartRow(ConditionalReward(reward=BRIEF, when=TopGroups(share=0.5)), batch=ranked_batch),
+    "gated kl": PartRow(ConditionalReward(reward=KLPenalty(), when=TaskKindIs(kinds=("a",)))),
+    "gated by answers": PartRow(ConditionalReward(reward=OutcomeReward(), when=AnswerMatches(pattern="[12]$"))),
+    "gated by length": PartRow(ConditionalReward(reward=OutcomeReward(), when=LongerThan(than=3))),
+    "gated by a signal": PartRow(
+        ConditionalReward(reward=OutcomeReward(shift=1.0), when=SignalAbove(name="flawed")), batch=signal_batch
+    ),
+    "flawed": PartRow(
+        SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), FlawedPositive(weight=0.7)]), batch=signal_batch
+    ),
+    "think or not": PartRow(
         ThinkOrNot(
-            thought=Longer(than=4),
-            need=OfKind(kinds=("b",)),
-            malformed=Answering(pattern="[01]", invert=True),
+            thought=LongerThan(than=4),
+            need=TaskKindIs(kinds=("b",)),
+            malformed=AnswerMatches(pattern="[01]", invert=True),
         )
     ),
-    "think or not, by signals": Row(
-        ThinkOrNot(thought=Signalled(name="flawed"), need=Signalled(name="true"), over=0.5), batch=signal_batch
+    "think or not, by signals": PartRow(
+        ThinkOrNot(thought=SignalAbove(name="flawed"), need=SignalAbove(name="true"), over=0.5), batch=signal_batch
     ),
-    "backward": Row(BackwardCorrected()),
-    "backward, a hopeless verifier": Row(BackwardCorrected(rates=FixedRates(false_positive=0.5, false_negative=0.45))),
-    "backward by kind": Row(BackwardCorrected(rates=FixedRates(kinds=[("a", 0.3, 0.4)]))),
-    "backward as noted": Row(BackwardCorrected(rates=NotedRates(), least=0.2), batch=signal_batch),
-    "backward, judged again": Row(
+    "backward": PartRow(BackwardCorrected()),
+    "backward, a hopeless verifier": PartRow(
+        BackwardCorrected(rates=FixedRates(false_positive=0.5, false_negative=0.45))
+    ),
+    "backward by kind": PartRow(BackwardCorrected(rates=FixedRates(kinds=[("a", 0.3, 0.4)]))),
+    "backward as noted": PartRow(BackwardCorrected(rates=NotedRates(), least=0.2), batch=signal_batch),
+    "backward, judged again": PartRow(
         BackwardCorrected(rates=RejudgedRates(negatives=0.5, positives=0.5, kinds=("b",))), batch=signal_batch
     ),
-    "forward": Row(ForwardCorrected()),
-    "forward, judged again": Row(ForwardCorrected(rates=RejudgedRates(negatives=1.0)), batch=signal_batch),
+    "forward": PartRow(ForwardCorrected()),
+    "forward, judged again": PartRow(ForwardCorrected(rates=RejudgedRates(negatives=1.0)), batch=signal_batch),
 }
 
 SELECTS = {
-    "without the first": Row(WithoutTrigger(), keeps="decisions"),
-    "without what follows a tag": Row(WithoutTrigger(after=(1, 2), count=2), keeps="decisions", batch=token_batch),
+    "without the first": PartRow(MaskThinkDecision(), keeps="decisions"),
+    "without what follows a tag": PartRow(
+        MaskThinkDecision(after=(1, 2), count=2), keeps="decisions", batch=token_batch
+    ),
 }

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 from batches import Batch, random_batch
-from battery import Row
+from battery import PartRow
 from chat_server import ChatServer
 
 from polopt.rewards import (
-    Audit,
+    AuditedRubric,
     Chat,
+    FieldReward,
     HTTPGrader,
     HTTPJudge,
     HTTPMeta,
     Item,
-    Judged,
+    JudgedReward,
     LearnedJudge,
-    Measured,
-    Noted,
+    ProgramGrader,
     RubricReward,
 )
 from polopt.worlds import Task
@@ -46,25 +46,25 @@ def task_batch(seed: int = 0, clean: bool = False) -> Batch:
 
 
 REWARDS = {
-    "learned judge": Row(Judged(judge=LearnedJudge(seed=3)), batch=task_batch),
-    "learned judge that compares": Row(Judged(judge=LearnedJudge(compares=True)), batch=task_batch),
-    "judge of chances": Row(Judged(judge=LearnedJudge(link="sigmoid", rows=2)), batch=task_batch),
-    "judge behind a server": Row(
-        Judged(judge=HTTPJudge(chat=CHAT, template="{prompt} {answer} {reference}")), batch=task_batch
+    "learned judge": PartRow(JudgedReward(judge=LearnedJudge(seed=3)), batch=task_batch),
+    "learned judge that compares": PartRow(JudgedReward(judge=LearnedJudge(compares=True)), batch=task_batch),
+    "judge of chances": PartRow(JudgedReward(judge=LearnedJudge(link="sigmoid", rows=2)), batch=task_batch),
+    "judge behind a server": PartRow(
+        JudgedReward(judge=HTTPJudge(chat=CHAT, template="{prompt} {answer} {reference}")), batch=task_batch
     ),
-    "noted": Row(Noted(name="greedy_reward")),
-    "noted numbers": Row(Noted(name="row")),
-    "rubric": Row(
+    "noted": PartRow(FieldReward(name="greedy_reward")),
+    "noted numbers": PartRow(FieldReward(name="row")),
+    "rubric": PartRow(
         RubricReward(
             items=[Item(name="outcome", weight=2.0), Item(name="characters", most=8), Item(name="extras.row", most=5)],
-            grader=Measured(),
-            meta=Audit(truth="extras.greedy_reward"),
+            grader=ProgramGrader(),
+            meta=AuditedRubric(truth="extras.greedy_reward"),
             every=1,
             samples=4,
         ),
         batch=task_batch,
     ),
-    "rubric in words": Row(
+    "rubric in words": PartRow(
         RubricReward(
             items=[Item(name="right", text="one point a step", most=3), Item(name="kind", most=2)],
             grader=HTTPGrader(chat=CHAT),

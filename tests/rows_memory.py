@@ -6,25 +6,25 @@ import dataclasses
 
 import torch
 from batches import Batch, poisoned, random_batch
-from battery import Row
+from battery import PartRow
 
-from polopt.credit import GAE, BetweenCuts
+from polopt.credit import GAE, SegmentAdvantage
 from polopt.objectives import (
-    Auxiliary,
+    AuxiliaryLoss,
+    Branch,
+    BranchedObjective,
     CentredClip,
-    Ended,
-    Entropy,
-    Marked,
+    EntropyBonus,
+    FieldMask,
+    Finished,
     ReferenceKL,
-    Route,
-    Routed,
-    Sequence,
     SequenceMean,
+    SequenceRatio,
     Surrogate,
-    Token,
+    TokenRatio,
     ValueLoss,
 )
-from polopt.sampling import InDoubt, NonZero
+from polopt.sampling import NonZeroAdvantage, UncertainTokens
 from polopt.schedules import Schedule
 
 
@@ -46,22 +46,22 @@ def window_batch(seed: int = 0, clean: bool = False) -> Batch:
 CRITIC = ValueLoss(target=GAE(lam=1.0, cut="zero"), clip=None)
 
 OBJECTIVES = {
-    "auxiliary": Row(Auxiliary(regularise=[CRITIC, Entropy(coefficient=0.3)], aggregate=SequenceMean())),
-    "by decision": Row(
-        Routed(
+    "auxiliary": PartRow(AuxiliaryLoss(regularise=[CRITIC, EntropyBonus(coefficient=0.3)], aggregate=SequenceMean())),
+    "by decision": PartRow(
+        BranchedObjective(
             routes=[
-                Route(objective=Surrogate(), rows=Marked(name="window")),
-                Route(objective=Auxiliary(regularise=[CRITIC]), rows=Ended()),
-                Route(objective=Surrogate(), rows=Ended(invert=True), weight=0.5),
+                Branch(objective=Surrogate(), rows=FieldMask(name="window")),
+                Branch(objective=AuxiliaryLoss(regularise=[CRITIC]), rows=Finished()),
+                Branch(objective=Surrogate(), rows=Finished(invert=True), weight=0.5),
             ]
         ),
         batch=window_batch,
     ),
-    "centred clip": Row(Surrogate(trust=CentredClip())),
-    "centred clip of sequences": Row(
-        Surrogate(ratio=Sequence(), trust=CentredClip(low=0.01, high=0.02, centre=Sequence()))
+    "centred clip": PartRow(Surrogate(trust=CentredClip())),
+    "centred clip of sequences": PartRow(
+        Surrogate(ratio=SequenceRatio(), trust=CentredClip(low=0.01, high=0.02, centre=SequenceRatio()))
     ),
-    "two anchors": Row(
+    "two anchors": PartRow(
         Surrogate(
             trust=CentredClip(),
             regularise=[
@@ -70,16 +70,18 @@ OBJECTIVES = {
             ],
         )
     ),
-    "previous, weighed": Row(Surrogate(regularise=[ReferenceKL(anchor="previous", ratio=Token())]), honest=None),
+    "previous, weighed": PartRow(
+        Surrogate(regularise=[ReferenceKL(anchor="previous", ratio=TokenRatio())]), honest=None
+    ),
 }
 
 CREDITS = {
-    "between cuts": Row(BetweenCuts(), batch=cut_batch),
-    "extended gae": Row(GAE(lam=0.8, open="last")),
-    "extended gae, limits as ends": Row(GAE(gamma=0.9, cut="zero", open="last")),
+    "between cuts": PartRow(SegmentAdvantage(), batch=cut_batch),
+    "extended gae": PartRow(GAE(lam=0.8, open="last")),
+    "extended gae, limits as ends": PartRow(GAE(gamma=0.9, cut="zero", open="last")),
 }
 
 SELECTS = {
-    "in doubt": Row(InDoubt(threshold=0.3), keeps="decisions"),
-    "non-zero": Row(NonZero()),
+    "in doubt": PartRow(UncertainTokens(threshold=0.3), keeps="decisions"),
+    "non-zero": PartRow(NonZeroAdvantage()),
 }

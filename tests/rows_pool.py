@@ -6,10 +6,10 @@ import dataclasses
 
 import torch
 from batches import Batch, random_batch
-from battery import Row
+from battery import PartRow
 
 from polopt.experience import Experience
-from polopt.sampling import Cheapest, Marked
+from polopt.sampling import SelectByField, ShortestCorrect
 
 
 def marked_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -25,7 +25,7 @@ def who(e: Experience) -> list[tuple[int, int]]:
 
 
 SELECTS = {
-    "marked": Row(Marked(), batch=marked_batch),
-    "cheapest": Row(Cheapest(right=0.0), key=who),
-    "two cheapest": Row(Cheapest(count=2, right=-1.0), key=who),
+    "marked": PartRow(SelectByField(), batch=marked_batch),
+    "cheapest": PartRow(ShortestCorrect(right=0.0), key=who),
+    "two cheapest": PartRow(ShortestCorrect(count=2, right=-1.0), key=who),
 }

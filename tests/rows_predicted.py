@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from batches import Batch, random_batch
-from battery import Row
+from battery import PartRow
 
-from polopt.credit import Noted, Relative, Shrunk
+from polopt.credit import FieldMeasure, RelativeAdvantage, ShrunkMean
 
 
 def predicted_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -16,14 +16,18 @@ def predicted_batch(seed: int = 0, clean: bool = False) -> Batch:
     return batch.replace(extras={"predicted": rates[batch.experience.group]})
 
 
-PRIOR = Noted(name="predicted")
+PRIOR = FieldMeasure(name="predicted")
 
 CREDITS = {
-    "shrunk": Row(Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0), scale=None), batch=predicted_batch),
-    "shrunk, others": Row(
-        Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0, others=True), scale=None), batch=predicted_batch
+    "shrunk": PartRow(
+        RelativeAdvantage(baseline=ShrunkMean(prior=PRIOR, low=-20.0, high=1010.0), scale=None), batch=predicted_batch
     ),
-    "half of each": Row(
-        Relative(baseline=Shrunk(prior=PRIOR, low=-20.0, high=1010.0, weight=0.5), scale=None), batch=predicted_batch
+    "shrunk, others": PartRow(
+        RelativeAdvantage(baseline=ShrunkMean(prior=PRIOR, low=-20.0, high=1010.0, others=True), scale=None),
+        batch=predicted_batch,
+    ),
+    "half of each": PartRow(
+        RelativeAdvantage(baseline=ShrunkMean(prior=PRIOR, low=-20.0, high=1010.0, weight=0.5), scale=None),
+        batch=predicted_batch,
     ),
 }

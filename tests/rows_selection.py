@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from battery import Row
+from battery import PartRow
 
 import polopt as po
 from polopt.credit import (
     GAE,
-    Centred,
-    Clarity,
+    CentredAdvantage,
     Confidence,
-    Faded,
     GroupMean,
     MeanEntropy,
-    Modulated,
-    Relative,
+    ModulatedAdvantage,
+    RelativeAdvantage,
+    RelativeSurprisal,
     SemanticEntropy,
     Strata,
-    Surprise,
+    TurnCertainty,
+    UncertaintyDecay,
 )
-from polopt.sampling import MostVaried, Ranked, Resampled, TopDecisions
+from polopt.sampling import HighestVariance, RankedRows, ResampledRows, TopDecisions
 from polopt.schedules import Schedule
 
 
@@ -31,39 +31,57 @@ def worth(experience: po.Experience) -> list[Any]:
 
 
 SELECTS = {
-    "most varied": Row(MostVaried(share=0.5), keeps="share"),
-    "most varied of each group": Row(MostVaried(share=0.6, within="group"), keeps="share"),
-    "most varied, more and more": Row(MostVaried(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="share"),
-    "top decisions": Row(TopDecisions(share=0.3), keeps="decisions"),
-    "top decisions of each row": Row(TopDecisions(share=0.3, within="row"), keeps="decisions"),
-    "top decisions, more and more": Row(TopDecisions(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="decisions"),
-    "best and worst": Row(Ranked(best=1, worst=1), key=worth),
-    "best and another": Row(Ranked(best=1, others=1), key=worth),
-    "two by chance": Row(Ranked(best=0, others=2, seed=7), key=worth),
-    "resampled by power": Row(Resampled(), key=worth, keeps="repeats"),
-    "resampled extremes": Row(Resampled(weights="extremes", seed=1), key=worth, keeps="repeats"),
-    "resampled best": Row(Resampled(weights="best"), key=worth, keeps="repeats"),
+    "most varied": PartRow(HighestVariance(share=0.5), keeps="share"),
+    "most varied of each group": PartRow(HighestVariance(share=0.6, within="group"), keeps="share"),
+    "most varied, more and more": PartRow(HighestVariance(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="share"),
+    "top decisions": PartRow(TopDecisions(share=0.3), keeps="decisions"),
+    "top decisions of each row": PartRow(TopDecisions(share=0.3, within="row"), keeps="decisions"),
+    "top decisions, more and more": PartRow(
+        TopDecisions(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="decisions"
+    ),
+    "best and worst": PartRow(RankedRows(best=1, worst=1), key=worth),
+    "best and another": PartRow(RankedRows(best=1, others=1), key=worth),
+    "two by chance": PartRow(RankedRows(best=0, others=2, seed=7), key=worth),
+    "resampled by power": PartRow(ResampledRows(), key=worth, keeps="repeats"),
+    "resampled extremes": PartRow(ResampledRows(weights="extremes", seed=1), key=worth, keeps="repeats"),
+    "resampled best": PartRow(ResampledRows(weights="best"), key=worth, keeps="repeats"),
 }
 
-CENTRED = Relative(scale=None)
+CENTRED = RelativeAdvantage(scale=None)
 CREDITS = {
-    "semantic entropy": Row(Modulated(credit=CENTRED, times=Faded(by=SemanticEntropy(), strength=0.3)), relative=True),
-    "semantic entropy, exponential": Row(
-        Modulated(credit=CENTRED, times=Faded(by=SemanticEntropy(weigh="count"), shape="exponential")), relative=True
+    "semantic entropy": PartRow(
+        ModulatedAdvantage(credit=CENTRED, times=UncertaintyDecay(by=SemanticEntropy(), strength=0.3)), relative=True
     ),
-    "semantic entropy, focal": Row(
-        Modulated(credit=CENTRED, times=Faded(by=SemanticEntropy(weigh="sequence"), strength=0.1, shape="focal")),
+    "semantic entropy, exponential": PartRow(
+        ModulatedAdvantage(
+            credit=CENTRED, times=UncertaintyDecay(by=SemanticEntropy(weigh="count"), shape="exponential")
+        ),
         relative=True,
     ),
-    "faded by token entropy": Row(Modulated(credit=GAE(), times=Faded(by=MeanEntropy(), strength=0.2))),
-    "clear turns": Row(Modulated(credit=Relative(), times=Clarity()), relative=True),
-    "clear turns ahead": Row(
-        Centred(
-            credit=Modulated(credit=Relative(), times=Clarity(), plus=Clarity(turn="next", weight=0.1)), unit="turn"
+    "semantic entropy, focal": PartRow(
+        ModulatedAdvantage(
+            credit=CENTRED, times=UncertaintyDecay(by=SemanticEntropy(weigh="sequence"), strength=0.1, shape="focal")
+        ),
+        relative=True,
+    ),
+    "faded by token entropy": PartRow(
+        ModulatedAdvantage(credit=GAE(), times=UncertaintyDecay(by=MeanEntropy(), strength=0.2))
+    ),
+    "clear turns": PartRow(ModulatedAdvantage(credit=RelativeAdvantage(), times=TurnCertainty()), relative=True),
+    "clear turns ahead": PartRow(
+        CentredAdvantage(
+            credit=ModulatedAdvantage(
+                credit=RelativeAdvantage(), times=TurnCertainty(), plus=TurnCertainty(turn="next", weight=0.1)
+            ),
+            unit="turn",
         )
     ),
-    "surprise": Row(Modulated(credit=Relative(), plus=Surprise(solved=1.0))),
-    "surprise within the group": Row(Modulated(credit=Relative(), plus=Surprise(than="group"), limit=1.0)),
-    "centred": Row(Centred(credit=GAE())),
-    "strata by confidence": Row(Relative(baseline=GroupMean(within=Strata(by=Confidence(share=0.5))), scale=None)),
+    "surprise": PartRow(ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(solved=1.0))),
+    "surprise within the group": PartRow(
+        ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(than="group"), limit=1.0)
+    ),
+    "centred": PartRow(CentredAdvantage(credit=GAE())),
+    "strata by confidence": PartRow(
+        RelativeAdvantage(baseline=GroupMean(within=Strata(by=Confidence(share=0.5))), scale=None)
+    ),
 }

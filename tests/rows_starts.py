@@ -6,13 +6,28 @@ import functools
 
 import torch
 from batches import Batch, poisoned, random_batch
-from battery import Row
+from battery import PartRow
 from rows_demonstrations import shown
 
-from polopt.credit import Anchored, GroupMean, GroupStd, Relative, Task, Together
-from polopt.objectives import Clip, Mixture, SequenceMean, Surrogate, Token, Unlimited, Unsampled
+from polopt.credit import (
+    AnchoredDemonstrations,
+    GroupMean,
+    GroupStd,
+    IncludeDemonstrations,
+    RelativeAdvantage,
+    SameTask,
+)
+from polopt.objectives import (
+    Clip,
+    MixtureRatio,
+    RatioExceptDemonstrations,
+    SequenceMean,
+    Surrogate,
+    TokenRatio,
+    Unclipped,
+)
 from polopt.ops import NOTHING
-from polopt.rewards import Discounted, Outcome, Shaped
+from polopt.rewards import BentReward, DiscountedDemonstrations, OutcomeReward
 
 
 def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
@@ -34,28 +49,32 @@ def indexed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch
     return batch.replace(extras={"index": batch.experience.group % 4})
 
 
-mixed = functools.partial(Row, batch=probed)
-beside = functools.partial(Row, batch=shown)
+mixed = functools.partial(PartRow, batch=probed)
+beside = functools.partial(PartRow, batch=shown)
 
 OBJECTIVES = {
-    "unsampled": beside(Surrogate(ratio=Unsampled(ratio=Token()), trust=Unlimited()), honest=None),
-    "unsampled, clipped": beside(Surrogate(ratio=Unsampled(), trust=Clip()), honest=None),
-    "mixture": mixed(Surrogate(ratio=Mixture(), trust=Unlimited())),
-    "mixture of rows": mixed(Surrogate(ratio=Mixture(unit="row"), trust=Clip(), aggregate=SequenceMean())),
-    "mixture, share given": mixed(Surrogate(ratio=Mixture(share=0.2), trust=Clip())),
+    "unsampled": beside(Surrogate(ratio=RatioExceptDemonstrations(ratio=TokenRatio()), trust=Unclipped()), honest=None),
+    "unsampled, clipped": beside(Surrogate(ratio=RatioExceptDemonstrations(), trust=Clip()), honest=None),
+    "mixture": mixed(Surrogate(ratio=MixtureRatio(), trust=Unclipped())),
+    "mixture of rows": mixed(Surrogate(ratio=MixtureRatio(unit="row"), trust=Clip(), aggregate=SequenceMean())),
+    "mixture, share given": mixed(Surrogate(ratio=MixtureRatio(share=0.2), trust=Clip())),
 }
 
 CREDITS = {
-    "together": beside(Together(credit=Relative()), relative=True),
-    "within a task": Row(
-        Relative(baseline=GroupMean(within=Task()), scale=GroupStd(within=Task())), relative=True, batch=indexed
+    "together": beside(IncludeDemonstrations(credit=RelativeAdvantage()), relative=True),
+    "within a task": PartRow(
+        RelativeAdvantage(baseline=GroupMean(within=SameTask()), scale=GroupStd(within=SameTask())),
+        relative=True,
+        batch=indexed,
     ),
-    "anchored": beside(Anchored(), relative=True),
-    "anchored, centred": beside(Anchored(credit=Relative(baseline=GroupMean(), scale=None), factor=0.5), relative=True),
+    "anchored": beside(AnchoredDemonstrations(), relative=True),
+    "anchored, centred": beside(
+        AnchoredDemonstrations(credit=RelativeAdvantage(baseline=GroupMean(), scale=None), factor=0.5), relative=True
+    ),
 }
 
 REWARDS = {
-    "shaped": Row(Shaped()),
-    "shaped, of another": Row(Shaped(reward=Outcome(scale=0.5), knee=0.3, above=0.1, below=2.0)),
-    "discounted": beside(Discounted(factor=0.5)),
+    "shaped": PartRow(BentReward()),
+    "shaped, of another": PartRow(BentReward(reward=OutcomeReward(scale=0.5), knee=0.3, above=0.1, below=2.0)),
+    "discounted": beside(DiscountedDemonstrations(factor=0.5)),
 }

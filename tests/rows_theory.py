@@ -6,11 +6,19 @@ import dataclasses
 
 import torch
 from batches import Batch, poisoned, random_batch
-from battery import Row
+from battery import PartRow
 
 from polopt.credit import LearnedDiscount
-from polopt.objectives import Auxiliary, PerDraw, SoftTargets, Surrogate
-from polopt.rewards import Aligned, AnswerRatio, Departure, Discriminator, Outcome, Sum, Surprise
+from polopt.objectives import AuxiliaryLoss, DrawMeanRatio, SoftTargets, Surrogate
+from polopt.rewards import (
+    AlignedReward,
+    AnswerRatio,
+    Departure,
+    Discriminator,
+    OutcomeReward,
+    SumOfRewards,
+    SurprisalPenalty,
+)
 
 
 def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
@@ -29,14 +37,14 @@ def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
 JUDGE = Discriminator(features=3, hidden=4, steps=3)
 
 REWARDS = {
-    "surprise": Row(Surprise()),
-    "outcome and surprise": Row(Sum(terms=[Outcome(), Surprise(coefficient=0.5)])),
-    "departure": Row(Departure()),
-    "departure by kl": Row(Departure(divergence="kl", log_ratio=AnswerRatio(), limit=0.5)),
-    "departure by chi2": Row(Departure(divergence="chi2")),
-    "departure by tv": Row(Departure(divergence="tv")),
-    "departure of occupancies": Row(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch),
-    "departure of occupancies by chi2": Row(
+    "surprise": PartRow(SurprisalPenalty()),
+    "outcome and surprise": PartRow(SumOfRewards(terms=[OutcomeReward(), SurprisalPenalty(coefficient=0.5)])),
+    "departure": PartRow(Departure()),
+    "departure by kl": PartRow(Departure(divergence="kl", log_ratio=AnswerRatio(), limit=0.5)),
+    "departure by chi2": PartRow(Departure(divergence="chi2")),
+    "departure by tv": PartRow(Departure(divergence="tv")),
+    "departure of occupancies": PartRow(Departure(log_ratio=JUDGE, trim=0.1), batch=beside_batch),
+    "departure of occupancies by chi2": PartRow(
         Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=beside_batch
     ),
 }
@@ -53,9 +61,9 @@ def mixture_batch(seed: int = 0, clean: bool = False) -> Batch:
 
 
 OBJECTIVES = {
-    "per draw": Row(Surrogate(ratio=PerDraw()), batch=mixture_batch),
-    "product of draws": Row(Surrogate(ratio=PerDraw(root=False)), batch=mixture_batch),
-    "soft targets": Row(Auxiliary(regularise=[SoftTargets()]), batch=mixture_batch),
+    "per draw": PartRow(Surrogate(ratio=DrawMeanRatio()), batch=mixture_batch),
+    "product of draws": PartRow(Surrogate(ratio=DrawMeanRatio(root=False)), batch=mixture_batch),
+    "soft targets": PartRow(AuxiliaryLoss(regularise=[SoftTargets()]), batch=mixture_batch),
 }
 
 
@@ -70,5 +78,5 @@ def hinted_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
-REWARDS["aligned"] = Row(Aligned(features=2), batch=hinted_batch)
-CREDITS = {"learned discount": Row(LearnedDiscount(start=0.8))}
+REWARDS["aligned"] = PartRow(AlignedReward(features=2), batch=hinted_batch)
+CREDITS = {"learned discount": PartRow(LearnedDiscount(start=0.8))}

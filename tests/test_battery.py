@@ -7,7 +7,7 @@ from pathlib import Path
 
 import battery
 import pytest
-from battery import Row
+from battery import PartRow
 
 import polopt as po
 from polopt.part import Part
@@ -48,7 +48,7 @@ def published():
             if part.all_needs <= filled:
                 rows.setdefault(repr(part), (slug, part, checks))
     return [
-        pytest.param(check, Row(part, batch=special.get(slug, battery.random_batch)), id=f"{check.__name__}-{slug}")
+        pytest.param(check, PartRow(part, batch=special.get(slug, battery.random_batch)), id=f"{check.__name__}-{slug}")
         for slug, part, checks in rows.values()
         for check in checks
     ]
@@ -65,9 +65,15 @@ def test_methods(check, row):
 
 
 LOOPS = (
-    *(po.sampling.Sampling, po.sampling.Mix, po.sampling.Choice, po.sampling.Budget, po.sampling.Guide),
+    *(
+        po.sampling.Sampling,
+        po.sampling.BatchMixer,
+        po.sampling.TaskSampler,
+        po.sampling.RolloutAllocator,
+        po.sampling.PromptAugmenter,
+    ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.sampling.Pool),
-    *(po.sampling.Predictor, po.sampling.Success),
+    *(po.sampling.Predictor, po.sampling.SuccessCounts),
 )
 
 

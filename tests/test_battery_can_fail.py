@@ -5,7 +5,7 @@ from __future__ import annotations
 import battery
 import pytest
 import wrong_parts as wrong
-from battery import Row
+from battery import PartRow
 
 from polopt.objectives import Surrogate
 
@@ -53,7 +53,7 @@ REJECTED = [
 @pytest.mark.parametrize(("check", "part"), REJECTED, ids=lambda x: getattr(x, "__name__", repr(x)))
 def test_the_battery_rejects(check, part):
     with pytest.raises(AssertionError):
-        check(Row(part, relative=True))
+        check(PartRow(part, relative=True))
 
 
 def test_every_check_is_shown_to_fail():

@@ -7,7 +7,7 @@ import torch
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.sampling import Even, Guide, Rollouts, Source, Start, Table, Uniform
+from polopt.sampling import EqualRollouts, PromptAugmenter, Rollouts, Source, Start, TaskTable, UniformTasks
 
 
 def tree_and_policy() -> tuple[TokenTree, TabularPolicy]:
@@ -126,7 +126,7 @@ def test_gradient_norms_against_autograd() -> None:
         torch.testing.assert_close(norm, torch.autograd.grad(said, policy.logits)[0].norm())
 
 
-class Twice(Guide):
+class Twice(PromptAugmenter):
     """Every task plainly and with its first decision given."""
 
     each = 2
@@ -145,8 +145,8 @@ def test_a_guide_lists_tasks_several_times_within_the_batch() -> None:
     assert index[0, 0] != index[1, 0]
 
 
-class InTwoGoes(Even):
-    """As `Even`, bought one rollout a task first."""
+class InTwoGoes(EqualRollouts):
+    """As `EqualRollouts`, bought one rollout a task first."""
 
     def forward(self, source, tasks, group, buy):  # type: ignore[no-untyped-def]
         parts = [buy(torch.ones_like(tasks)), buy(torch.full_like(tasks, group - 1))]
@@ -155,14 +155,14 @@ class InTwoGoes(Even):
 
 def test_rows_bought_one_after_the_other_stand_together() -> None:
     tree, policy = tree_and_policy()
-    batch = Rollouts(group=3, choice=Uniform(), budget=InTwoGoes())(TreeSource(tree, policy, rows=12))
+    batch = Rollouts(group=3, choice=UniformTasks(), budget=InTwoGoes())(TreeSource(tree, policy, rows=12))
     assert batch.group.tolist() == [g for g in range(4) for _ in range(3)]
 
 
 def test_a_table_is_part_of_the_state() -> None:
-    table = Table(right=1.0, wrong=2.0).sized(5)
+    table = TaskTable(right=1.0, wrong=2.0).sized(5)
     table.column("right")[3] = 7.0
-    other = Table(right=1.0, wrong=2.0)
+    other = TaskTable(right=1.0, wrong=2.0)
     other.load_state_dict(table.state_dict())
     assert other.column("right").tolist() == [1, 1, 1, 7, 1]
     assert other.column("wrong").tolist() == [2] * 5

@@ -9,7 +9,7 @@ import torch
 
 import polopt as po
 from polopt.methods.objectives.chord import fading
-from polopt.rewards import Envelope, KLPenalty, Outcome, Overlong, Sum
+from polopt.rewards import KLPenalty, LengthEnvelope, OutcomeReward, OverlongPenalty, SumOfRewards
 
 DOUBLE = torch.float64
 
@@ -77,7 +77,7 @@ def test_a_row_without_decisions_keeps_its_outcome_in_the_baseline(slug: str, kl
     R = [1 - kl / 2, -kl / 4, -kl / 2, 1.0]
     algorithm = po.method("rloo", kl=kl)
     if slug == "grpo":
-        algorithm = algorithm.but(credit=po.credit.Relative(scale=None))
+        algorithm = algorithm.but(credit=po.credit.RelativeAdvantage(scale=None))
     judged = algorithm.judge(with_an_empty_row())
     count = 3 if slug == "rloo" else 4
     others = [sum(R) - r if slug == "rloo" else sum(R) for r in R]
@@ -88,7 +88,9 @@ def test_a_row_without_decisions_keeps_its_outcome_in_the_baseline(slug: str, kl
 
 
 def test_an_empty_row_is_paid_as_the_terms_and_weights_say() -> None:
-    reward = Sum(terms=[Outcome(scale=2, shift=-1), KLPenalty(coefficient=0.1), Outcome()], weights=[3.0, 1.0, 0.5])
+    reward = SumOfRewards(
+        terms=[OutcomeReward(scale=2, shift=-1), KLPenalty(coefficient=0.1), OutcomeReward()], weights=[3.0, 1.0, 0.5]
+    )
     found = reward.rewarded(with_an_empty_row())
     assert found.returns().tolist() == pytest.approx([3.5 - 0.05, -3 - 0.025, -3 - 0.05, 3.5])
     assert torch.equal(reward(with_an_empty_row()), found.reward)
@@ -99,11 +101,14 @@ def test_lengths_are_paid_in_the_precision_of_the_batch(dtype: torch.dtype) -> N
     """(L - c - n) / c = -1/3 at n = 8 of L = 10, c = 3; (9 - 4) / (9 - 2) = 5/7 of the trapezium's far side."""
     mask = torch.ones(1, 8, dtype=torch.bool)
     batch = po.Experience(mask=mask, outcome=torch.ones(1, dtype=dtype), group=torch.zeros(1, dtype=torch.long))
-    for part, expected in ((Overlong(limit=10, buffer=3), -1 / 3), (Envelope(least=0, low=1, high=2, most=9), 1 / 7)):
+    for part, expected in (
+        (OverlongPenalty(limit=10, buffer=3), -1 / 3),
+        (LengthEnvelope(least=0, low=1, high=2, most=9), 1 / 7),
+    ):
         found = part(batch)
         assert found.dtype == dtype
         assert found.item() == torch.tensor(expected, dtype=dtype).item()
-    constant = po.credit.Constant(value=0.1)(batch)
+    constant = po.credit.ConstantAdvantage(value=0.1)(batch)
     assert constant[0, 0].item() == torch.tensor(0.1, dtype=dtype).item()
 
 

@@ -11,22 +11,40 @@ from batches import random_batch
 
 import polopt as po
 from polopt import ops
-from polopt.credit import GAE, Constant, Everyone, GroupMean, MovingAverage, Relative, Whitened
+from polopt.credit import (
+    GAE,
+    ConstantAdvantage,
+    GroupMean,
+    MovingAverage,
+    RelativeAdvantage,
+    WhitenedAdvantage,
+    WholeBatch,
+)
 from polopt.experience import Experience, ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, expectation
 from polopt.lab.problems import digits
-from polopt.objectives import Clip, Demonstrated, Route, Routed, Score, SequenceMean, SequenceSum, Surrogate, TokenMean
-from polopt.rewards import KLPenalty, Outcome, Scaled, Sum
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    Clip,
+    IsDemonstration,
+    PolicyGradient,
+    SequenceMean,
+    SequenceSum,
+    Surrogate,
+    TokenMean,
+)
+from polopt.rewards import KLPenalty, OutcomeReward, ScaledReward, SumOfRewards
 from polopt.sampling import (
-    Best,
-    Cuts,
     Demonstrations,
     EntropyTemperature,
-    Replaced,
+    MixedGroups,
+    RawTexts,
+    ReplacedBySolutions,
     Replay,
     Rollouts,
-    Texts,
-    Varied,
+    SegmentRollouts,
+    TopK,
     WithDemonstrations,
     WithSolutions,
     WithTexts,
@@ -79,11 +97,11 @@ def test_rows_are_counted_by_route() -> None:
 
 SENTENCES = {
     "grpo": po.Algorithm(),
-    "batch": po.Algorithm(credit=Relative(baseline=GroupMean(within=Everyone()), scale=None)),
-    "whitened": po.Algorithm(credit=Whitened(credit=Relative())),
-    "gae": po.Algorithm(credit=GAE(cut="zero"), reward=Sum(terms=[Outcome(), KLPenalty()])),
-    "moving": po.Algorithm(credit=Relative(baseline=MovingAverage(), scale=None), reward=Scaled()),
-    "constant": po.Algorithm(credit=Constant(value=0.25)),
+    "batch": po.Algorithm(credit=RelativeAdvantage(baseline=GroupMean(within=WholeBatch()), scale=None)),
+    "whitened": po.Algorithm(credit=WhitenedAdvantage(credit=RelativeAdvantage())),
+    "gae": po.Algorithm(credit=GAE(cut="zero"), reward=SumOfRewards(terms=[OutcomeReward(), KLPenalty()])),
+    "moving": po.Algorithm(credit=RelativeAdvantage(baseline=MovingAverage(), scale=None), reward=ScaledReward()),
+    "constant": po.Algorithm(credit=ConstantAdvantage(value=0.25)),
 }
 
 
@@ -110,7 +128,7 @@ def test_rollouts_are_credited_as_if_alone(name: str, seed: int) -> None:
 
 def test_nothing_but_demonstrations() -> None:
     batch = mixed(every=1).replace(extras={"demonstrated": torch.ones(12, dtype=torch.bool)})
-    algorithm = po.Algorithm(reward=Scaled())
+    algorithm = po.Algorithm(reward=ScaledReward())
     found = algorithm.judge(batch)
     assert torch.equal(found.advantage, batch.mask.float())
     assert int(algorithm.reward.get_buffer("count")) == 0  # type: ignore[attr-defined]
@@ -118,9 +136,9 @@ def test_nothing_but_demonstrations() -> None:
 
 def test_a_selection_is_shown_the_rollouts() -> None:
     batch = mixed().replace(reward=None)
-    algorithm = po.Algorithm(select=[Best()])
+    algorithm = po.Algorithm(select=[TopK()])
     found = algorithm.judge(batch)
-    kept = Best()(batch[~batch.demonstrated]).extras["row"].tolist()
+    kept = TopK()(batch[~batch.demonstrated]).extras["row"].tolist()
     assert 0 < len(kept) < 8
     assert found.extras["row"].tolist() == [*kept, 1, 4, 7, 10]
 
@@ -128,10 +146,10 @@ def test_a_selection_is_shown_the_rollouts() -> None:
 def test_replaced() -> None:
     batch = mixed().replace(group=torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 3, 4, 5, 4]))
     # Shown are rows 1, 4, 7 and 10, in groups 0, 2, 3 and 5.
-    assert Replaced()(batch).extras["row"].tolist() == [1, 3, 4, 7, 9, 10, 11]
-    found = po.Algorithm(select=[Replaced()]).judge(batch)
+    assert ReplacedBySolutions()(batch).extras["row"].tolist() == [1, 3, 4, 7, 9, 10, 11]
+    found = po.Algorithm(select=[ReplacedBySolutions()]).judge(batch)
     assert found.extras["row"].tolist() == [1, 3, 4, 7, 9, 10, 11]
-    assert Replaced()(random_batch(0).experience).extras["row"].tolist() == list(range(9))
+    assert ReplacedBySolutions()(random_batch(0).experience).extras["row"].tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("aggregate", [TokenMean(), SequenceMean(), SequenceSum(), SequenceSum(length=3)])
@@ -141,12 +159,12 @@ def test_each_route_is_the_loss_of_its_rows_alone(aggregate: Any, rows: int | No
     batch = po.Algorithm().credited(said.experience.replace(extras={"demonstrated": torch.arange(12) % 3 == 1}))
     own, others = (
         Surrogate(trust=Clip(), aggregate=aggregate),
-        Surrogate(ratio=None, trust=Score(), aggregate=aggregate),
+        Surrogate(ratio=None, trust=PolicyGradient(), aggregate=aggregate),
     )
-    both = Routed(
+    both = BranchedObjective(
         routes=[
-            Route(objective=own, rows=Demonstrated(invert=True), weight=0.7),
-            Route(objective=others, rows=Demonstrated(), weight=0.3),
+            Branch(objective=own, rows=IsDemonstration(invert=True), weight=0.7),
+            Branch(objective=others, rows=IsDemonstration(), weight=0.3),
         ]
     )
     evaluation = lambda index: said.rows(index).evaluation()  # noqa: E731
@@ -238,7 +256,7 @@ def test_texts_come_in_proportion() -> None:
     written = torch.zeros(2, 7, dtype=torch.double)
     written[0, 3], written[1, 5] = 3.0, 1.0
     _, deals = source(rows=4000, texts=written)
-    batch = Texts()(deals)
+    batch = RawTexts()(deals)
     assert set(batch.extras["leaf"].tolist()) == {3, 7 + 5}
     assert abs((batch.extras["leaf"] == 3).double().mean().item() - 0.75) < 5 * math.sqrt(0.1875 / 4000)
     assert (batch.outcome == 1).all()
@@ -247,7 +265,7 @@ def test_texts_come_in_proportion() -> None:
 
 def test_mixing_comes_after_filters_and_refills() -> None:
     _, deals = source(rows=16)
-    batch = Rollouts(group=4, select=[Varied()], refills=20, mix=[WithDemonstrations(each=0.5)])(deals)
+    batch = Rollouts(group=4, select=[MixedGroups()], refills=20, mix=[WithDemonstrations(each=0.5)])(deals)
     assert batch.demonstrated.tolist() == [False] * 16 + [True] * 8
     own = batch[~batch.demonstrated]
     assert (ops.group_std(own.outcome, own.group) > 0).all()
@@ -297,7 +315,7 @@ def test_demonstrations_join_what_is_replayed() -> None:
 
 def test_solutions_join_what_is_cut() -> None:
     _, deals = source(rows=16)
-    batch = Cuts(group=4, rollouts=2, mix=[WithSolutions(gate=1.0)])(deals)
+    batch = SegmentRollouts(group=4, rollouts=2, mix=[WithSolutions(gate=1.0)])(deals)
     shown = batch.demonstrated
     assert shown.tolist() == [False] * 16 + [True] * 4
     assert batch.extras["cut"][~shown].any()
@@ -310,7 +328,7 @@ def test_solutions_join_what_is_cut() -> None:
         (lambda: WithDemonstrations(each=0.0), "WithDemonstrations: each must be > 0, found 0.0"),
         (lambda: WithTexts(rows=0), "WithTexts: rows and length must be >= 1, found 0 and 512"),
         (lambda: WithTexts(probability=1.1), r"WithTexts: probability must be in \[0, 1\], found 1.1"),
-        (lambda: Texts(length=0), "Texts: length must be >= 1, found 0"),
+        (lambda: RawTexts(length=0), "Texts: length must be >= 1, found 0"),
         (
             lambda: Rollouts(support=po.Support(top_k=5), mix=[WithDemonstrations()]),
             r"WithDemonstrations\(\) adds decisions of others, which may have no probability under .*found .*top_k=5",

@@ -60,5 +60,5 @@ def test_groups_of_settings_are_found_wherever_they_stand() -> None:
     places = {model.__name__: place for place, model in recipe_page.SECTIONS}
     assert places["Recipe"] == ""
     assert places["OptimiserSpec"] == "stages.NAME.optimiser"
-    assert places["ThreadsSpec"] == "episodes, where: threads"
+    assert places["ThreadExecutorSpec"] == "episodes, where: threads"
     assert places["ByEntropy"] == "evaluation.support.by_entropy"

@@ -15,7 +15,7 @@ from scipy import stats
 
 import polopt as po
 from polopt import ops
-from polopt.credit import Bounded, GroupMean, GroupStd, Relative
+from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import (
     Clip,
@@ -24,14 +24,14 @@ from polopt.objectives import (
     EntropyClip,
     EntropyLevel,
     KLCov,
-    SteadyEntropy,
+    STEERWeight,
     Surrogate,
     TokenMean,
-    Unlimited,
+    Unclipped,
 )
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
-TOKENS = Relative(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
+TOKENS = RelativeAdvantage(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
 
 
 def places(experience: Experience) -> list[tuple[int, int]]:
@@ -73,7 +73,7 @@ class TestSteadyEntropy:
         else:
             low, high = min(changes), max(changes)
             expected = [1.5 - (d - low) / (high - low) * (1.5 - 0.3) for d in changes]
-        part = SteadyEntropy(score=score, map=map, low=0.3, high=1.5)
+        part = STEERWeight(score=score, map=map, low=0.3, high=1.5)
         found = part(surveyed(batch), batch.evaluation())
         assert [found[i, t].item() for i, t in places(batch.experience)] == pytest.approx(expected, rel=1e-10)
         assert min(expected) == pytest.approx(0.3)
@@ -84,20 +84,20 @@ class TestSteadyEntropy:
         half = torch.full((1, 3), math.log(0.5), dtype=torch.float64)
         batch = Experience(mask=mask, logp=half, advantage=torch.tensor([[0.01, -0.02, 0.0]], dtype=torch.float64))
         said = Evaluation(logp=half, entropy=torch.full_like(half, 0.5 - math.log(0.5)))
-        found = SteadyEntropy(low=0.2)(batch.surveyed(said), said)
+        found = STEERWeight(low=0.2)(batch.surveyed(said), said)
         assert found[0].tolist() == pytest.approx([0.2**0.125, 0.2**0.25, 1.0])
 
     def test_all_equal_changes(self) -> None:
         batch = random_batch(0)
         batch = Batch(batch.experience.replace(advantage=torch.zeros_like(batch.experience.advantage)), batch.leaves)
         for map, expected in (("exponential", 1.0), ("linear", 1.0)):
-            found = SteadyEntropy(map=map)(surveyed(batch), batch.evaluation())  # type: ignore[arg-type]
+            found = STEERWeight(map=map)(surveyed(batch), batch.evaluation())  # type: ignore[arg-type]
             assert found[batch.mask].unique().tolist() == pytest.approx([expected])
 
     @SEEDS
     @pytest.mark.parametrize("score", ["paper", "exact"])
     def test_its_gradient_is_the_weighted_clips(self, seed: int, score: Any) -> None:
-        batch, part = random_batch(seed), SteadyEntropy(score=score, low=0.2)
+        batch, part = random_batch(seed), STEERWeight(score=score, low=0.2)
         weights = part(surveyed(batch), batch.evaluation())
         result = Surrogate(trust=Clip(low=0.1, high=0.2), weights=[part])(batch.experience, batch.evaluation())
         (grad,) = torch.autograd.grad(result.loss, batch.leaves["logp"])
@@ -117,8 +117,8 @@ class TestSteadyEntropy:
 
     @pytest.mark.parametrize("settings", [{"low": 0.0}, {"low": 1.1}, {"low": 0.9, "high": 0.8}, {"floor": 0.0}])
     def test_refusals(self, settings: dict[str, float]) -> None:
-        with pytest.raises(ValueError, match="SteadyEntropy: need"):
-            SteadyEntropy(**settings)
+        with pytest.raises(ValueError, match="STEERWeight: need"):
+            STEERWeight(**settings)
 
     def test_who_does_not_ask_for_the_vocabulary_does_not_pay(self) -> None:
         assert po.method("steer").all_evaluates == {"entropy"}
@@ -224,7 +224,7 @@ class TestKLCov:
         batch = random_batch(1)
         ours, plain = (
             Surrogate(trust=trust)(batch.experience, batch.evaluation()).loss
-            for trust in (KLCov(percent=0.0), Unlimited())
+            for trust in (KLCov(percent=0.0), Unclipped())
         )
         assert ours == plain
 
@@ -362,7 +362,7 @@ class TestByToken:
     def test_equal_lengths_are_grpo_with_the_population_std(self) -> None:
         e = random_batch(0, clean=True).experience
         e = e.replace(mask=torch.ones_like(e.mask))
-        plain = Relative(scale=GroupStd(correction=0))(e)
+        plain = RelativeAdvantage(scale=GroupStd(correction=0))(e)
         torch.testing.assert_close(TOKENS(e), plain, rtol=1e-12, atol=1e-14)
 
     def test_a_group_with_one_extreme_takes_the_other_credit(self) -> None:
@@ -372,18 +372,18 @@ class TestByToken:
         reward, group = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
         e = Experience(mask=mask, reward=reward, group=group)
         assert TOKENS(e)[0, 0].item() == pytest.approx(6.0, abs=1e-3)
-        found = Bounded(credit=TOKENS, otherwise=Relative())(e)
-        grpo = Relative()(e)
+        found = BoundedAdvantage(credit=TOKENS, otherwise=RelativeAdvantage())(e)
+        grpo = RelativeAdvantage()(e)
         torch.testing.assert_close(found[:2], grpo[:2])
         torch.testing.assert_close(found[2:], TOKENS(e)[2:])
         with pytest.raises(ValueError, match="Bounded: limit must be > 0"):
-            Bounded(credit=TOKENS, otherwise=Relative(), limit=0)
+            BoundedAdvantage(credit=TOKENS, otherwise=RelativeAdvantage(), limit=0)
 
 
 class TestHapo:
     def test_without_its_parts_it_is_dapo_without_the_higher_clip(self) -> None:
         mild = po.method("hapo", heat=0.0, advantage=0.0, bounds=0.0, refills=9)
-        mild = mild.but(credit=Relative(), **{"objective.trust": Clip(dual=10.0)})
+        mild = mild.but(credit=RelativeAdvantage(), **{"objective.trust": Clip(dual=10.0)})
         assert {path for path, *_ in po.diff(mild, po.method("dapo"))} == {
             "objective.trust.high",
             "objective.trust.dual",

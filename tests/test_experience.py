@@ -204,30 +204,34 @@ class TestRequire:
         ("call", "sentence"),
         [
             (
-                lambda e: po.credit.Relative()(e),
-                "credit.Relative needs experience.reward of shape [3] or [3, 4], found None; score the rollouts first",
+                lambda e: po.credit.RelativeAdvantage()(e),
+                "credit.RelativeAdvantage needs experience.reward of shape [3] or [3, 4], found None; score the "
+                "rollouts first",
             ),
             (
-                lambda e: po.credit.Relative()(e.replace(reward=torch.zeros(3))),
-                "credit.Prompt needs experience.group of shape [3], found None; number the rows by prompt",
+                lambda e: po.credit.RelativeAdvantage()(e.replace(reward=torch.zeros(3))),
+                "credit.SamePrompt needs experience.group of shape [3], found None; number the rows by prompt",
             ),
             (
                 lambda e: po.objectives.Surrogate()(e, Evaluation(logp=torch.zeros(3, 4))),
                 "objectives.Surrogate needs experience.advantage of shape [3, 4], found None; set it with",
             ),
             (
-                lambda e: po.sampling.Distinct()(e.replace(group=torch.zeros(3).long(), extras={"n": [1, 2, 3]})),
-                "sampling.Distinct needs experience.extras['answer'] with B = 3 entries, found none; "
+                lambda e: po.sampling.UniqueAnswers()(e.replace(group=torch.zeros(3).long(), extras={"n": [1, 2, 3]})),
+                "sampling.UniqueAnswers needs experience.extras['answer'] with B = 3 entries, found none; "
                 "extras holds ['n']",
             ),
             (
-                lambda e: po.objectives.Surrogate(regularise=[po.objectives.Entropy()])(
+                lambda e: po.objectives.Surrogate(regularise=[po.objectives.EntropyBonus()])(
                     e.replace(advantage=torch.zeros(3, 4), logp=torch.zeros(3, 4)), Evaluation(logp=torch.zeros(3, 4))
                 ),
-                "objectives.Entropy needs evaluation.entropy of shape [3, 4], found None; "
+                "objectives.EntropyBonus needs evaluation.entropy of shape [3, 4], found None; "
                 "evaluate the policy with needs={'entropy'}",
             ),
-            (lambda e: po.credit.Relative()(experience=e), "credit.Relative needs experience.reward of shape"),
+            (
+                lambda e: po.credit.RelativeAdvantage()(experience=e),
+                "credit.RelativeAdvantage needs experience.reward of shape",
+            ),
         ],
     )
     def test_one_sentence_names_the_part_the_field_and_the_fix(self, call, sentence):

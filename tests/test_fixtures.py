@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import GAE, GroupStd, Relative
+from polopt.credit import GAE, GroupStd, RelativeAdvantage
 from polopt.objectives import (
     Clip,
-    Proximal,
+    OldPolicyRatio,
+    PolicyGradient,
     ReferenceKL,
-    Score,
     SequenceMean,
     SequenceSum,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     TruncatedImportance,
-    Unlimited,
+    Unclipped,
 )
 
 AGGREGATES = [TokenMean(), SequenceMean(), SequenceSum(length=10)]
@@ -49,14 +49,18 @@ class TestF1SplitInvariance:
         terms = torch.tensor([[0.5], [0.3]], dtype=torch.float64).expand(2, 900)
         experience = experience.replace(advantage=torch.ones_like(terms))
         for rows in (1, 2):
-            objective = Surrogate(trust=Score(), aggregate=TokenMean())
+            objective = Surrogate(trust=PolicyGradient(), aggregate=TokenMean())
             loss, grad = in_micro_batches(experience, -terms, objective, rows)
             assert loss == pytest.approx(0.32, abs=1e-12)
             torch.testing.assert_close(grad, experience.mask.double() / -1000, rtol=0, atol=1e-15)
         # What the two other reducers mean by it: rows count the same; rows are summed.
-        sequence, _ = in_micro_batches(experience, -terms, Surrogate(trust=Score(), aggregate=SequenceMean()), 1)
+        sequence, _ = in_micro_batches(
+            experience, -terms, Surrogate(trust=PolicyGradient(), aggregate=SequenceMean()), 1
+        )
         assert sequence == pytest.approx(0.40, abs=1e-12)
-        total, _ = in_micro_batches(experience, -terms, Surrogate(trust=Score(), aggregate=SequenceSum(length=900)), 1)
+        total, _ = in_micro_batches(
+            experience, -terms, Surrogate(trust=PolicyGradient(), aggregate=SequenceSum(length=900)), 1
+        )
         assert total == pytest.approx(320 / 1800, abs=1e-12)
 
     @pytest.mark.parametrize("aggregate", AGGREGATES, ids=repr)
@@ -82,7 +86,7 @@ class TestF1SplitInvariance:
     def test_a_micro_batch_that_moves_keeps_its_whole(self):
         experience = batch_of([1, 3]).replace(advantage=torch.ones(2, 3))
         micro = next(experience.split(1)).to(torch.float32)
-        result = Surrogate(trust=Score())(micro, po.Evaluation(logp=-torch.ones(1, 3)))
+        result = Surrogate(trust=PolicyGradient())(micro, po.Evaluation(logp=-torch.ones(1, 3)))
         assert result.loss.item() == pytest.approx(1 / 4)
 
 
@@ -96,7 +100,9 @@ class TestF2OneMask:
         experience = po.Experience(mask=mask, advantage=torch.ones(1, 30))
         for aggregate in (TokenMean(), SequenceMean(), SequenceSum(length=25)):
             logp = (-terms).requires_grad_()
-            result = Surrogate(trust=Score(), aggregate=aggregate, ratio=None)(experience, po.Evaluation(logp=logp))
+            result = Surrogate(trust=PolicyGradient(), aggregate=aggregate, ratio=None)(
+                experience, po.Evaluation(logp=logp)
+            )
             assert result.loss.item() == pytest.approx(1.0)
             (grad,) = torch.autograd.grad(result.loss, logp)
             torch.testing.assert_close(grad, torch.where(mask, -1 / 25, 0.0))
@@ -141,7 +147,7 @@ class TestF5TurnBroadcast:
         experience = po.Experience(
             mask=mask, reward=torch.tensor([1.0, 0.0]), group=torch.zeros(2, dtype=torch.long), turn=(~mask).cumsum(1)
         )
-        advantage = Relative(scale=None)(experience)
+        advantage = RelativeAdvantage(scale=None)(experience)
         assert advantage[0].tolist() == [0.5, 0.5, 0, 0, 0.5, 0.5, 0.5, 0]
         assert advantage[1].tolist() == [0, 0, 0, -0.5, 0, -0.5, 0, -0.5]
 
@@ -159,7 +165,7 @@ class TestF7Extremes:
             ref_logp=torch.tensor([[then, then, -1.0]]),
             advantage=torch.full((1, 3), A),
         )
-        for ratio, trust in itertools.product((Token(), Proximal()), (Clip(), Clip(dual=3.0), Unlimited())):
+        for ratio, trust in itertools.product((TokenRatio(), OldPolicyRatio()), (Clip(), Clip(dual=3.0), Unclipped())):
             objective = Surrogate(ratio=ratio, trust=trust, weights=[TruncatedImportance()], regularise=[ReferenceKL()])
             result = objective(experience, po.Evaluation(logp=logp))
             (grad,) = torch.autograd.grad(result.loss, logp)
@@ -280,7 +286,7 @@ class Broken(po.credit.Credit):
         raise RuntimeError("my own mistake")
 
 
-class BrokenTrust(po.objectives.Trust):
+class BrokenTrust(po.objectives.SurrogateTerm):
     def forward(self, log_ratio, advantage, evaluation):
         raise RuntimeError("my own mistake")
 
@@ -307,21 +313,21 @@ class TestF15GroupStatistics:
 
     def test_all_rollouts_of_a_group_enter_the_mean(self):
         """Group 0 is (1, 2, 6) with mean 3, in mixed order."""
-        found = self.credit([1.0, 10.0, 2.0, 6.0, 20.0], [0, 1, 0, 0, 1], Relative(scale=None))
+        found = self.credit([1.0, 10.0, 2.0, 6.0, 20.0], [0, 1, 0, 0, 1], RelativeAdvantage(scale=None))
         assert found == [-2, -5, -1, 3, 5]
 
     def test_negative_means_do_not_flip_signs(self):
         rewards, group = [-1.0, -3.0, -5.0, 4.0, 2.0], [0, 0, 0, 1, 1]
         for scale in (None, GroupStd(), GroupStd(correction=0)):
-            found = self.credit(rewards, group, Relative(scale=scale))
+            found = self.credit(rewards, group, RelativeAdvantage(scale=scale))
             assert [math.copysign(1, a) if abs(a) > 1e-12 else 0 for a in found] == [1, 0, -1, 1, -1]
 
     def test_group_and_batch_scale_differ(self):
         """Groups (0, 2) and (0, 20): each group's std makes both +-1/sqrt 2; unscaled they stay +-1 and +-10."""
         rewards, group = [0.0, 2.0, 0.0, 20.0], [0, 0, 1, 1]
-        scaled = self.credit(rewards, group, Relative(scale=GroupStd(eps=0.0)))
+        scaled = self.credit(rewards, group, RelativeAdvantage(scale=GroupStd(eps=0.0)))
         assert scaled == pytest.approx([-(0.5**0.5), 0.5**0.5, -(0.5**0.5), 0.5**0.5])
-        assert self.credit(rewards, group, Relative(scale=None)) == [-1, 1, -10, 10]
+        assert self.credit(rewards, group, RelativeAdvantage(scale=None)) == [-1, 1, -10, 10]
 
     @pytest.mark.parametrize("reward", [0.1, 0.7, 1000.1, 1e6 + 0.3])
     def test_rounding_is_no_difference(self, reward):
@@ -331,4 +337,4 @@ class TestF15GroupStatistics:
         experience = po.Experience(
             mask=torch.ones(7, 2, dtype=torch.bool), reward=plain, group=torch.zeros(7, dtype=torch.long)
         )
-        assert Relative()(experience).count_nonzero() == 0
+        assert RelativeAdvantage()(experience).count_nonzero() == 0

@@ -10,24 +10,24 @@ import torch
 from batches import Batch, random_batch
 
 import polopt as po
-from polopt.credit import GAE, GroupStd, LeaveOneOut, MovingAverage, Relative, RewardToGo, Whitened
+from polopt.credit import GAE, GroupStd, LeaveOneOut, MovingAverage, RelativeAdvantage, RewardToGo, WhitenedAdvantage
 from polopt.objectives import (
     Clip,
     ClipWeight,
-    Entropy,
-    Proximal,
+    EntropyBonus,
+    OldPolicyRatio,
+    PolicyGradient,
     ReferenceKL,
-    Score,
-    Sequence,
     SequenceMean,
+    SequenceRatio,
     SequenceSum,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     TruncatedImportance,
     ValueLoss,
 )
-from polopt.rewards import KLPenalty, Outcome, Overlong, Sum
+from polopt.rewards import KLPenalty, OutcomeReward, OverlongPenalty, SumOfRewards
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
 BASE = po.Algorithm()
@@ -98,7 +98,7 @@ def test_grpo(seed):
 @SEEDS
 def test_dr_grpo(seed):
     batch = random_batch(seed)
-    algorithm = BASE.but(credit=Relative(scale=None), **{"objective.aggregate": SequenceSum()})
+    algorithm = BASE.but(credit=RelativeAdvantage(scale=None), **{"objective.aggregate": SequenceSum()})
     A = loops.centred_advantage(batch.experience)
     batch = credited(batch, A, algorithm.credit)
     x, rows = Numbers(batch), len(batch.mask)
@@ -130,9 +130,9 @@ def test_dapo(seed):
 @SEEDS
 def test_gspo(seed):
     batch = random_batch(seed)
-    objective = Surrogate(ratio=Sequence(), trust=Clip(low=0.03, high=0.04), aggregate=SequenceMean())
+    objective = Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.03, high=0.04), aggregate=SequenceMean())
     A = loops.grpo_advantage(batch.experience, 1e-6)
-    batch = credited(batch, A, Relative())
+    batch = credited(batch, A, RelativeAdvantage())
     x = Numbers(batch)
 
     def term(i, t):
@@ -148,7 +148,7 @@ def test_gspo(seed):
 def test_cispo(seed, low):
     batch = random_batch(seed)
     A = loops.grpo_advantage(batch.experience, 1e-6)
-    batch = credited(batch, A, Relative())
+    batch = credited(batch, A, RelativeAdvantage())
     x = Numbers(batch)
 
     def term(i, t):
@@ -172,7 +172,7 @@ def test_rloo(seed):
     for found, expected in zip(judged.returns(), shaped, strict=True):
         close(found, expected)
     A = loops.rloo_advantage(batch.experience.replace(reward=torch.tensor(shaped, dtype=torch.float64)))
-    batch = credited(Batch(judged, batch.leaves), A, Relative(baseline=LeaveOneOut(), scale=None))
+    batch = credited(Batch(judged, batch.leaves), A, RelativeAdvantage(baseline=LeaveOneOut(), scale=None))
 
     def term(i, t):
         return -A[i] * x.now[i][t], {t: -A[i]}
@@ -195,7 +195,7 @@ def test_ppo(seed, dual):
     x = Numbers(batch)
     objective = Surrogate(
         trust=Clip(low=0.1, high=0.1, dual=dual),
-        regularise=[ValueLoss(target=credit, coefficient=0.7, clip=0.3), Entropy(coefficient=0.02)],
+        regularise=[ValueLoss(target=credit, coefficient=0.7, clip=0.3), EntropyBonus(coefficient=0.02)],
     )
     old, now = batch.experience.value.tolist(), batch.leaves["value"].tolist()
     entropy = batch.leaves["entropy"].tolist()
@@ -216,7 +216,7 @@ def test_decoupled_ppo(seed):
     """The ratio to the learner's own start is clipped; that start's ratio to the sampler is a capped weight."""
     batch = random_batch(seed)
     A = loops.grpo_advantage(batch.experience, 1e-6)
-    batch = credited(batch, A, Relative())
+    batch = credited(batch, A, RelativeAdvantage())
     x = Numbers(batch)
 
     def term(i, t):
@@ -224,7 +224,9 @@ def test_decoupled_ppo(seed):
         value, slope = loops.clipped(r, A[i], 0.1, 0.1)
         return w * value, {t: w * slope * r}
 
-    objective = Surrogate(ratio=Proximal(), trust=Clip(low=0.1, high=0.1), weights=[TruncatedImportance(cap=1.05)])
+    objective = Surrogate(
+        ratio=OldPolicyRatio(), trust=Clip(low=0.1, high=0.1), weights=[TruncatedImportance(cap=1.05)]
+    )
     agree(objective, batch, x.token_mean, term)
 
 
@@ -250,7 +252,7 @@ def test_whitened(seed):
     values = [a for row in loops.gae(experience, 1.0, 0.95) for a in row.values()]
     mean = sum(values) / len(values)
     std = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
-    found = Whitened(credit=GAE())(experience)[experience.mask]
+    found = WhitenedAdvantage(credit=GAE())(experience)[experience.mask]
     for a, b in zip(found, values, strict=True):
         close(a, (b - mean) / (std + 1e-8))
 
@@ -270,7 +272,7 @@ def test_truncated_importance(seed, unit):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_moving_average(dtype):
     """Batch k is compared with the weighted mean of batches 1..k-1, weights decay^(k-1-j), and never with itself."""
-    credit, means = Relative(baseline=MovingAverage(decay=0.7), scale=None), []
+    credit, means = RelativeAdvantage(baseline=MovingAverage(decay=0.7), scale=None), []
     for seed in range(5):
         experience = random_batch(seed).to(dtype).experience
         returns = loops.outcomes(experience)
@@ -292,29 +294,29 @@ def test_group_std_divides_by_n_or_by_one_less():
     mean = sum(R) / 9
     for correction in (0, 1):
         std = math.sqrt(sum((r - mean) ** 2 for r in R) / (9 - correction))
-        found = Relative(scale=GroupStd(correction=correction, eps=1e-3))(experience)
+        found = RelativeAdvantage(scale=GroupStd(correction=correction, eps=1e-3))(experience)
         close(found[0, 0], (R[0] - mean) / (std + 1e-3))
 
 
 def test_overlong():
     """Limit 8, buffer 4, lengths 3 to 9: 0 up to 4, then -1/4 a decision, -1 from 8 on."""
     mask = torch.arange(9) < torch.arange(3, 10)[:, None]
-    found = Overlong(limit=8, buffer=4)(po.Experience(mask=mask))
+    found = OverlongPenalty(limit=8, buffer=4)(po.Experience(mask=mask))
     assert found.tolist() == [0, 0, -0.25, -0.5, -0.75, -1, -1]
-    assert Overlong(buffer=4)(po.Experience(mask=mask, horizon=8)).tolist() == found.tolist()
+    assert OverlongPenalty(buffer=4)(po.Experience(mask=mask, horizon=8)).tolist() == found.tolist()
     with pytest.raises(po.ExperienceError, match="horizon"):
-        Overlong()(po.Experience(mask=mask))
+        OverlongPenalty()(po.Experience(mask=mask))
     with pytest.raises(ValueError, match="buffer must be >= 1"):
-        Overlong(limit=8, buffer=0)
+        OverlongPenalty(limit=8, buffer=0)
 
 
 def test_sum_of_rewards():
     """Outcomes add up row by row; with a term per decision they land on the last decision."""
     experience = random_batch(0).experience
-    flat = Sum(terms=[Outcome(), Overlong(limit=4, buffer=2)], weights=[1.0, 0.5])(experience)
-    expected = experience.outcome + 0.5 * Overlong(limit=4, buffer=2)(experience)
+    flat = SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4, buffer=2)], weights=[1.0, 0.5])(experience)
+    expected = experience.outcome + 0.5 * OverlongPenalty(limit=4, buffer=2)(experience)
     assert flat.tolist() == expected.tolist()
-    stepwise = Sum(terms=[Outcome(scale=3.0), KLPenalty(coefficient=0.1)])(experience)
+    stepwise = SumOfRewards(terms=[OutcomeReward(scale=3.0), KLPenalty(coefficient=0.1)])(experience)
     for i, row in enumerate(loops.decisions(experience)):
         for t in row:
             kl = experience.logp[i, t] - experience.ref_logp[i, t]
@@ -327,8 +329,8 @@ def test_sum_of_rewards():
 @SEEDS
 def test_rloo_is_grpo_without_std_times_n_over_n_minus_one(seed):
     experience = random_batch(seed).experience
-    grpo = Relative(scale=None)(experience)
-    rloo = Relative(baseline=LeaveOneOut(), scale=None)(experience)
+    grpo = RelativeAdvantage(scale=None)(experience)
+    rloo = RelativeAdvantage(baseline=LeaveOneOut(), scale=None)(experience)
     n = po.ops.group_size(experience.group)[:, None]
     torch.testing.assert_close(rloo[n[:, 0] > 1], (grpo * n / (n - 1))[n[:, 0] > 1], rtol=1e-10, atol=1e-12)
 
@@ -339,7 +341,7 @@ def test_on_policy_every_surrogate_has_the_gradient_of_the_score(seed):
     batch = Batch(batch.experience.replace(logp=batch.leaves["logp"].detach()), batch.leaves)
     grads = {}
     for name, objective in {
-        "score": Surrogate(trust=Score()),
+        "score": Surrogate(trust=PolicyGradient()),
         "clip": Surrogate(),
         "no ratio": Surrogate(ratio=None),
         "dual": Surrogate(trust=Clip(low=0, high=0, dual=1.5)),
@@ -364,7 +366,7 @@ def test_reference_kl_adds_its_ratio_to_what_is_differentiated():
     batch = random_batch(1)
     x = Numbers(batch)
     objective = Surrogate(
-        ratio=None, regularise=[ReferenceKL(coefficient=1.0, value="k2", gradient="k3", ratio=Token())]
+        ratio=None, regularise=[ReferenceKL(coefficient=1.0, value="k2", gradient="k3", ratio=TokenRatio())]
     )
     batch = Batch(batch.experience.replace(advantage=torch.zeros_like(batch.leaves["logp"]).detach()), batch.leaves)
 

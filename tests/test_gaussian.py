@@ -13,7 +13,7 @@ from batches import Batch, gaussian_batch, random_batch
 
 import polopt as po
 from polopt.lab import ChainSource, GaussianChain, learning
-from polopt.objectives import Clip, Guarded, PerTime, Surrogate, Token, TokenMean
+from polopt.objectives import Clip, GRPOGuardRatio, InverseTimeStep, Surrogate, TokenMean, TokenRatio
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
 STD, DT = [0.5, 0.3, 0.1], [0.4, 0.4, 0.2]
@@ -128,9 +128,9 @@ def test_the_log_ratio_is_the_noise_times_the_drift() -> None:
     said = new.evaluate(batch, frozenset({"extras.mean"}))
     z = (batch.extras["action"] - batch.extras["mean"]) / batch.extras["std"][..., None]
     drift = said.extras["mean"] - batch.extras["mean"]
-    torch.testing.assert_close(Guarded(reduce="sum")(batch, said), (z * drift).sum(-1))
-    torch.testing.assert_close(Guarded()(batch, said), (z * drift).mean(-1))
-    (pull,) = torch.autograd.grad(Guarded(reduce="sum")(batch, said).sum(), new.shift)
+    torch.testing.assert_close(GRPOGuardRatio(reduce="sum")(batch, said), (z * drift).sum(-1))
+    torch.testing.assert_close(GRPOGuardRatio()(batch, said), (z * drift).mean(-1))
+    (pull,) = torch.autograd.grad(GRPOGuardRatio(reduce="sum")(batch, said).sum(), new.shift)
     torch.testing.assert_close(pull, z.sum(0) * torch.tensor(DT)[:, None].double())
 
 
@@ -140,7 +140,7 @@ def test_without_its_three_changes_it_is_flow_grpo_and_on_policy_a_rescaled_scor
     algorithm = po.method("grpo-guard", group=8, clip=0.1, reduce="sum")
     batch = algorithm.judge(source.rollout(source.take(4), 8))
     said = made.evaluate(batch, algorithm.objective.all_evaluates)
-    plain = algorithm.but(**{"objective.ratio": Token(), "objective.weights": []})
+    plain = algorithm.but(**{"objective.ratio": TokenRatio(), "objective.weights": []})
     assert po.diff(plain.objective, Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())) == []
     # On policy rho = 1 and its slope is s times that of the plain ratio, per step; 1 / dt is the weight.
     ours = torch.autograd.grad(algorithm.objective(batch, said).loss, made.shift, retain_graph=True)[0]
@@ -154,7 +154,7 @@ def test_the_spread_of_the_log_ratio_is_the_distance_of_the_means() -> None:
         with torch.no_grad():
             new.shift.fill_(0.018)
         batch = old.sample(20_000, torch.Generator().manual_seed(3))
-        found = Guarded(reduce="sum")(batch, new.evaluate(batch, frozenset({"extras.mean"})))[:, 0].tolist()
+        found = GRPOGuardRatio(reduce="sum")(batch, new.evaluate(batch, frozenset({"extras.mean"})))[:, 0].tolist()
         assert statistics.stdev(found) == pytest.approx(0.144, rel=0.02)
         assert statistics.fmean(found) == pytest.approx(0.0, abs=4 * 0.144 / 20_000**0.5)
 
@@ -165,7 +165,7 @@ def test_the_spread_of_the_log_ratio_is_the_distance_of_the_means() -> None:
 def refused(changes, message: str, leaves=None) -> None:
     batch = gaussian_batch(0)
     batch = Batch(batch.experience.replace(extras=changes), {**batch.leaves, **(leaves or {})})
-    objective = Surrogate(ratio=Guarded(), weights=[PerTime()])
+    objective = Surrogate(ratio=GRPOGuardRatio(), weights=[InverseTimeStep()])
     with pytest.raises(po.ExperienceError, match=message):
         objective(batch.experience, batch.evaluation())
 
@@ -174,12 +174,12 @@ def test_what_is_missing_or_misshaped_is_refused() -> None:
     e = gaussian_batch(0).experience
     refused({"std": e.extras["std"][:, 0]}, r"Guarded.*extras\['std'\].*must be floating point of shape \[B, T\]")
     refused({"std": -e.extras["std"]}, r"extras\['std'\].*must be positive")
-    refused({"dt": torch.zeros_like(e.extras["dt"])}, r"PerTime.*extras\['dt'\].*must be positive, found 0")
+    refused({"dt": torch.zeros_like(e.extras["dt"])}, r"InverseTimeStep.*extras\['dt'\].*must be positive, found 0")
     refused({"mean": e.extras["mean"][..., :2]}, r"must be \[B, T, D\] alike, found \[9, 8, 2\] and \[9, 8, 3\]")
     bare = gaussian_batch(0)
     with pytest.raises(po.ExperienceError, match=r"needs evaluation\.extras\.mean"):
-        Surrogate(ratio=Guarded())(bare.experience, po.Evaluation(logp=bare.leaves["logp"]))
+        Surrogate(ratio=GRPOGuardRatio())(bare.experience, po.Evaluation(logp=bare.leaves["logp"]))
     with pytest.raises(po.ExperienceError, match=r"needs experience\.extras\['std'\]"):
-        Surrogate(ratio=Guarded())(
+        Surrogate(ratio=GRPOGuardRatio())(
             random_batch(0).experience.replace(extras={"mean": e.extras["mean"]}), bare.evaluation()
         )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.objectives import ReferenceKL, Score, Surrogate, Token
+from polopt.objectives import PolicyGradient, ReferenceKL, Surrogate, TokenRatio
 
 
 class TestKLGradients:
@@ -62,7 +62,7 @@ class TestKLGradients:
             assert mixed_value == pytest.approx(self.estimate(sampler, value="k1", gradient="k1")[0], abs=1e-14)
             torch.testing.assert_close(mixed_grad, grad, rtol=0, atol=1e-14)
             # With the importance ratio, on and off policy: k1's and k3's gradient is KL(policy || reference)'s.
-            _, corrected = self.estimate(sampler, value="k1", gradient=kind, ratio=Token())
+            _, corrected = self.estimate(sampler, value="k1", gradient=kind, ratio=TokenRatio())
             assert torch.allclose(corrected, reverse_grad, atol=1e-12) == (kind != "k2"), (kind, corrected)
 
     def test_k1_in_the_reward_is_the_gradient_of_the_reverse_kl(self):
@@ -78,6 +78,8 @@ class TestKLGradients:
                 ref_logp=self.reference[action].reshape(1, 1),
             )
             reward = po.rewards.KLPenalty(coefficient=1.0)(experience)
-            loss = Surrogate(trust=Score())(experience.replace(advantage=reward), po.Evaluation(logp=logp)).loss
+            loss = Surrogate(trust=PolicyGradient())(
+                experience.replace(advantage=reward), po.Evaluation(logp=logp)
+            ).loss
             grad += logp.detach().exp().item() * torch.autograd.grad(loss, logits)[0]
         torch.testing.assert_close(grad, expected, rtol=0, atol=1e-12)

@@ -14,16 +14,16 @@ from batches import random_batch
 import polopt as po
 from polopt.credit import (
     GAE,
-    Centred,
-    Clarity,
+    CentredAdvantage,
     Confidence,
-    Constant,
-    Faded,
-    Length,
-    Modulated,
-    Relative,
+    ConstantAdvantage,
+    DecisionCount,
+    ModulatedAdvantage,
+    RelativeAdvantage,
+    RelativeSurprisal,
     SemanticEntropy,
-    Surprise,
+    TurnCertainty,
+    UncertaintyDecay,
 )
 from polopt.credit.confidence import canonical
 
@@ -136,7 +136,9 @@ def test_the_final_answer_inside_a_text():
 )
 def test_faded(shape, f):
     e = random_batch(0).experience
-    part = Modulated(credit=GAE(), times=Faded(by=Length(), strength=0.2, shape=shape, power=3.0))
+    part = ModulatedAdvantage(
+        credit=GAE(), times=UncertaintyDecay(by=DecisionCount(), strength=0.2, shape=shape, power=3.0)
+    )
     plain, n = GAE()(e), e.lengths.tolist()
     assert max(n) > 5  # so that 0.2 n passes 1
     check(part, e, {(i, t): plain[i, t].item() * f(0.2 * n[i]) for i, t in places(e)}, rel=1e-6)
@@ -158,16 +160,18 @@ def test_clarity(seed):
     low, high = min(H.values()), max(H.values())
     clear = {key: math.exp(-1.7 * (h - low) / (high - low + 1e-8)) for key, h in H.items()}
     mean = statistics.fmean(clear.values())
-    ones = Constant()
+    ones = ConstantAdvantage()
     own = {(i, t): clear[i, int(e.turn[i, t])] / mean for i, t in places(e)}
-    check(Modulated(credit=ones, times=Clarity(sharpness=1.7)), e, own, rel=1e-6)
+    check(ModulatedAdvantage(credit=ones, times=TurnCertainty(sharpness=1.7)), e, own, rel=1e-6)
 
     def following(i: int, turn: int) -> float:
         later = [h for row, h in clear if row == i and h > turn]
         return 0.3 * clear[i, min(later)] if later else 0.0
 
     ahead = {(i, t): 1 + following(i, int(e.turn[i, t])) for i, t in places(e)}
-    check(Modulated(credit=ones, plus=Clarity(sharpness=1.7, turn="next", weight=0.3)), e, ahead, rel=1e-6)
+    check(
+        ModulatedAdvantage(credit=ones, plus=TurnCertainty(sharpness=1.7, turn="next", weight=0.3)), e, ahead, rel=1e-6
+    )
     assert any(v > 1 for v in ahead.values())
 
 
@@ -181,8 +185,8 @@ def test_centred(seed):
     means = {"decision": statistics.fmean(plain[e.mask].tolist())}
     means["turn"] = statistics.fmean(statistics.fmean(v) for v in by_turn.values())
     for unit, mean in means.items():
-        check(Centred(credit=GAE(), unit=unit), e, {(i, t): plain[i, t].item() - mean for i, t in places(e)})
-    assert Centred(credit=Constant(value=0.1))(e).count_nonzero() == 0
+        check(CentredAdvantage(credit=GAE(), unit=unit), e, {(i, t): plain[i, t].item() - mean for i, t in places(e)})
+    assert CentredAdvantage(credit=ConstantAdvantage(value=0.1))(e).count_nonzero() == 0
 
 
 @pytest.mark.parametrize("share", [0.01, 0.4, 1.0])
@@ -197,7 +201,7 @@ def test_confidence(share):
 @pytest.mark.parametrize("than", ["prompt", "group"])
 def test_surprise(seed, than):
     e = random_batch(seed).experience
-    base, plain = Relative(), Relative()(e)
+    base, plain = RelativeAdvantage(), RelativeAdvantage()(e)
     sure = Confidence(share=0.3)(e).tolist()
     bonus = {}
     for rows in groups(e):
@@ -206,28 +210,30 @@ def test_surprise(seed, than):
         for i in rows:
             expected = math.exp(e.extras["prompt_logp"][i].item()) if than == "prompt" else mean
             bonus[i] = 0.6 * (expected - sure[i]) if solved else 0.0
-    signal = Surprise(weight=0.6, of=Confidence(share=0.3), than=than)
-    check(Modulated(credit=base, plus=signal), e, {(i, t): plain[i, t].item() + bonus[i] for i, t in places(e)})
+    signal = RelativeSurprisal(weight=0.6, of=Confidence(share=0.3), than=than)
+    check(
+        ModulatedAdvantage(credit=base, plus=signal), e, {(i, t): plain[i, t].item() + bonus[i] for i, t in places(e)}
+    )
     most = {(i, t): 0.5 * abs(plain[i, t].item()) for i, t in places(e)}
     cut = {(i, t): plain[i, t].item() + max(-m, min(m, bonus[i])) for (i, t), m in most.items()}
-    check(Modulated(credit=base, plus=signal, limit=0.5), e, cut)
+    check(ModulatedAdvantage(credit=base, plus=signal, limit=0.5), e, cut)
 
 
 def test_surprise_needs_the_prompt_only_where_it_reads_it():
     e = random_batch(0).experience
     e = po.Experience(**{k: getattr(e, k) for k in ("mask", "logp", "group", "outcome", "reward")})
-    assert Modulated(credit=Relative(), plus=Surprise(than="group"))(e).isfinite().all()
+    assert ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(than="group"))(e).isfinite().all()
     with pytest.raises(po.ExperienceError, match=r"Surprise needs experience.extras\['prompt_logp'\]"):
-        Modulated(credit=Relative(), plus=Surprise())(e)
+        ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal())(e)
 
 
 @pytest.mark.parametrize(
     ("part", "settings", "text"),
     [
-        (Faded, {"by": Length(), "strength": -1.0}, "strength >= 0"),
-        (Faded, {"by": Length(), "power": 0.0}, "power > 0"),
+        (UncertaintyDecay, {"by": DecisionCount(), "strength": -1.0}, "strength >= 0"),
+        (UncertaintyDecay, {"by": DecisionCount(), "power": 0.0}, "power > 0"),
         (Confidence, {"share": 0.0}, "share must be in"),
-        (Modulated, {"credit": GAE(), "limit": -1.0}, "limit must be >= 0"),
+        (ModulatedAdvantage, {"credit": GAE(), "limit": -1.0}, "limit must be >= 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(part, settings, text):

@@ -12,25 +12,35 @@ import torch
 from test_battery import KINDS
 
 import polopt as po
-from polopt.credit import GAE, Constant, GroupMean, GroupStd, LeaveOneOut, MovingAverage, Prompt, Relative, Whitened
+from polopt.credit import (
+    GAE,
+    ConstantAdvantage,
+    GroupMean,
+    GroupStd,
+    LeaveOneOut,
+    MovingAverage,
+    RelativeAdvantage,
+    SamePrompt,
+    WhitenedAdvantage,
+)
 from polopt.objectives import (
     Clip,
-    Distil,
-    Entropy,
+    Distillation,
+    EntropyBonus,
     LayerRatio,
+    ObjectiveSchedule,
     Phase,
-    Phased,
     ReferenceKL,
     SequenceMean,
     Surrogate,
     TeacherCertainty,
-    Token,
     TokenMean,
+    TokenRatio,
     ValueRegression,
 )
 from polopt.part import NameNotFound, Part, build, default_of, diff, locate, name_of, settings_of
-from polopt.rewards import Outcome, Overlong, Sum
-from polopt.sampling import Best, Rollouts, Varied
+from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.sampling import MixedGroups, Rollouts, TopK
 from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
 ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
@@ -52,14 +62,14 @@ class TestSettings:
         ("make", "error", "sentence"),
         [
             (lambda: Clip(hihg=1.0), TypeError, "objectives.Clip has no setting 'hihg'; did you mean 'high'?"),
-            (lambda: Prompt(x=1), TypeError, "credit.Prompt has no setting 'x'; it has: none"),
+            (lambda: SamePrompt(x=1), TypeError, "credit.SamePrompt has no setting 'x'; it has: none"),
             (lambda: Clip(0.1), TypeError, "objectives.Clip takes its settings by name, found 1 positional"),
             (lambda: Clip(low="wide"), ValueError, "objectives.Clip: setting 'low' = 'wide' is not valid: "),
             (lambda: Rollouts(group=1.5), ValueError, "sampling.Rollouts: setting 'group' = 1.5 is not valid: "),
             (
-                lambda: Relative(baseline=Clip()),
+                lambda: RelativeAdvantage(baseline=Clip()),
                 ValueError,
-                "credit.Relative: setting 'baseline' = objectives.Clip() is",
+                "credit.RelativeAdvantage: setting 'baseline' = objectives.Clip() is",
             ),
             (
                 lambda: ReferenceKL(value="k4"),
@@ -81,17 +91,21 @@ class TestSettings:
             (lambda: GAE(gamma=1.1), ValueError, "gamma and lam must be in [0, 1], found 1.1, 0.95"),
             (lambda: GroupStd(eps=-1.0), ValueError, "eps must be >= 0, found -1.0"),
             (lambda: MovingAverage(decay=1.0), ValueError, "decay must be in [0, 1), found 1.0"),
-            (lambda: Sum(terms=[]), ValueError, "rewards.Sum needs at least one term, found none"),
-            (lambda: Sum(terms=[Outcome()], weights=[1.0, 2.0]), ValueError, "1 terms need as many weights, found 2"),
+            (lambda: SumOfRewards(terms=[]), ValueError, "rewards.SumOfRewards needs at least one term, found none"),
+            (
+                lambda: SumOfRewards(terms=[OutcomeReward()], weights=[1.0, 2.0]),
+                ValueError,
+                "1 terms need as many weights, found 2",
+            ),
             (lambda: Rollouts(group=0), ValueError, "need group >= 1 and refills >= 0, found 0 and 0"),
-            (lambda: Whitened(), TypeError, "credit"),
+            (lambda: WhitenedAdvantage(), TypeError, "credit"),
             (lambda: LayerRatio(layer=0), ValueError, "layers are counted from 1, found 0"),
             (lambda: ValueRegression(rho=0.0), ValueError, "rho must be > 0, found 0.0"),
-            (lambda: Distil(alpha=1.5), ValueError, "alpha must be in [0, 1], found 1.5"),
+            (lambda: Distillation(alpha=1.5), ValueError, "alpha must be in [0, 1], found 1.5"),
             (lambda: TeacherCertainty(beta=-1.0), ValueError, "beta must be >= 0, found -1.0"),
             (lambda: Phase(objective=Surrogate(), batches=-1), ValueError, "batches must be >= 0 or None, found -1"),
             (
-                lambda: Phased(phases=[Phase(objective=Surrogate(), batches=2)]),
+                lambda: ObjectiveSchedule(phases=[Phase(objective=Surrogate(), batches=2)]),
                 ValueError,
                 "a number of batches for each phase but the last, which has None, found [2]",
             ),
@@ -130,7 +144,7 @@ class TestSettings:
         assert sum(map(len, tensors)) == len(set().union(*tensors))
 
     def test_state_of_one_algorithm_is_not_state_of_another(self):
-        base = po.Algorithm(credit=Relative(baseline=MovingAverage(), scale=None))
+        base = po.Algorithm(credit=RelativeAdvantage(baseline=MovingAverage(), scale=None))
         copy = base.but(**{"objective.trust.high": 0.3})
         e = po.Experience(mask=torch.ones(2, 1, dtype=torch.bool), reward=torch.ones(2))
         base.credit(e)
@@ -138,7 +152,7 @@ class TestSettings:
         assert copy.credit.baseline.mass == 0
 
     def test_needs_are_gathered_from_the_inside(self):
-        algorithm = po.method("grpo").but(**{"objective.regularise": [Entropy(), ReferenceKL()]})
+        algorithm = po.method("grpo").but(**{"objective.regularise": [EntropyBonus(), ReferenceKL()]})
         assert algorithm.all_needs == {"outcome", "reward", "group", "advantage", "logp", "ref_logp"}
         assert algorithm.all_evaluates == {"entropy"}
         assert po.method("grpo", kl=0).all_needs == {"outcome", "reward", "group", "advantage", "logp"}
@@ -161,7 +175,7 @@ class TestBut:
             base.but(**{"sampling.support.temprature": 0.7})
 
     def test_reaches_into_lists(self):
-        base = Surrogate(regularise=[Entropy(), ReferenceKL()])
+        base = Surrogate(regularise=[EntropyBonus(), ReferenceKL()])
         changed = base.but(**{"regularise.1.coefficient": 0.5, "regularise.0": ReferenceKL(value="k1")})
         assert [type(r).__name__ for r in changed.regularise] == ["ReferenceKL", "ReferenceKL"]
         assert changed.regularise[1].coefficient == 0.5
@@ -179,7 +193,7 @@ class TestBut:
         assert isinstance(Surrogate().but(aggregate={"part": "objectives.SequenceMean"}).aggregate, SequenceMean)
 
     def test_untouched_parts_keep_their_state(self):
-        base = Relative(baseline=MovingAverage(decay=0.5))
+        base = RelativeAdvantage(baseline=MovingAverage(decay=0.5))
         base(po.Experience(mask=torch.ones(2, 1, dtype=torch.bool), reward=torch.ones(2), group=torch.zeros(2).long()))
         assert base.but(scale=None).baseline.mass == base.baseline.mass > 0
 
@@ -208,12 +222,12 @@ class TestDiff:
         ]
 
     def test_other_classes_differ_as_a_whole(self):
-        ((path, left, right),) = diff(Relative(), Relative(baseline=LeaveOneOut()))
+        ((path, left, right),) = diff(RelativeAdvantage(), RelativeAdvantage(baseline=LeaveOneOut()))
         assert path == "baseline"
         assert (type(left), type(right)) == (GroupMean, LeaveOneOut)
 
     def test_lists_of_other_lengths(self):
-        ((path, left, right),) = diff(Surrogate(), Surrogate(regularise=[Entropy()]))
+        ((path, left, right),) = diff(Surrogate(), Surrogate(regularise=[EntropyBonus()]))
         assert (path, len(left), len(right)) == ("regularise", 0, 1)
         assert diff(Surrogate(regularise=[]), Surrogate(regularise=())) == []
 
@@ -298,10 +312,12 @@ class TestYaml:
             po.Algorithm(),
             *[po.method(slug) for slug in po.slugs()],
             po.Algorithm(
-                sampling=Rollouts(support=po.Support(temperature=0.6, top_p=0.9), select=[Varied(), Best(count=2)]),
-                reward=Sum(terms=[Outcome(), Overlong(limit=5)], weights=[1, 2]),
-                credit=Whitened(credit=GAE()),
-                objective=Surrogate(ratio=None, regularise=[ReferenceKL(ratio=Token())]),
+                sampling=Rollouts(
+                    support=po.Support(temperature=0.6, top_p=0.9), select=[MixedGroups(), TopK(count=2)]
+                ),
+                reward=SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=5)], weights=[1, 2]),
+                credit=WhitenedAdvantage(credit=GAE()),
+                objective=Surrogate(ratio=None, regularise=[ReferenceKL(ratio=TokenRatio())]),
             ),
         ],
         ids=lambda p: type(p.credit).__name__,
@@ -348,7 +364,7 @@ class TestTheDoor:
         with pytest.raises(po.ExperienceError, match=r"Flat must return shape \[3, 3\], found \[3\]"):
             Surrogate(weights=[Flat()], aggregate=TokenMean())(self.e, po.Evaluation(logp=torch.zeros(3, 3)))
         with pytest.raises(po.ExperienceError, match=r"ColumnBaseline must return shape \[3\], found \[3, 1\]"):
-            Relative(baseline=ColumnBaseline(), scale=None)(self.e)
+            RelativeAdvantage(baseline=ColumnBaseline(), scale=None)(self.e)
 
     def test_two_regularisers_of_a_kind_keep_two_metrics(self):
         e = self.e.replace(ref_logp=torch.full((3, 3), -1.0))
@@ -358,4 +374,4 @@ class TestTheDoor:
         assert metrics["ReferenceKL/2"].item() == 0.5
 
     def test_a_constant_needs_nothing(self):
-        assert Constant(value=2.0)(self.e).tolist() == [[2.0] * 3] * 3
+        assert ConstantAdvantage(value=2.0)(self.e).tolist() == [[2.0] * 3] * 3

@@ -12,20 +12,20 @@ from batches import Batch, random_batch
 import polopt as po
 from polopt import checks
 from polopt.checks.peers import trl_compute_loss, trl_defaults
-from polopt.credit import GAE, GreedyReturn, GroupStd, LeaveOneOut, Relative, Whitened
+from polopt.credit import GAE, GreedyReturn, GroupStd, LeaveOneOut, RelativeAdvantage, WhitenedAdvantage
 from polopt.objectives import (
     Clip,
     ClipWeight,
-    Entropy,
-    Proximal,
+    EntropyBonus,
+    OldPolicyRatio,
+    PolicyGradient,
     ReferenceKL,
-    Score,
-    Sequence,
     SequenceMean,
+    SequenceRatio,
     SequenceSum,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     TruncatedImportance,
     ValueLoss,
 )
@@ -100,7 +100,7 @@ class TestTRL:
     @SEEDS
     def test_grpo_with_the_ratio_on_the_kl(self, seed):
         batch = ragged(seed)
-        kl = ReferenceKL(coefficient=0.04, ratio=Token())
+        kl = ReferenceKL(coefficient=0.04, ratio=TokenRatio())
         logp = batch.leaves["logp"].detach().clone().requires_grad_()
         theirs = self.peer(batch, "grpo", beta=0.04, use_bias_correction_kl=True)(logp)
         _, grad = ours(Surrogate(trust=self.clip, aggregate=SequenceMean(), regularise=[kl]), batch)
@@ -129,7 +129,7 @@ class TestTRL:
     def test_gspo(self, seed):
         """A sequence's term and a mean over rows; equal to polopt's, whose term stands on each of its decisions."""
         batch = ragged(seed)
-        objective = Surrogate(ratio=Sequence(), trust=Clip(low=0.02, high=0.03), aggregate=SequenceMean())
+        objective = Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.02, high=0.03), aggregate=SequenceMean())
         settings = {"importance_sampling_level": "sequence", "low": 0.02, "high": 0.03}
         batch = Batch(row_advantage(batch.experience), batch.leaves)
         agree(objective, batch, self.peer(batch, "grpo", **settings))
@@ -154,7 +154,7 @@ class TestTRL:
     def test_truncated_importance(self, seed):
         batch = ragged(seed, empty=True)
         objective = Surrogate(
-            ratio=Proximal(),
+            ratio=OldPolicyRatio(),
             trust=self.clip,
             weights=[TruncatedImportance(cap=2.0)],
             aggregate=TokenMean(),
@@ -168,7 +168,7 @@ class TestTRL:
         longest = trl_defaults()["max_completion_length"]
         batch = ragged(seed)
         by_row = Batch(row_advantage(batch.experience), batch.leaves)
-        gspo = Surrogate(ratio=Sequence(), aggregate=SequenceMean())
+        gspo = Surrogate(ratio=SequenceRatio(), aggregate=SequenceMean())
         for name, objective, given in (
             ("grpo", Surrogate(aggregate=SequenceMean()), batch),
             ("bnpo", Surrogate(), batch),
@@ -220,21 +220,21 @@ class TestVerl:
         does the paper's formula, whose numerator vanishes. Compared without groups of one, then on them."""
         e = ragged(seed, outcome).experience
         theirs, _ = verl.compute_grpo_outcome_advantage(**self.outcome(e), epsilon=1e-6)
-        torch.testing.assert_close(Relative(scale=GroupStd(eps=1e-6))(e), theirs, **CLOSE)
+        torch.testing.assert_close(RelativeAdvantage(scale=GroupStd(eps=1e-6))(e), theirs, **CLOSE)
         theirs, _ = verl.compute_grpo_outcome_advantage(**self.outcome(e), norm_adv_by_std_in_grpo=False)
-        torch.testing.assert_close(Relative(scale=None)(e), theirs, **CLOSE)
+        torch.testing.assert_close(RelativeAdvantage(scale=None)(e), theirs, **CLOSE)
         alone = ragged(seed, outcome, alone=True).experience
         alone = alone[alone.group == 5][:1]
         theirs, _ = verl.compute_grpo_outcome_advantage(**self.outcome(alone), epsilon=0.0)
         torch.testing.assert_close(theirs, alone.mask * alone.returns()[:, None], **CLOSE)
-        assert Relative()(alone).count_nonzero() == 0
+        assert RelativeAdvantage()(alone).count_nonzero() == 0
 
     @SEEDS
     @pytest.mark.parametrize("outcome", [True, False])
     def test_rloo_advantage(self, verl, seed, outcome):
         e = ragged(seed, outcome, alone=True).experience
         theirs, _ = verl.compute_rloo_outcome_advantage(**self.outcome(e))
-        torch.testing.assert_close(Relative(baseline=LeaveOneOut(), scale=None)(e), theirs, **CLOSE)
+        torch.testing.assert_close(RelativeAdvantage(baseline=LeaveOneOut(), scale=None)(e), theirs, **CLOSE)
 
     @SEEDS
     def test_remax_advantage(self, verl, seed):
@@ -244,7 +244,7 @@ class TestVerl:
         theirs, _ = verl.compute_remax_outcome_advantage(
             self.token_rewards(e), e.extras["greedy_reward"], e.mask.double()
         )
-        advantage = Relative(baseline=GreedyReturn(), scale=None)(e)
+        advantage = RelativeAdvantage(baseline=GreedyReturn(), scale=None)(e)
         torch.testing.assert_close(advantage[e.mask], theirs[e.mask], **CLOSE)
 
     @SEEDS
@@ -259,7 +259,7 @@ class TestVerl:
         )
         advantage = GAE(gamma=0.9, lam=0.8)(e)
         torch.testing.assert_close(advantage[e.mask], (returns - e.value)[e.mask], **CLOSE)
-        whitened = Whitened(credit=GAE(gamma=0.9, lam=0.8))(e)
+        whitened = WhitenedAdvantage(credit=GAE(gamma=0.9, lam=0.8))(e)
         torch.testing.assert_close(whitened[e.mask], white[e.mask], rtol=1e-6, atol=1e-7)
 
     def config(self, **settings):
@@ -284,7 +284,7 @@ class TestVerl:
         not SequenceSum's, whose B is the number of rollouts. Compared without them."""
         batch = ragged(seed, empty=mode in ("token-mean", "seq-mean-token-mean"))
         e = batch.experience.replace(advantage=torch.ones_like(batch.leaves["logp"]).detach())
-        objective = Surrogate(trust=Score(), aggregate=aggregate)
+        objective = Surrogate(trust=PolicyGradient(), aggregate=aggregate)
         agree(objective, Batch(e, batch.leaves), lambda x: verl.agg_loss(-x, e.mask.double(), mode))
 
     @SEEDS
@@ -310,7 +310,7 @@ class TestVerl:
         e = row_advantage(batch.experience)
         mode = "token-mean" if isinstance(aggregate, TokenMean) else "seq-mean-token-mean"
         agree(
-            Surrogate(ratio=Sequence(), trust=Clip(low=0.02, high=0.03), aggregate=aggregate),
+            Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.02, high=0.03), aggregate=aggregate),
             Batch(e, batch.leaves),
             lambda x: verl.compute_policy_loss_gspo(
                 e.logp,
@@ -342,8 +342,8 @@ class TestVerl:
             ("vanilla", Surrogate(trust=Clip(dual=3.0)), batch),
             ("vanilla/seq-mean-token-mean", Surrogate(trust=Clip(dual=3.0), aggregate=SequenceMean()), batch),
             ("vanilla/seq-mean-token-sum", Surrogate(trust=Clip(dual=3.0), aggregate=SequenceSum(length=1)), batch),
-            ("gspo", Surrogate(ratio=Sequence()), by_row),
-            ("gpg", Surrogate(trust=Score()), batch),
+            ("gspo", Surrogate(ratio=SequenceRatio()), by_row),
+            ("gpg", Surrogate(trust=PolicyGradient()), batch),
             ("cispo", Surrogate(trust=ClipWeight(low=0.2, high=0.2)), batch),
         ):
             agree(objective, given, by_name(f"verl:{name}", given))
@@ -382,5 +382,5 @@ class TestVerl:
         e = batch.experience.replace(advantage=torch.zeros_like(batch.leaves["logp"]).detach())
         logits = batch.leaves["logits"].detach()
         evaluation = po.Evaluation(logp=batch.leaves["logp"], entropy=po.ops.entropy_of(logits.log_softmax(-1)))
-        loss = Surrogate(ratio=None, regularise=[Entropy(coefficient=1.0)])(e, evaluation).loss
+        loss = Surrogate(ratio=None, regularise=[EntropyBonus(coefficient=1.0)])(e, evaluation).loss
         torch.testing.assert_close(-loss.detach(), verl.compute_entropy_loss(logits, e.mask.double()), **CLOSE)

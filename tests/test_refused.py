@@ -20,7 +20,7 @@ from tiny_runs import recipe as tiny
 
 import polopt as po
 from polopt.cli import text
-from polopt.cli.door import Door, of_file
+from polopt.cli.door import CommandGroup, of_file
 from polopt.config import ConfigError, plain_data
 from polopt.errors import UserError
 from polopt.experience import Experience
@@ -210,7 +210,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "method", "a b:c"),
     (RL + "method", "..:c"),
     (RL + "method", {"name": "grpo", "group": ["a" * 50] * 1000}, "group"),
-    (RL + "but", {"sampling.phrasings": {"part": "sampling.Phrasings", "endings": ["a"] * 1000}}, "but"),
+    (RL + "but", {"sampling.phrasings": {"part": "sampling.Paraphrases", "endings": ["a"] * 1000}}, "but"),
     (RL + "but", []),
     (RL + "but", {"objective.trust.high": NAN}, "objective.trust.high"),
     (RL + "but", {"objective.trust.high": "x"}, "high"),
@@ -221,7 +221,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "but", {"credit": {"part": None}}),
     (RL + "but", {"credit": {"part": "guards.X"}}, "guards.X"),
     (RL + "but", {"credit": {"part": "credit.Relativ"}}, "did you mean 'Relative'"),
-    (RL + "but", {"credit": {"part": "credit.Relative", "baseline": 3}}, "baseline"),
+    (RL + "but", {"credit": {"part": "credit.RelativeAdvantage", "baseline": 3}}, "baseline"),
     (RL + "but", {"credit": {"part": "subprocess:call", "args": ["touch", "x"]}}, "subprocess:call"),
     (RL + "but", {"credit": {"part": "os:system"}}, "os:system"),
     (RL + "but", {"credit": {"part": "builtins:dict"}}, "builtins:dict"),
@@ -489,7 +489,7 @@ def test_only_parts_are_called(tmp_path: Path) -> None:
 def test_errors_of_files_are_sentences(
     error: BaseException, code: int, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = typer.Typer(cls=Door, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
 
     @app.command()
     def one() -> None:
@@ -518,7 +518,17 @@ def test_a_loss_that_is_not_finite_is_a_sentence() -> None:
 
 VALUES: list[Any] = [
     *(None, True, -1, 0, 3, 0.5, 1e30, INF, -INF, NAN, 10**23, "", "x", "nan", "a.b", "grpo", "x:y", "os:system"),
-    *([], [1], {}, {"a": 1}, {"name": [1]}, {"part": []}, {"part": "guards.X"}, {"part": "credit.Relative"}, {1: 2}),
+    *(
+        [],
+        [1],
+        {},
+        {"a": 1},
+        {"name": [1]},
+        {"part": []},
+        {"part": "guards.X"},
+        {"part": "credit.RelativeAdvantage"},
+        {1: 2},
+    ),
 ]
 
 

@@ -15,9 +15,9 @@ import polopt as po
 from polopt.experience import SHAPES
 from polopt.lab import TabularPolicy, TreeSource, training
 from polopt.lab.problems import digits
-from polopt.objectives import CentredClip, Clip, ReferenceKL, Sequence, Surrogate, Token
-from polopt.sampling import EntropyTemperature, Replay, Rollouts, Varied
-from polopt.sampling.memory import Memory, packed, unpacked
+from polopt.objectives import CentredClip, Clip, ReferenceKL, SequenceRatio, Surrogate, TokenRatio
+from polopt.sampling import EntropyTemperature, MixedGroups, Replay, Rollouts
+from polopt.sampling.memory import BatchBuffer, packed, unpacked
 from polopt.schedules import Schedule
 from polopt.support import ByEntropy
 
@@ -53,11 +53,11 @@ def test_a_batch_survives_being_packed() -> None:
 
 
 def test_memory_is_state_of_any_shape() -> None:
-    memory, batches = Memory(), [batch_of(0, 9), batch_of(1, 12)]
+    memory, batches = BatchBuffer(), [batch_of(0, 9), batch_of(1, 12)]
     assert memory.batches() == []
     memory.keep(batches)
     state = {k: v.clone() for k, v in memory.state_dict().items()}
-    for other in (Memory(), copy.deepcopy(memory)):
+    for other in (BatchBuffer(), copy.deepcopy(memory)):
         other.keep([batch_of(2, 10)])  # another number of batches, other shapes: all of it goes
         other.load_state_dict(state)
         for found, expected in zip(other.batches(), batches, strict=True):
@@ -65,7 +65,7 @@ def test_memory_is_state_of_any_shape() -> None:
     memory.keep([])
     assert memory.batches() == []
     assert list(memory.state_dict()) == ["count"]
-    single = Memory()
+    single = BatchBuffer()
     single.keep(batches)
     single.to(torch.float32)
     assert single.batches()[0].logp.dtype == torch.float32
@@ -138,7 +138,7 @@ def test_a_group_comes_at_most_once_and_one_is_always_new() -> None:
 def test_share_0_is_rollouts_number_for_number() -> None:
     for share in (0.0, Schedule(knots=[(0, 0.0)])):
         (one, _), (two, _) = source_of(3), source_of(3)
-        replay, plain = Replay(group=4, share=share, select=[Varied()]), Rollouts(group=4, select=[Varied()])
+        replay, plain = Replay(group=4, share=share, select=[MixedGroups()]), Rollouts(group=4, select=[MixedGroups()])
         for _ in range(3):
             equal(replay(one), plain(two))
         assert torch.equal(one.generator.get_state(), two.generator.get_state())
@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused() -> None:
 def test_centred_clip_case_by_case(seed: int) -> None:
     batch = random_batch(seed, clean=True)
     e, v = batch.experience, batch.evaluation()
-    terms, held = CentredClip(low=0.1, high=0.3)(Token()(e, v), e, v)
+    terms, held = CentredClip(low=0.1, high=0.3)(TokenRatio()(e, v), e, v)
     stopped = 0
     for i, t in e.mask.nonzero().tolist():
         r = (v.logp[i, t] - e.logp[i, t]).exp().item()
@@ -209,7 +209,7 @@ def test_centred_clip_case_by_case(seed: int) -> None:
 def test_centred_clip_is_clip_on_rows_of_the_learner() -> None:
     batch = random_batch(1, clean=True)
     fresh = batch.experience.replace(logp=batch.experience.old_logp)
-    for ratio in (Token(), Sequence()):
+    for ratio in (TokenRatio(), SequenceRatio()):
         centred = Surrogate(ratio=ratio, trust=CentredClip(centre=ratio))
         same(
             centred(fresh, batch.evaluation()).loss,
@@ -280,7 +280,7 @@ def test_remix_without_its_changes_is_grpo() -> None:
     tree, found = stop_tree(), []
     for sentence in (
         po.method("remix", group=4, share=0.0, restart=None),
-        po.method("grpo", group=4).but(**{"objective.regularise.0.ratio": Token()}),
+        po.method("grpo", group=4).but(**{"objective.regularise.0.ratio": TokenRatio()}),
     ):
         policy = TabularPolicy(tree, spread=0.5, seed=2)
         loop = training(sentence, tree, policy, rate=0.5, rows=4, seed=1, reference=TabularPolicy(tree))

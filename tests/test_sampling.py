@@ -10,7 +10,7 @@ import torch
 from batches import random_batch
 
 import polopt as po
-from polopt.sampling import Best, Demonstrations, Distinct, EntropyTemperature, Rollouts, Varied
+from polopt.sampling import Demonstrations, EntropyTemperature, MixedGroups, Rollouts, TopK, UniqueAnswers
 
 
 def rows_of(experience):
@@ -25,16 +25,16 @@ def test_against_brute_force(seed):
     rows = rows_of(e)
     own = {g: [k for k, r in enumerate(rows) if r[0] == g] for g, _, _ in rows}
     varied = [k for k, r in enumerate(rows) if len({rows[j][1] for j in own[r[0]]}) > 1]
-    assert Varied()(e).extras["row"].tolist() == varied
+    assert MixedGroups()(e).extras["row"].tolist() == varied
     first = [k for k, r in enumerate(rows) if not any(rows[j][2] == r[2] for j in own[r[0]] if j < k)]
-    assert Distinct()(e).extras["row"].tolist() == first
+    assert UniqueAnswers()(e).extras["row"].tolist() == first
     for count in (1, 2, 5):
         for threshold in (-float("inf"), 0.5):
             best = []
             for members in own.values():
                 ranked = sorted(members, key=lambda k: (-rows[k][1], k))[:count]
                 best += [k for k in ranked if rows[k][1] >= threshold]
-            found = Best(count=count, threshold=threshold)(e).extras["row"].tolist()
+            found = TopK(count=count, threshold=threshold)(e).extras["row"].tolist()
             assert found == sorted(best)
 
 
@@ -79,7 +79,7 @@ def test_one_batch():
 def test_refills_until_full():
     """Half of the groups are varied: two calls give 4 of 4 groups, and no third is made."""
     source = Source(rows=32)
-    e = Rollouts(group=8, select=[Varied()], refills=5)(source)
+    e = Rollouts(group=8, select=[MixedGroups()], refills=5)(source)
     assert source.calls == 2
     assert len(e) == 32
     assert po.ops.group_size(e.group).tolist() == [8] * 32
@@ -87,21 +87,21 @@ def test_refills_until_full():
 
 def test_refills_end():
     source = Source(rows=64)
-    assert len(Rollouts(group=32, select=[Varied(), Best(count=3)], refills=2)(source)) == 9
+    assert len(Rollouts(group=32, select=[MixedGroups(), TopK(count=3)], refills=2)(source)) == 9
     assert source.calls == 3
 
 
 @pytest.mark.parametrize("rows", [20, 30, 33])
 def test_a_full_batch_is_cut_between_groups(rows):
     """A group that lost a row to the cut would have another mean."""
-    e = Rollouts(group=8, select=[Varied()], refills=9)(Source(rows=rows))
+    e = Rollouts(group=8, select=[MixedGroups()], refills=9)(Source(rows=rows))
     assert po.ops.group_size(e.group).tolist() == [8] * len(e)
     assert rows - 8 < len(e) <= rows
 
 
 def test_groups_larger_than_the_batch():
     for dull in (0, 1):
-        assert len(Rollouts(group=8, select=[Varied()], refills=3)(Source(rows=4, dull=dull))) == 8
+        assert len(Rollouts(group=8, select=[MixedGroups()], refills=3)(Source(rows=4, dull=dull))) == 8
 
 
 def test_demonstrations():
@@ -136,7 +136,7 @@ class TestEntropyTemperature:
         assert part.adapt.scale.tolist() == pytest.approx([math.log(x) for x in (0.2, 3.2, 4.0)])
 
     def test_refills_are_sampled_alike_and_the_filtered_batch_counts(self):
-        part = Rollouts(group=5, adapt=EntropyTemperature(quantile=0.0), select=[Varied()], refills=3)
+        part = Rollouts(group=5, adapt=EntropyTemperature(quantile=0.0), select=[MixedGroups()], refills=3)
         source = Warm(rows=20)
         part(source)
         assert source.calls == 2
@@ -149,7 +149,7 @@ class TestEntropyTemperature:
         assert source.asked[-1][2].by_entropy.highest == pytest.approx(math.log(2 * max(kept) / 10))
 
     def test_an_empty_batch_teaches_nothing_and_neither_does_evaluation(self):
-        part = Rollouts(group=5, adapt=EntropyTemperature(), select=[Varied()])
+        part = Rollouts(group=5, adapt=EntropyTemperature(), select=[MixedGroups()])
         part(Warm(rows=10, dull=9))
         assert part.adapt.scale.isnan().all()
         part.eval()(Warm(rows=10))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import Blend, Relative, Share
+from polopt.credit import RelativeAdvantage, WeightedAdvantage, WeightedSum
 from polopt.schedules import Schedule, now
 
 
@@ -28,7 +28,9 @@ def test_steps_keep_the_earlier_value() -> None:
 
 def test_it_counts_what_the_algorithm_learned_and_resumes() -> None:
     algorithm = po.Algorithm(
-        credit=Blend(shares=[Share(credit=Relative(), weight=Schedule(knots=[(0, 0.0), (10, 1.0)]))])
+        credit=WeightedSum(
+            shares=[WeightedAdvantage(credit=RelativeAdvantage(), weight=Schedule(knots=[(0, 0.0), (10, 1.0)]))]
+        )
     )
     for _ in range(3):
         algorithm.advance()

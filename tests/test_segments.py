@@ -9,9 +9,9 @@ from sentences import same, slope
 from test_lab import stop_tree
 
 import polopt as po
-from polopt.credit import BetweenCuts, GroupStd, Relative
+from polopt.credit import GroupStd, RelativeAdvantage, SegmentAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.sampling import Branches, Cuts, InDoubt, NonZero, Rollouts
+from polopt.sampling import NonZeroAdvantage, Rollouts, SegmentRollouts, TreeRollouts, UncertainTokens
 
 
 class Counting(TreeSource):
@@ -29,7 +29,7 @@ def source_of(tree: TokenTree, rows: int = 48, spread: float = 1.5) -> Counting:
 @pytest.mark.parametrize(("threshold", "interval"), [(0.9, 1), (0.9, 2), (0.6, 3), (1.01, 1)])
 def test_cuts_row_by_row(threshold: float, interval: int) -> None:
     tree = TokenTree.full(3, 5, lambda p, a: float(sum(a) % 3 == 0), stop=2, prompts=2)
-    batch = Cuts(group=8, threshold=threshold, interval=interval, rollouts=2)(source_of(tree))
+    batch = SegmentRollouts(group=8, threshold=threshold, interval=interval, rollouts=2)(source_of(tree))
     for b in range(len(batch)):
         expected, count = [], 0
         for t in batch.mask[b].nonzero().flatten().tolist():
@@ -45,7 +45,7 @@ def test_cuts_row_by_row(threshold: float, interval: int) -> None:
 def test_values_at_cuts_are_unbiased_and_states_share_them() -> None:
     tree = stop_tree()
     source, n = source_of(tree, rows=8), 2000
-    batch = Cuts(group=4, interval=1, rollouts=n)(source)
+    batch = SegmentRollouts(group=4, interval=1, rollouts=n)(source)
     exact = tree.state_values(source.policy)[batch.extras["leaf"]]
     cut, value = batch.extras["cut"], batch.extras["cut_value"]
     assert ((value - exact)[cut].abs() < 5 * 0.6 / n**0.5).all()
@@ -59,10 +59,10 @@ def test_values_at_cuts_are_unbiased_and_states_share_them() -> None:
 
 def test_a_batch_without_doubt_asks_for_nothing() -> None:
     source = source_of(stop_tree())
-    batch = Cuts(group=4, threshold=1e-9)(source)
+    batch = SegmentRollouts(group=4, threshold=1e-9)(source)
     assert not batch.extras["cut"].any()
     assert not hasattr(source, "asked")
-    assert BetweenCuts()(batch).count_nonzero() == 0
+    assert SegmentAdvantage()(batch).count_nonzero() == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,7 +71,7 @@ def test_credit_between_cuts_by_hand(seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     cut = torch.rand(e.mask.shape, generator=g) < 0.4  # off the mask too, where nobody may look
     value = torch.rand(e.mask.shape, generator=g).double()
-    found = BetweenCuts()(e.replace(extras={"cut": cut, "cut_value": value}))
+    found = SegmentAdvantage()(e.replace(extras={"cut": cut, "cut_value": value}))
     for b in range(len(e)):
         columns = e.mask[b].nonzero().flatten().tolist()
         cuts = [t for t in columns if cut[b, t]]
@@ -90,7 +90,7 @@ def test_exact_values_give_exact_token_advantages() -> None:
     tree = TokenTree.full(3, 4, lambda p, a: float(sum(a) % 3 == 0), stop=2)
     policy = TabularPolicy(tree, spread=1.0, seed=4)
     leaves, values = tree.leaves(), tree.state_values(policy)
-    found = BetweenCuts()(leaves.replace(extras={"cut": leaves.mask, "cut_value": values}))
+    found = SegmentAdvantage()(leaves.replace(extras={"cut": leaves.mask, "cut_value": values}))
     odds = tree.log_probabilities(policy).exp().flatten().detach()
     for t in range(tree.start, leaves.mask.shape[1]):
         on = leaves.mask[:, t]
@@ -102,8 +102,8 @@ def test_exact_values_give_exact_token_advantages() -> None:
 def test_one_segment_is_a_baseline_of_fresh_rollouts() -> None:
     """An interval beyond the row's length leaves one cut at the first token: R - V(prompt) on every token."""
     source = source_of(stop_tree())
-    batch = Cuts(group=4, threshold=1.01, interval=99, rollouts=64)(source)
-    found = BetweenCuts()(batch)
+    batch = SegmentRollouts(group=4, threshold=1.01, interval=99, rollouts=64)(source)
+    found = SegmentAdvantage()(batch)
     start = source.tree.start
     expected = (batch.outcome - batch.extras["cut_value"][:, start])[:, None].expand_as(found)
     same(found[batch.mask], expected[batch.mask])
@@ -113,7 +113,7 @@ def test_one_segment_is_a_baseline_of_fresh_rollouts() -> None:
 
 def grown(factors: tuple[int, ...], window: int = 2, rows: int = 60, tree: TokenTree | None = None) -> po.Experience:
     tree = tree or TokenTree.full(3, 6, lambda p, a: float(sum(a) % 3 == 0), stop=2, prompts=3)
-    return Branches(factors=factors, window=window)(source_of(tree, rows, spread=0.7))
+    return TreeRollouts(factors=factors, window=window)(source_of(tree, rows, spread=0.7))
 
 
 def test_a_tree_of_rollouts_node_by_node() -> None:
@@ -156,7 +156,7 @@ def test_a_tree_of_rollouts_node_by_node() -> None:
 def test_edges_hold_each_sampled_decision_once() -> None:
     tree = TokenTree.full(2, 6, lambda p, a: float(sum(a) >= 3))
     source = source_of(tree, rows=100)
-    batch = Branches(factors=(3, 2, 2), window=2)(source)
+    batch = TreeRollouts(factors=(3, 2, 2), window=2)(source)
     assert int(batch.mask.sum()) == source.decided == (100 // 21) * 2 * 21
     assert (batch.lengths == 2).all()
     assert (batch.extras["level"].bincount() == torch.tensor([12, 24, 48])).all()
@@ -165,7 +165,7 @@ def test_edges_hold_each_sampled_decision_once() -> None:
 def test_a_tree_of_depth_one_is_a_group_with_its_mean() -> None:
     tree = stop_tree()
     one, two = source_of(tree, rows=12), source_of(tree, rows=12)
-    branches, rollouts = Branches(factors=(6,))(one), Rollouts(group=6)(two)
+    branches, rollouts = TreeRollouts(factors=(6,))(one), Rollouts(group=6)(two)
     assert torch.equal(branches.extras["leaf"], rollouts.extras["leaf"])
     same(po.method("spo-tree").credit(branches), po.method("dr-grpo").credit(rollouts))
 
@@ -205,13 +205,13 @@ def test_only_what_was_in_doubt_learns() -> None:
 def test_rows_without_advantage_leave() -> None:
     e = random_batch(0).experience
     advantage = torch.where(torch.arange(len(e)) % 2 == 0, 0.0, e.advantage.T).T
-    found = NonZero()(e.replace(advantage=advantage))
+    found = NonZeroAdvantage()(e.replace(advantage=advantage))
     assert found.extras["row"].tolist() == [1, 3, 5, 7]
 
 
 def test_in_doubt_keeps_context_as_context() -> None:
     e = random_batch(1, clean=True).experience
-    found = InDoubt(threshold=0.3)(e)
+    found = UncertainTokens(threshold=0.3)(e)
     assert torch.equal(found.mask, e.mask & (e.logp.exp() < 0.3))
     assert torch.equal(found.logp, e.logp)
 
@@ -232,10 +232,10 @@ def test_the_gradient_of_a_chain_is_unbiased() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="need interval >= 1 and rollouts >= 1, found 0 and 9"):
-        Cuts(interval=0)
+        SegmentRollouts(interval=0)
     with pytest.raises(ValueError, match=r"need factors >= 1, one a level, and window >= 1, found \[\] and 600"):
-        Branches(factors=())
+        TreeRollouts(factors=())
     e = random_batch(0).experience
-    with pytest.raises(po.ExperienceError, match=r"credit.BetweenCuts needs experience.extras\['cut'\]"):
-        BetweenCuts()(e)
-    assert Relative()(e) is not None
+    with pytest.raises(po.ExperienceError, match=r"credit.SegmentAdvantage needs experience.extras\['cut'\]"):
+        SegmentAdvantage()(e)
+    assert RelativeAdvantage()(e) is not None

@@ -13,7 +13,7 @@ from batches import random_batch
 
 import polopt as po
 from polopt.metrics import most_reliable, r_squared
-from polopt.sampling import MostVaried, Ranked, Resampled, TopDecisions, most_varied
+from polopt.sampling import HighestVariance, RankedRows, ResampledRows, TopDecisions, most_varied
 from polopt.schedules import Schedule
 
 NAN = float("nan")
@@ -56,11 +56,11 @@ def test_most_varied_rows(seed, share):
         keep = max(1, round(share * len(rows)))
         return set(max(itertools.combinations(rows, keep), key=lambda c: statistics.pvariance([A[i] for i in c])))
 
-    assert set(MostVaried(share=share)(e).extras["row"].tolist()) == best(list(A))
+    assert set(HighestVariance(share=share)(e).extras["row"].tolist()) == best(list(A))
     groups = collections.defaultdict(list)
     for i in A:
         groups[int(e.group[i])].append(i)
-    found = set(MostVaried(share=share, within="group")(e).extras["row"].tolist())
+    found = set(HighestVariance(share=share, within="group")(e).extras["row"].tolist())
     for rows in groups.values():
         keep = max(1, round(share * len(rows)))
         if keep > 1:  # the variance of one row is 0, whichever it is
@@ -89,7 +89,7 @@ def test_top_decisions(seed):
 
 
 def test_shares_follow_their_schedule():
-    part = MostVaried(share=Schedule(knots=[(0, 0.25), (2, 1.0)]))
+    part = HighestVariance(share=Schedule(knots=[(0, 0.25), (2, 1.0)]))
     e = random_batch(0, B=9).experience
     counts = []
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_shares_follow_their_schedule():
     assert counts == [2, 5, 8]  # of the 8 rows that decided
 
 
-@pytest.mark.parametrize("part", [MostVaried, TopDecisions])
+@pytest.mark.parametrize("part", [HighestVariance, TopDecisions])
 @pytest.mark.parametrize("share", [0.0, 1.5, Schedule(knots=[(0, 0.5), (3, 2.0)])])
 def test_a_share_outside_its_range_is_refused(part, share):
     with pytest.raises(ValueError, match=r"share must be in \(0, 1\]"):
@@ -129,7 +129,7 @@ def test_ranked_against_a_sorted_list(seed):
         expected = set()
         for rows in ranked(e):
             expected |= set(rows[:best]) | set(rows[len(rows) - min(worst, len(rows)) :])
-        assert set(Ranked(best=best, worst=worst)(e).extras["row"].tolist()) == expected
+        assert set(RankedRows(best=best, worst=worst)(e).extras["row"].tolist()) == expected
 
 
 def one_group(n: int) -> po.Experience:
@@ -142,21 +142,21 @@ def one_group(n: int) -> po.Experience:
 
 
 def test_chance_is_even_over_the_rest_and_comes_back_by_seed_and_count():
-    e, part = one_group(6), Ranked(best=1, worst=1, others=2)
+    e, part = one_group(6), RankedRows(best=1, worst=1, others=2)
     drawn = [tuple(part(e).extras["row"].tolist()) for _ in range(1200)]
     assert all({0, 5} <= set(rows) and len(rows) == 4 for rows in drawn)
     pairs = collections.Counter(tuple(r for r in rows if r not in (0, 5)) for rows in drawn)
     assert len(pairs) == 6
     # 200 expected of each, standard deviation 12.9
     assert all(abs(count - 200) < 60 for count in pairs.values())
-    again = Ranked(best=1, worst=1, others=2)
+    again = RankedRows(best=1, worst=1, others=2)
     assert [tuple(again(e).extras["row"].tolist()) for _ in range(20)] == drawn[:20]
-    other = Ranked(best=1, worst=1, others=2, seed=1)
+    other = RankedRows(best=1, worst=1, others=2, seed=1)
     assert [tuple(other(e).extras["row"].tolist()) for _ in range(20)] != drawn[:20]
 
 
 def test_chance_stands_still_in_evaluation_mode():
-    e, part = one_group(30), Ranked(best=0, others=3).eval()
+    e, part = one_group(30), RankedRows(best=0, others=3).eval()
     assert len({tuple(part(e).extras["row"].tolist()) for _ in range(5)}) == 1
     part.train()
     assert len({tuple(part(e).extras["row"].tolist()) for _ in range(5)}) > 1
@@ -165,10 +165,10 @@ def test_chance_stands_still_in_evaluation_mode():
 @pytest.mark.parametrize(
     ("part", "weigh"),
     [
-        (Resampled(), lambda x: x * x),
-        (Resampled(power=1.0), abs),
-        (Resampled(weights="extremes"), lambda x: float(x in (0.0, 5.0))),
-        (Resampled(weights="best"), lambda x: 0.4 if x == 5.0 else 0.1),
+        (ResampledRows(), lambda x: x * x),
+        (ResampledRows(power=1.0), abs),
+        (ResampledRows(weights="extremes"), lambda x: float(x in (0.0, 5.0))),
+        (ResampledRows(weights="best"), lambda x: 0.4 if x == 5.0 else 0.1),
     ],
 )
 def test_resampled_draws_in_proportion(part, weigh):
@@ -185,20 +185,20 @@ def test_resampled_draws_in_proportion(part, weigh):
 
 def test_resampled_draws_evenly_where_all_weights_are_zero():
     e = one_group(6)
-    e, part = e.replace(outcome=torch.zeros(6)), Resampled()
+    e, part = e.replace(outcome=torch.zeros(6)), ResampledRows()
     seen = collections.Counter(r for _ in range(200) for r in part(e).extras["row"].tolist())
     assert len(seen) == 6
 
 
 def test_ranked_needs_somebody_to_keep():
     with pytest.raises(ValueError, match="must be >= 0 and not all 0, found 0, 0 and 0"):
-        Ranked(best=0)
+        RankedRows(best=0)
 
 
 def test_a_selection_after_credit_leaves_baselines_and_normalisers_honest():
     """The kept rows are compared with what all were compared with; the mean is over the kept decisions."""
     e = one_group(4).replace(reward=torch.tensor([0.0, 0.0, 0.0, 1.0]), logp=torch.full((4, 1), -1.0))
-    algorithm = po.method("grpo", kl=0.0).but(select=[Ranked(best=1)])
+    algorithm = po.method("grpo", kl=0.0).but(select=[RankedRows(best=1)])
     kept = algorithm.judge(e.replace(outcome=e.reward))
     assert kept.advantage.flatten().tolist() == pytest.approx([1.5], abs=1e-5)  # (1 - 1/4) / std 1/2
     logp = torch.full((1, 1), -1.0, requires_grad=True)

@@ -10,7 +10,7 @@ from sentences import same
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.sampling import Rollouts, Successes
+from polopt.sampling import Rollouts, SuccessReplay
 
 NEEDS = frozenset({"value", "entropy"})
 
@@ -30,7 +30,7 @@ def source_of(right: float = 0.1, seed: int = 0, rows: int = 16) -> TreeSource:
 def test_where_nothing_is_remembered_nothing_changes() -> None:
     for right in (0.0, 1.0):
         plain, mixed = source_of(right), source_of(right)
-        one, two = Rollouts(group=4), Rollouts(group=4, mix=[Successes()])
+        one, two = Rollouts(group=4), Rollouts(group=4, mix=[SuccessReplay()])
         for _ in range(3):
             a, b = one(plain), two(mixed)
             for name in ("mask", "logp", "outcome", "group", "old_logp"):
@@ -43,7 +43,7 @@ def test_where_nothing_is_remembered_nothing_changes() -> None:
 def test_who_gets_what_from_when(each: int) -> None:
     """Beside a source that samples the same rows without memory, which says what each batch was."""
     plain, mixed = source_of(0.15), source_of(0.15)
-    bare, part = Rollouts(group=4), Rollouts(group=4, mix=[Successes(each=each)])
+    bare, part = Rollouts(group=4), Rollouts(group=4, mix=[SuccessReplay(each=each)])
     known: dict[int, list[tuple[int, float]]] = {}
     helped, ages = 0, set()
     for step in range(40):
@@ -83,7 +83,7 @@ def test_who_gets_what_from_when(each: int) -> None:
 
 def test_only_so_many_tasks_are_remembered() -> None:
     source = source_of(1.0, rows=8)
-    part = Rollouts(group=2, mix=[Successes(tasks=2)])
+    part = Rollouts(group=2, mix=[SuccessReplay(tasks=2)])
     for _ in range(3):
         part(source)
     (kept,) = part.mix[0].memory.batches()
@@ -94,7 +94,7 @@ def test_only_so_many_tasks_are_remembered() -> None:
 
 def test_resumes_bit_for_bit_and_stands_still_outside_training() -> None:
     through, stopped = source_of(0.15, seed=3), source_of(0.15, seed=3)
-    make: Any = lambda: Rollouts(group=4, mix=[Successes(each=3)])  # noqa: E731
+    make: Any = lambda: Rollouts(group=4, mix=[SuccessReplay(each=3)])  # noqa: E731
     one, two = make(), make()
     for _ in range(6):
         one(through), two(stopped)
@@ -119,7 +119,7 @@ def test_resumes_bit_for_bit_and_stands_still_outside_training() -> None:
 def test_it_learns_where_grpo_seldom_sees_a_success() -> None:
     """From successes of probability 0.02, mean of 5 seeds: a check that what comes back is of use."""
     values = {}
-    for name, mix in (("plain", []), ("successes", [Successes()])):
+    for name, mix in (("plain", []), ("successes", [SuccessReplay()])):
         found = []
         for seed in range(5):
             tree, policy = problem(0.02)
@@ -134,6 +134,6 @@ def test_it_learns_where_grpo_seldom_sees_a_success() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="each and tasks must be >= 1, found 0 and 4096"):
-        Successes(each=0)
+        SuccessReplay(each=0)
     with pytest.raises(ValueError, match="may have no probability under"):
-        Rollouts(support=po.Support(top_k=3), mix=[Successes()])
+        Rollouts(support=po.Support(top_k=3), mix=[SuccessReplay()])

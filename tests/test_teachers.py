@@ -15,21 +15,21 @@ import polopt as po
 from polopt.experience import Evaluation, Experience
 from polopt.lab import HintedPolicy, TabularPolicy, TokenTree, TreeSource, TreeTeacher
 from polopt.objectives import (
-    Distil,
-    DistilSampled,
+    Branch,
+    BranchedObjective,
+    Distillation,
+    HasTeacher,
     LayerRatio,
+    ObjectiveSchedule,
+    OldPolicyRatio,
     Phase,
-    Phased,
-    Proximal,
-    Route,
-    Routed,
-    Score,
+    PolicyGradient,
+    SampledDistillation,
     SequenceMean,
     Surrogate,
-    Taught,
     TeacherCertainty,
-    Token,
     TokenMean,
+    TokenRatio,
     ValueRegression,
 )
 from polopt.policies.average import Average
@@ -87,7 +87,7 @@ def laws(seed: int, B: int = 5, V: int = 8) -> Tensor:
 def test_the_divergence_of_what_is_left(alpha: float, rest: Any) -> None:
     p, q = laws(1), laws(2)
     batch, said = taught(p[:, :3], q[:, :3])
-    found = Surrogate(ratio=None, trust=Distil(alpha=alpha, rest=rest))(batch, said).loss
+    found = Surrogate(ratio=None, trust=Distillation(alpha=alpha, rest=rest))(batch, said).loss
     short = [torch.cat([x[:, :3], x[:, 3:].sum(1, keepdim=True)], 1) if rest == "bucket" else x[:, :3] for x in (p, q)]
     a, b = (x / x.sum(1, keepdim=True) for x in short)
     m = (1 - alpha) * a + alpha * b
@@ -106,7 +106,7 @@ def test_all_of_the_vocabulary_as_candidates_leaves_an_empty_bucket(alpha: float
         batch, said = taught(z.softmax(-1), q)
         said = Evaluation(logp=said.logp, extras={"candidate_logp": z.log_softmax(-1)[:, None]})
         batch = batch.replace(advantage=batch.advantage.to(dtype))
-        loss = Surrogate(ratio=None, trust=Distil(alpha=alpha, rest=rest))(batch, said).loss  # type: ignore[arg-type]
+        loss = Surrogate(ratio=None, trust=Distillation(alpha=alpha, rest=rest))(batch, said).loss  # type: ignore[arg-type]
         (slope,) = torch.autograd.grad(loss, z)
         whole = po.ops.jensen_shannon(z.log_softmax(-1).double(), q.log().double(), alpha).mean()
         (by_hand,) = torch.autograd.grad(whole, z)
@@ -114,7 +114,7 @@ def test_all_of_the_vocabulary_as_candidates_leaves_an_empty_bucket(alpha: float
         assert loss.item() == pytest.approx(whole.item(), rel=1e-10 if dtype == torch.double else 1e-5)
     batch, said = taught(q, q)
     p = q.clone().requires_grad_()
-    same = Surrogate(ratio=None, trust=Distil(alpha=alpha))(batch, taught(p, q)[1]).loss
+    same = Surrogate(ratio=None, trust=Distillation(alpha=alpha))(batch, taught(p, q)[1]).loss
     assert abs(same.item()) < 1e-6
 
 
@@ -124,8 +124,8 @@ def test_sampled_distillation_is_reinforce_with_the_gap_as_advantage() -> None:
     gap = torch.where(batch.mask & batch.experience.extras["taught"][:, None], gap, 0)
     slopes = []
     for trust, experience in [
-        (DistilSampled(), batch.experience),
-        (Score(), clean.experience.replace(advantage=gap)),
+        (SampledDistillation(), batch.experience),
+        (PolicyGradient(), clean.experience.replace(advantage=gap)),
     ]:
         loss = Surrogate(ratio=None, trust=trust)(experience, batch.evaluation()).loss
         slopes.append(torch.autograd.grad(loss, batch.leaves["logp"])[0])
@@ -154,9 +154,9 @@ def test_the_truth_table_of_routing() -> None:
     """(right, has a teacher) -> distilled only if wrong and taught."""
     outcome, told = [1.0, 1.0, 0.0, 0.0], [False, True, True, False]
     batch = rows_of(outcome, [0, 0, 0, 0], taught=torch.tensor(told))
-    assert Taught(below=1.0)(batch).tolist() == [False, False, True, False]
-    assert Taught(below=1.0, invert=True)(batch).tolist() == [True, True, False, True]
-    assert Taught()(batch).tolist() == told
+    assert HasTeacher(below=1.0)(batch).tolist() == [False, False, True, False]
+    assert HasTeacher(below=1.0, invert=True)(batch).tolist() == [True, True, False, True]
+    assert HasTeacher()(batch).tolist() == told
 
 
 def parts_of_srpo(beta: float = 1.0) -> tuple[Surrogate, Surrogate]:
@@ -168,11 +168,11 @@ def test_one_denominator_for_all_routes() -> None:
     """(sum of one objective's terms + sum of the other's) / all decisions that are routed, row by row."""
     batch = taught_batch(3)
     rewarded, distilled = parts_of_srpo()
-    for rows, aggregate in [(None, TokenMean()), (Taught(), TokenMean()), (Taught(), SequenceMean())]:
-        wrong = Taught(below=0.5)
+    for rows, aggregate in [(None, TokenMean()), (HasTeacher(), TokenMean()), (HasTeacher(), SequenceMean())]:
+        wrong = HasTeacher(below=0.5)
         left, right = (part.but(aggregate=aggregate) for part in (rewarded, distilled))
-        routes = [Route(objective=left, rows=rows), Route(objective=right, rows=wrong, weight=0.5)]
-        found = Routed(routes=routes, count="all")(batch.experience, batch.evaluation()).loss
+        routes = [Branch(objective=left, rows=rows), Branch(objective=right, rows=wrong, weight=0.5)]
+        found = BranchedObjective(routes=routes, count="all")(batch.experience, batch.evaluation()).loss
         e = batch.experience
         first = torch.ones(len(e), dtype=torch.bool) if rows is None else rows(e)
         total = 0.0
@@ -185,7 +185,7 @@ def test_one_denominator_for_all_routes() -> None:
         count = counted.any(1).sum() if isinstance(aggregate, SequenceMean) else counted.sum()
         assert count > 0
         assert found.item() == pytest.approx((total / count).item(), rel=1e-12)
-        alone = Routed(routes=routes)(batch.experience, batch.evaluation()).loss
+        alone = BranchedObjective(routes=routes)(batch.experience, batch.evaluation()).loss
         assert alone.item() != pytest.approx(found.item(), rel=1e-3)
 
 
@@ -217,11 +217,11 @@ def test_srpo_on_taught_wrong_rows_alone_without_weights_is_sdpo() -> None:
 
 def test_phases_come_one_after_another_and_only_the_present_one_declares() -> None:
     inner = Surrogate(ratio=LayerRatio(layer=2, final_norm=True))
-    phased = Phased(
+    phased = ObjectiveSchedule(
         phases=[
             Phase(objective=Surrogate(), batches=0),
             Phase(objective=inner, batches=2),
-            Phase(objective=Surrogate(ratio=Proximal(), trust=ValueRegression())),
+            Phase(objective=Surrogate(ratio=OldPolicyRatio(), trust=ValueRegression())),
         ]
     )
     algorithm = po.Algorithm(objective=phased)
@@ -245,16 +245,16 @@ def test_phases_come_one_after_another_and_only_the_present_one_declares() -> No
 
 def test_a_phase_of_no_batches_is_never_seen() -> None:
     batch = taught_batch(2)
-    phased = Phased(
+    phased = ObjectiveSchedule(
         phases=[Phase(objective=Surrogate(ratio=LayerRatio(layer=1)), batches=0), Phase(objective=Surrogate())]
     )
-    losses = [o(batch.experience, batch.evaluation()).loss.item() for o in (phased, Surrogate(ratio=Token()))]
+    losses = [o(batch.experience, batch.evaluation()).loss.item() for o in (phased, Surrogate(ratio=TokenRatio()))]
     assert losses[0] == losses[1]
 
 
 def test_value_regression_decision_by_decision() -> None:
     batch, clean, rho = taught_batch(3), taught_batch(3, clean=True), 0.7
-    found = Surrogate(ratio=Proximal(), trust=ValueRegression(rho=rho))(batch.experience, batch.evaluation()).loss
+    found = Surrogate(ratio=OldPolicyRatio(), trust=ValueRegression(rho=rho))(batch.experience, batch.evaluation()).loss
     e, leaves = clean.experience, clean.leaves
     total, count = 0.0, 0
     for i, marks in enumerate(e.mask.tolist()):

@@ -11,7 +11,17 @@ from torch import Tensor
 
 import polopt as po
 from polopt.experience import Evaluation, Experience, ExperienceError
-from polopt.objectives import Demonstrated, Route, Routed, Score, SequenceMean, Solved, Surrogate, TokenMean, Weight
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    IsCorrect,
+    IsDemonstration,
+    PolicyGradient,
+    SequenceMean,
+    Surrogate,
+    TokenMean,
+    Weight,
+)
 from polopt.sampling import Select
 
 
@@ -83,9 +93,12 @@ def test_routes_are_the_sum_of_losses_on_their_rows() -> None:
     batch = random_batch(seed=1)
     right = batch.experience.outcome >= 1
     assert 0 < right.sum() < len(right)
-    mean, score = Surrogate(aggregate=TokenMean()), Surrogate(trust=Score(), aggregate=SequenceMean())
-    routed = Routed(
-        routes=[Route(objective=mean, rows=Solved()), Route(objective=score, rows=Solved(invert=True), weight=0.3)]
+    mean, score = Surrogate(aggregate=TokenMean()), Surrogate(trust=PolicyGradient(), aggregate=SequenceMean())
+    routed = BranchedObjective(
+        routes=[
+            Branch(objective=mean, rows=IsCorrect()),
+            Branch(objective=score, rows=IsCorrect(invert=True), weight=0.3),
+        ]
     )
     found = routed(batch.experience, batch.evaluation()).loss
     parts = [(mean, right, 1.0), (score, ~right, 0.3)]
@@ -98,17 +111,21 @@ def test_routes_are_the_sum_of_losses_on_their_rows() -> None:
 def test_a_route_that_leads_everywhere_is_its_objective() -> None:
     batch = random_batch(seed=2)
     whole = Surrogate()(batch.experience, batch.evaluation())
-    for rows in (None, Demonstrated(invert=True)):
-        routed = Routed(routes=[Route(objective=Surrogate(), rows=rows)])(batch.experience, batch.evaluation())
+    for rows in (None, IsDemonstration(invert=True)):
+        routed = BranchedObjective(routes=[Branch(objective=Surrogate(), rows=rows)])(
+            batch.experience, batch.evaluation()
+        )
         assert routed.loss == whole.loss
         assert routed.metrics == whole.metrics
-    nothing = Routed(routes=[Route(objective=Surrogate(), rows=Demonstrated())])(batch.experience, batch.evaluation())
+    nothing = BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration())])(
+        batch.experience, batch.evaluation()
+    )
     assert nothing.loss == 0
 
 
 def test_metrics_of_two_routes_keep_apart() -> None:
     batch = random_batch()
-    routed = Routed(routes=[Route(objective=Surrogate(), rows=Solved()), Route(objective=Surrogate())])
+    routed = BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsCorrect()), Branch(objective=Surrogate())])
     metrics = routed(batch.experience, batch.evaluation()).metrics
     assert {"ratio/mean", "ratio/mean/2", "clip_fraction", "clip_fraction/2"} <= set(metrics)
 

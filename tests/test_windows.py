@@ -12,8 +12,8 @@ import polopt as po
 from polopt.credit import GAE
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import corridor
-from polopt.objectives import Auxiliary, Ended, Marked, Surrogate, ValueLoss
-from polopt.sampling import Rollouts, Windows
+from polopt.objectives import AuxiliaryLoss, FieldMask, Finished, Surrogate, ValueLoss
+from polopt.sampling import PartialRollouts, Rollouts
 
 
 def source_of(tree: TokenTree, rows: int = 12, seed: int = 0) -> TreeSource:
@@ -26,7 +26,7 @@ def source_of(tree: TokenTree, rows: int = 12, seed: int = 0) -> TreeSource:
 def test_every_decision_is_in_one_window() -> None:
     """Rows are followed from batch to batch by their place: those that wait come first, in their order."""
     source = source_of(TokenTree.full(2, 7, lambda p, a: float(sum(a) >= 4)))
-    part, waiting, finished = Windows(window=3), [], 0
+    part, waiting, finished = PartialRollouts(window=3), [], 0
     for _step in range(12):
         with torch.no_grad():
             source.policy.logits.add_(0.1 * torch.randn(source.policy.logits.shape))
@@ -60,7 +60,7 @@ def test_every_decision_is_in_one_window() -> None:
 
 def test_it_costs_what_it_samples() -> None:
     source = source_of(TokenTree.full(2, 7, lambda p, a: 1.0))
-    part = Windows(window=3)
+    part = PartialRollouts(window=3)
     total = sum(int(part(source).extras["window"].sum()) for _ in range(5))
     assert source.decided == total
 
@@ -68,7 +68,7 @@ def test_it_costs_what_it_samples() -> None:
 def test_a_wide_window_is_rollouts_of_single_rows() -> None:
     tree = stop_tree()
     one, two = source_of(tree), source_of(tree)
-    windows, rollouts = Windows(window=9), Rollouts(group=1)
+    windows, rollouts = PartialRollouts(window=9), Rollouts(group=1)
     for _ in range(3):
         a, b = windows(one), rollouts(two)
         assert torch.equal(a.extras["leaf"], b.extras["leaf"])
@@ -80,7 +80,7 @@ def test_a_wide_window_is_rollouts_of_single_rows() -> None:
 def test_rows_that_wait_resume_bit_for_bit() -> None:
     tree = TokenTree.full(2, 7, lambda p, a: float(sum(a) >= 4), prompts=3)
     through, stopped, later = (source_of(tree, seed=seed) for seed in (4, 4, 8))
-    one, two = Windows(window=2), Windows(window=2)
+    one, two = PartialRollouts(window=2), PartialRollouts(window=2)
     for _ in range(3):
         one(through), two(stopped)
     resumed = po.from_yaml(two.to_yaml())
@@ -95,7 +95,7 @@ def test_rows_that_wait_resume_bit_for_bit() -> None:
 
 
 def test_outside_training_nobody_waits() -> None:
-    source, part = source_of(TokenTree.full(2, 7, lambda p, a: 1.0)), Windows(window=2).eval()
+    source, part = source_of(TokenTree.full(2, 7, lambda p, a: 1.0)), PartialRollouts(window=2).eval()
     assert (part(source).lengths == 2).all()
     assert part.memory.batches() == []
 
@@ -190,19 +190,19 @@ def test_what_ended_by_hand() -> None:
     expected = torch.tensor([[True, True, False, False], [False] * 4, [True] * 4])
     for terminated, truncated in ((flags, none), (none, flags)):
         e = po.Experience(mask=mask, terminated=terminated, truncated=truncated)
-        assert torch.equal(Ended()(e), expected)
-        assert torch.equal(Ended(invert=True)(e), ~expected)
+        assert torch.equal(Finished()(e), expected)
+        assert torch.equal(Finished(invert=True)(e), ~expected)
     rows = torch.tensor([True, False, False])
     e = po.Experience(mask=mask, terminated=rows, truncated=~rows & False, extras={"mine": rows})
-    assert Ended()(e).any(1).tolist() == Marked(name="mine")(e).tolist() == rows.tolist()
-    assert Marked(name="mine", invert=True)(e).tolist() == (~rows).tolist()
+    assert Finished()(e).any(1).tolist() == FieldMask(name="mine")(e).tolist() == rows.tolist()
+    assert FieldMask(name="mine", invert=True)(e).tolist() == (~rows).tolist()
 
 
 def test_auxiliary_terms_are_a_surrogates_own() -> None:
     batch = random_batch(2, clean=True)
     part = ValueLoss(target=GAE(), clip=None, coefficient=0.3)
     quiet = batch.experience.replace(advantage=torch.zeros_like(batch.experience.logp))
-    alone = Auxiliary(regularise=[part])(quiet, batch.evaluation())
+    alone = AuxiliaryLoss(regularise=[part])(quiet, batch.evaluation())
     inside = Surrogate(regularise=[part])(quiet, batch.evaluation())
     same(alone.loss, inside.loss)
     same(alone.metrics["ValueLoss"], inside.metrics["ValueLoss"])
@@ -210,4 +210,4 @@ def test_auxiliary_terms_are_a_surrogates_own() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="window must be >= 1, found 0"):
-        Windows(window=0)
+        PartialRollouts(window=0)

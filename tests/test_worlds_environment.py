@@ -17,7 +17,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
 from polopt.worlds import Step, Task, TaskSplit, WorldError, build_tasks, environment
 from polopt.worlds.contract import LARGEST, check_split, checked_step, new_episode, try_episode
-from polopt.worlds.grounds import Here, Threads
+from polopt.worlds.grounds import InlineExecutor, ThreadExecutor
 
 
 class Echo:
@@ -123,7 +123,7 @@ EPISODES = [
 
 
 @pytest.mark.parametrize(("episode", "sentence"), EPISODES, ids=[sentence[:30] for _, sentence in EPISODES])
-@pytest.mark.parametrize("grounds", [Here(), Threads(2)], ids=["here", "threads"])
+@pytest.mark.parametrize("grounds", [InlineExecutor(), ThreadExecutor(2)], ids=["here", "threads"])
 def test_a_broken_episode_is_one_sentence(episode: type, sentence: str, grounds: Any) -> None:
     with pytest.raises(WorldError, match=sentence) as caught:
         try_episode(echo(episode=episode).train, grounds)
@@ -139,7 +139,7 @@ def test_a_user_error_of_the_world_stays_what_it_is() -> None:
         raise ConfigError("no key")
 
     with pytest.raises(ConfigError, match=r"^no key$"):
-        try_episode(echo(episode=broken(step=refuse)).train, Here())
+        try_episode(echo(episode=broken(step=refuse)).train, InlineExecutor())
 
 
 class Plain:
@@ -194,7 +194,7 @@ def test_broken_sets_of_tasks_are_one_sentence(tasks: Any, sentence: str) -> Non
 
 def test_an_episode_without_demonstrate_is_told_how_to_have_one() -> None:
     with pytest.raises(WorldError, match=r"task t: Echo.demonstrate is missing; .*polopt.worlds.environment adds it"):
-        try_episode(Plain(), Here())
+        try_episode(Plain(), InlineExecutor())
 
 
 FACTORY = """
@@ -239,7 +239,7 @@ def test_the_trial_leaves_random_numbers_as_they_were() -> None:
     random.setstate(states[0])
     np.random.set_state(states[1])
     torch.set_rng_state(states[2])
-    try_episode(echo(episode=broken(step=drawing)).train, Here())
+    try_episode(echo(episode=broken(step=drawing)).train, InlineExecutor())
     assert drawn() == expected
 
 
@@ -249,7 +249,9 @@ def test_a_trial_that_takes_too_long_gets_a_word() -> None:
     never = threading.Event()
     try:
         with pytest.warns(PoloptWarning, match="task train/0 was tried before training and did not answer within"):
-            try_episode(echo(episode=broken(step=lambda self, action: never.wait())).train, Threads(1, timeout=0.05))
+            try_episode(
+                echo(episode=broken(step=lambda self, action: never.wait())).train, ThreadExecutor(1, timeout=0.05)
+            )
     finally:
         never.set()
 
@@ -263,6 +265,6 @@ def test_a_sound_world_is_tried_without_a_word() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        try_episode(echo(episode=broken(step=noted)).train, Here())
-        try_episode(echo(episode=broken(step=noted, demonstrate=lambda self: self.task.prompt)).train, Here())
+        try_episode(echo(episode=broken(step=noted)).train, InlineExecutor())
+        try_episode(echo(episode=broken(step=noted, demonstrate=lambda self: self.task.prompt)).train, InlineExecutor())
     assert seen == ["", "", "a"]

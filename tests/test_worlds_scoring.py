@@ -26,9 +26,9 @@ from polopt.errors import PoloptWarning
 from polopt.training import recipe as recipes
 from polopt.worlds import ReasoningGym, Step, Task, TaskList, VerifierError, make_verifier
 from polopt.worlds.answers import OneAnswer, step_together
-from polopt.worlds.grounds import Here, Processes
+from polopt.worlds.grounds import InlineExecutor, ScoringProcessExecutor
 from polopt.worlds.scoring import limits
-from polopt.worlds.scoring.fork_server import ForkServer, Gone, Worker
+from polopt.worlds.scoring.fork_server import ForkServer, ScorerProcess, WorkerDied
 from polopt.worlds.scoring.place import IN_PROCESS, judged_in
 from polopt.worlds.scoring.plain import plain
 from polopt.worlds.scoring.pool import ScorerPool
@@ -174,8 +174,8 @@ def test_a_line_that_is_no_verdict_is_refused(line: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(line + b"\n")
-        with pytest.raises((Gone, ValueError)):
-            [Verdict.read(one) for one in Worker(0, ours, 0).lines()]
+        with pytest.raises((WorkerDied, ValueError)):
+            [Verdict.read(one) for one in ScorerProcess(0, ours, 0).lines()]
 
 
 def test_a_line_that_is_a_verdict_is_read() -> None:
@@ -306,7 +306,7 @@ def test_what_is_lost_is_counted_by_reason(workers: ScorerPool) -> None:
     world = TaskList(
         [task], lambda *_: (0.0, {}), score_many=lambda many: verifier.judge_many([(text, t.row) for text, t in many])
     )
-    grounds = Processes()
+    grounds = ScoringProcessExecutor()
     grounds.place = workers
     plays = grounds.open(world, [task] * 5)
     grounds.reset(plays)
@@ -315,7 +315,7 @@ def test_what_is_lost_is_counted_by_reason(workers: ScorerPool) -> None:
         (reward, True, False) for reward in (1.0, 0.0, 1.0, 0.0, 1.0)
     ]
     assert {name: n for name, n in grounds.counts.items() if n} == {"lost": 2, "lost/died": 2}
-    other = Here()
+    other = InlineExecutor()
     other.count(grounds.counts)
     assert other.counts == grounds.counts
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from polopt.worlds import DatasetReader, EpisodeError, NoisyTasks, SecondChanceTasks, Task, TaskList, Tasks
-from polopt.worlds.grounds import LOST, Grounds, Here, Threads
+from polopt.worlds.grounds import LOST, EpisodeExecutor, InlineExecutor, ThreadExecutor
 
 ROWS = [{"prompt": f"{i}?", "answer": str(i)} for i in range(6)]
 ACTIONS = ["0", "9", "2", "x", "4", "4"]
@@ -39,7 +39,7 @@ def read(folder: Path, verifier: Any) -> TaskList:
     return DatasetReader(verifier).read(folder / "x.jsonl")
 
 
-def played(grounds: Grounds, world: Tasks) -> list[list[Any]]:
+def played(grounds: EpisodeExecutor, world: Tasks) -> list[list[Any]]:
     """The steps of every episode, turn by turn."""
     plays = grounds.open(world, [world[i] for i in range(len(world))])
     grounds.reset(plays)
@@ -55,13 +55,15 @@ AROUND: list[Callable[[Tasks], Tasks]] = [
 
 
 @pytest.mark.parametrize("around", AROUND, ids=range(4))
-@pytest.mark.parametrize("grounds", [Here, lambda: Threads(2), lambda: Threads(2, timeout=60)], ids=range(3))
+@pytest.mark.parametrize(
+    "grounds", [InlineExecutor, lambda: ThreadExecutor(2), lambda: ThreadExecutor(2, timeout=60)], ids=range(3)
+)
 def test_one_call_and_the_same_steps(
-    tmp_path: Path, around: Callable[[Tasks], Tasks], grounds: Callable[[], Grounds]
+    tmp_path: Path, around: Callable[[Tasks], Tasks], grounds: Callable[[], EpisodeExecutor]
 ) -> None:
     many = Many()
     alone, together = around(read(tmp_path, one_by_one)), around(read(tmp_path, {"verifier": many}))
-    steps, others = played(grounds(), together), played(Here(), alone)
+    steps, others = played(grounds(), together), played(InlineExecutor(), alone)
     assert many.calls == [6] * together.turns
     for found, expected in zip(steps, others, strict=True):
         assert [step[:4] for step in found] == [step[:4] for step in expected]
@@ -77,10 +79,10 @@ def test_episodes_of_several_worlds_keep_their_order(tmp_path: Path) -> None:
     plays = [worlds[i % 2].episode(worlds[i % 2][i]) for i in range(6)]
     for play in plays:
         play.reset()
-    assert [step.reward for step in Here().step(plays, ACTIONS)] == RIGHT
+    assert [step.reward for step in InlineExecutor().step(plays, ACTIONS)] == RIGHT
     assert (first.calls, second.calls) == ([3], [3])
     with pytest.raises(EpisodeError, match="call reset"):
-        Here().step(plays, ACTIONS)
+        InlineExecutor().step(plays, ACTIONS)
     assert first.calls == [3]
 
 
@@ -99,7 +101,7 @@ def test_a_subclass_that_steps_its_own_way_is_stepped_its_own_way() -> None:
 
     play = Own(Task("a", "a", "?", None, {}), score, lambda answered: [(0.0, {}) for _ in answered])
     play.reset()
-    assert Here().step([play], ["x"])[0].reward == 1
+    assert InlineExecutor().step([play], ["x"])[0].reward == 1
     assert scored == ["X"]
 
 
@@ -111,7 +113,7 @@ def test_in_threads_functions_of_one_completion_run_beside_each_other(tmp_path: 
         all_here.wait()
         return one_by_one(completion, row)
 
-    (steps,) = played(Threads(len(ROWS)), read(tmp_path, waits))
+    (steps,) = played(ThreadExecutor(len(ROWS)), read(tmp_path, waits))
     assert [step.reward for step in steps] == RIGHT
 
 
@@ -121,7 +123,7 @@ def test_of_coroutines_that_are_late_only_those_are_lost(tmp_path: Path) -> None
             await asyncio.Event().wait()
         return one_by_one(completion, row)
 
-    grounds = Threads(2, timeout=0.3)
+    grounds = ThreadExecutor(2, timeout=0.3)
     (steps,) = played(grounds, read(tmp_path, reward))
     assert [step is LOST for step in steps] == [False, False, False, True, False, False]
     assert [step.reward for step in steps] == RIGHT
@@ -136,7 +138,7 @@ def test_a_call_for_many_that_hangs_loses_them_all(tmp_path: Path, monkeypatch: 
         never.wait(60)
         return [1.0] * len(completions)
 
-    grounds = Threads(2, timeout=0.2)
+    grounds = ThreadExecutor(2, timeout=0.2)
     (steps,) = played(grounds, read(tmp_path, hangs))
     never.set()
     assert all(step is LOST for step in steps)

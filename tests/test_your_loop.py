@@ -14,7 +14,7 @@ import polopt as po
 from polopt.experience import ExperienceError
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.sampling import Balanced, Best, Replay, Rollouts, Varied
+from polopt.sampling import BalancedGroups, MixedGroups, Replay, Rollouts, TopK
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "your-loop.md").read_text()
@@ -57,17 +57,17 @@ def test_dapo_leaves_out_unanimous_groups() -> None:
 
 def test_demonstrated_rows_pass_the_filters() -> None:
     shown = {"row": torch.arange(8), "demonstrated": torch.arange(8) == 0}
-    judged = po.Algorithm(sampling=Rollouts(select=[Best()])).judge(plain([0, 0, 1, 0, 1, 0, 0, 0], extras=shown))
+    judged = po.Algorithm(sampling=Rollouts(select=[TopK()])).judge(plain([0, 0, 1, 0, 1, 0, 0, 0], extras=shown))
     assert sorted(rows_of(judged)) == [0, 2, 4]
 
 
 def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
-    """A second pass of `Balanced` drops more: without three of six 0s the mean passes 1."""
-    algorithm = po.Algorithm(sampling=Rollouts(group=5, select=[Balanced()]))
+    """A second pass of `BalancedGroups` drops more: without three of six 0s the mean passes 1."""
+    algorithm = po.Algorithm(sampling=Rollouts(group=5, select=[BalancedGroups()]))
     batch = plain([0, 0, 0, 0, 0, 0, 1, 1.2, 4], group=torch.zeros(9, dtype=torch.long))
-    once = Balanced()(batch)
+    once = BalancedGroups()(batch)
     assert rows_of(once) == [0, 1, 2, 6, 7, 8]
-    assert rows_of(Balanced()(once)) == [0, 1, 7, 8]
+    assert rows_of(BalancedGroups()(once)) == [0, 1, 7, 8]
     tree, policy = digits()
     made = algorithm.sampling(TreeSource(tree, policy, rows=40))
     assert algorithm.sampling.made(made)
@@ -75,7 +75,7 @@ def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
     assert rows_of(algorithm.judge(algorithm.sampling.mark(once))) == rows_of(once)
     assert rows_of(algorithm.judge(batch)) == rows_of(once)
     # Another sampling part's mark does not count, nor does it survive being mixed.
-    other = Rollouts(group=5, select=[Varied()])
+    other = Rollouts(group=5, select=[MixedGroups()])
     assert rows_of(algorithm.judge(other.mark(batch))) == rows_of(once)
     assert po.Experience.cat([other.mark(batch), batch]).sampled_by is None
     assert other.made(po.Experience.cat([other.mark(batch), other.mark(batch)])[:3])
@@ -136,10 +136,12 @@ def test_a_reward_for_each_decision_is_kept_or_refused(outcome: torch.Tensor | N
     algorithm = po.Algorithm(credit=po.credit.RewardToGo(gamma=0.5))
     with pytest.raises(ExperienceError, match=r"rewards\.Outcome\(\) would put the outcome .*po\.rewards\.Environment"):
         algorithm.judge(batch)
-    kept = algorithm.but(reward=po.rewards.Environment()).judge(batch)
+    kept = algorithm.but(reward=po.rewards.EnvironmentReward()).judge(batch)
     assert kept.advantage.tolist() == [[2.75, 3.5, 3.0], [1.5, 3.0, 6.0]]
     assert kept.outcome.tolist() == [6.0, 6.0]
-    priced = po.rewards.Sum(terms=[po.rewards.Environment(), po.rewards.Overlong(limit=10, buffer=1)])
+    priced = po.rewards.SumOfRewards(
+        terms=[po.rewards.EnvironmentReward(), po.rewards.OverlongPenalty(limit=10, buffer=1)]
+    )
     assert algorithm.but(reward=priced).judge(batch).advantage.tolist() == kept.advantage.tolist()
 
 
@@ -149,7 +151,7 @@ def test_a_reward_for_each_decision_may_be_anything_off_the_mask() -> None:
         reward=torch.tensor([[2.0, torch.nan], [torch.nan, torch.inf]]),
         group=torch.zeros(2, dtype=torch.long),
     )
-    algorithm = po.Algorithm(reward=po.rewards.Environment(), credit=po.credit.RewardToGo())
+    algorithm = po.Algorithm(reward=po.rewards.EnvironmentReward(), credit=po.credit.RewardToGo())
     assert algorithm.judge(batch).advantage.tolist() == [[2.0, 0.0], [0.0, 0.0]]
 
 

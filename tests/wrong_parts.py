@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.credit import Credit
 from polopt.experience import Evaluation, Experience, Loss
-from polopt.objectives import Aggregate, Objective, Surrogate, Trust, Weight
+from polopt.objectives import Aggregate, Objective, Surrogate, SurrogateTerm, Weight
 from polopt.rewards import Reward
 from polopt.sampling import Select
 
@@ -85,7 +85,7 @@ class AverageMetric(Surrogate):
         return Loss(loss, {"logp": ops.masked_mean(evaluation.logp.detach(), experience.mask)})
 
 
-class Detached(Trust):
+class Detached(SurrogateTerm):
     """Loses half of its gradient."""
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
@@ -192,7 +192,7 @@ class Misprinted(Reward):
         return experience.outcome
 
     def __repr__(self) -> str:
-        return "rewards.Outcome(scale=3.0)"
+        return "rewards.OutcomeReward(scale=3.0)"
 
 
 class BatchShare(Reward):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError, Host
+from polopt.bridges.host import BridgeError, TrainerCapabilities
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.part import name_of
@@ -30,7 +30,7 @@ Method = str | Mapping[str, Any] | Algorithm
 Sampler = Literal["trainer", "engine"]
 
 
-class Summed(Aggregate):
+class SumOnly(Aggregate):
     """sum_it m l: no denominator, for trainers that bring their own."""
 
     def weights(self, experience: Experience) -> Tensor:
@@ -72,7 +72,7 @@ def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
             )
 
 
-class FunctionHost(Host):
+class FunctionTrainer(TrainerCapabilities):
     """A trainer that adds up what one function says of each row, and divides it. counts: what is wrong with a reducer
     that it has no count for."""
 
@@ -98,7 +98,7 @@ class FunctionHost(Host):
 
 def summed(objective: Surrogate) -> Surrogate:
     """The same terms, added up: what is left to a trainer that divides."""
-    return objective.but(aggregate=Summed())
+    return objective.but(aggregate=SumOnly())
 
 
 def not_by_rows(objective: Objective) -> Iterator[str]:

@@ -16,7 +16,7 @@ class BridgeError(UserError, ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Host:
+class TrainerCapabilities:
     """A trainer that parts are carried into.
 
     name: as people say it. judges: what reward, credit and select can read there, fields of `Experience`. learns: what

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import FunctionHost, Method, named, not_by_groups, summed
+from polopt.bridges.functions import FunctionTrainer, Method, named, not_by_groups, summed
 from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience, Loss
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 
-class _PrimeRL(FunctionHost):
+class _PrimeRL(FunctionTrainer):
     counts = "counts what prime-rl's sequences do not say"
 
     def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:

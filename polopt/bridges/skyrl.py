@@ -18,7 +18,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.functions import (
-    FunctionHost,
+    FunctionTrainer,
     Method,
     Sampler,
     agree,
@@ -30,7 +30,7 @@ from polopt.bridges.functions import (
 from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
-from polopt.sampling import Varied
+from polopt.sampling import MixedGroups
 
 # Its reductions, by the part that they are.
 REDUCTIONS: dict[type[Aggregate], str] = {
@@ -50,13 +50,13 @@ WITHOUT: dict[str, Any] = {
 }
 
 
-class _SkyRL(FunctionHost):
+class _SkyRL(FunctionTrainer):
     counts = f"is none of {', '.join(REDUCTIONS.values())}"
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
         inner, _ = _kl_apart(algorithm)
         yield from super()._refusals(inner)
-        if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([Varied()]):
+        if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([MixedGroups()]):
             yield f"sampling.select = {select!r} is none of {self.name}, which filters groups of one reward"
         objective = inner.objective
         for part in objective.regularise if isinstance(objective, Surrogate) else ():

@@ -16,13 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.functions import FunctionHost, Method, Sampler, agree, check_sampler, named
+from polopt.bridges.functions import FunctionTrainer, Method, Sampler, agree, check_sampler, named
 from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 
-class _Slime(FunctionHost):
+class _Slime(FunctionTrainer):
     counts = "divides by neither the step's samples nor its tokens"
 
 

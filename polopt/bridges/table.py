@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges import prime_rl, skyrl, slime, verl_config
-from polopt.bridges.host import Host
+from polopt.bridges.host import TrainerCapabilities
 from polopt.bridges.trl import host as trl
 
-HOSTS: tuple[Host, ...] = (trl.HOST, verl_config.HOST, skyrl.HOST, prime_rl.HOST, slime.HOST)
+HOSTS: tuple[TrainerCapabilities, ...] = (trl.HOST, verl_config.HOST, skyrl.HOST, prime_rl.HOST, slime.HOST)
 
 
 def reasons(algorithm: Algorithm) -> dict[str, list[str]]:

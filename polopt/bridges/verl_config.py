@@ -8,10 +8,10 @@ from typing import Any
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError, Host
+from polopt.bridges.host import BridgeError, TrainerCapabilities
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
 from polopt.part import build, name_of
-from polopt.sampling import Rollouts, Varied
+from polopt.sampling import MixedGroups, Rollouts
 from polopt.training.needs import SIGNAL
 
 PREFIX = "polopt/"
@@ -23,7 +23,7 @@ NEVER = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
-class _Verl(Host):
+class _Verl(TrainerCapabilities):
     """verl has reasons of its own to refuse."""
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
@@ -34,7 +34,9 @@ class _Verl(Host):
             yield f"{support} gives each token a temperature, and verl has one for all"
         # A reward function of verl's may return a dictionary: what it says beside the score are the signals.
         signals = {name for name in algorithm.all_needs if name.startswith(SIGNAL)}
-        yield from Host._refusals(dataclasses.replace(self, judges=self.judges | signals), _fitted(algorithm))
+        yield from TrainerCapabilities._refusals(
+            dataclasses.replace(self, judges=self.judges | signals), _fitted(algorithm)
+        )
         objective = algorithm.objective
         if type(objective) is not Surrogate:
             yield f"{name_of(type(objective))} has more than one denominator, or its own, and verl counts for one"
@@ -84,7 +86,7 @@ def _fitted(algorithm: Algorithm) -> Algorithm:
 def filters_groups(algorithm: Algorithm) -> bool:
     """Whether its only filter is the one that verl has: groups whose outcomes are all equal."""
     sampling = algorithm.sampling
-    return type(sampling) is Rollouts and [type(s) for s in sampling.select] == [Varied]
+    return type(sampling) is Rollouts and [type(s) for s in sampling.select] == [MixedGroups]
 
 
 def critic_of(algorithm: Algorithm) -> ValueLoss | None:

@@ -19,7 +19,7 @@ from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, W
 from polopt.objectives.parts import Aggregate
 
 
-class Handed(Weight):
+class RolloutCorrection(Weight):
     """w = `experience.weight`: verl's rollout correction."""
 
     needs = frozenset({"weight"})
@@ -49,7 +49,7 @@ def policy_loss(
     found = behaviour(held.get, apart) | {"ref_logp": held.get("ref_log_prob")}
     experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
     if rollout_is_weights is not None:
-        objective = objective.but(weights=[*objective.weights, Handed()])
+        objective = objective.but(weights=[*objective.weights, RolloutCorrection()])
         experience = experience.replace(weight=rollout_is_weights)
     evaluation = Evaluation(logp=log_prob, **_entropy(objective))
     result = objective(experience, evaluation)

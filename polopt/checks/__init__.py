@@ -1,10 +1,10 @@
 """Invariances of parts and of plain losses: what holds, what breaks, and on which smallest example."""
 
-from polopt.checks.batches import Batch, random_batch
-from polopt.checks.finding import Finding
+from polopt.checks.batches import SampleBatch, random_batch
+from polopt.checks.finding import CheckResult
 from polopt.checks.peers import Peer, peer
 from polopt.checks.plain import PlainLoss
 from polopt.checks.report import Report, check
-from polopt.checks.trials import Row
+from polopt.checks.trials import PartRow
 
-__all__ = ["Batch", "Finding", "Peer", "PlainLoss", "Report", "Row", "check", "peer", "random_batch"]
+__all__ = ["CheckResult", "PartRow", "Peer", "PlainLoss", "Report", "SampleBatch", "check", "peer", "random_batch"]

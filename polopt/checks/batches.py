@@ -17,7 +17,7 @@ LEAVES = ("logp", "entropy", "value", "logits")
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class SampleBatch:
     """A batch and what the current policy says of it; the leaves collect gradients. A leaf "extras.x" is said as x in
     the evaluation's extras."""
 
@@ -38,18 +38,18 @@ class Batch:
         extras = {k.removeprefix("extras."): v for k, v in self.leaves.items() if k not in plain}
         return Evaluation(support=self.experience.support, extras=extras, **plain)
 
-    def to(self, dtype: torch.dtype) -> Batch:
+    def to(self, dtype: torch.dtype) -> SampleBatch:
         leaves = {k: v.detach().to(dtype).requires_grad_() for k, v in self.leaves.items()}
         return dataclasses.replace(self, experience=self.experience.to(dtype), leaves=leaves)
 
-    def rows(self, index: Tensor) -> Batch:
+    def rows(self, index: Tensor) -> SampleBatch:
         leaves = {k: v.detach()[index].requires_grad_() for k, v in self.leaves.items()}
         return dataclasses.replace(self, experience=self.experience[index], leaves=leaves)
 
-    def nudged(self, step: dict[str, Tensor]) -> Batch:
+    def nudged(self, step: dict[str, Tensor]) -> SampleBatch:
         return dataclasses.replace(self, leaves={k: v.detach() + step.get(k, 0) for k, v in self.leaves.items()})
 
-    def replace(self, **changes: Any) -> Batch:
+    def replace(self, **changes: Any) -> SampleBatch:
         """Other fields of the experience."""
         return dataclasses.replace(self, experience=self.experience.replace(**changes))
 
@@ -86,7 +86,7 @@ def law(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
 
 
-def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Float64; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
 
     Odd seeds have rewards [B, T], others [B]; seeds 2 and 3 of each four have episode ends [B, T].
@@ -144,16 +144,16 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         },
         **fields,
     )
-    return Batch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
+    return SampleBatch(experience, {k: v.requires_grad_() for k, v in leaves.items()})
 
 
-def outcome_batch(seed: int = 0, clean: bool = False) -> Batch:
+def outcome_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """With the outcome, 0 or 1, for a reward."""
     batch = random_batch(seed, clean=clean)
     return batch.replace(reward=batch.experience.outcome)
 
 
-def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
+def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch:
     """A random batch whose decisions are Gaussian steps in D dimensions: means, noise and intervals in extras."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
     B, T = batch.mask.shape
@@ -168,10 +168,10 @@ def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> Batch:
         extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
         mean = poisoned(mean, batch.mask)
     leaves = {**batch.leaves, "extras.mean": mean.requires_grad_()}
-    return Batch(batch.experience.replace(extras=extras), leaves)
+    return SampleBatch(batch.experience.replace(extras=extras), leaves)
 
 
-def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """As `random_batch`, and whatever a teacher, a layer inside and a sum over the vocabulary can say."""
     batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
@@ -188,14 +188,14 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         "taught": torch.rand(B, generator=g) < 0.6,
     }
     leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
-    return Batch(batch.experience.replace(extras=extras), batch.leaves | leaves)
+    return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 
 # What a part may need, from the plainest on.
 MAKERS = (random_batch, outcome_batch, gaussian_batch, taught_batch)
 
 
-def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
+def with_columns(batch: SampleBatch, columns: Tensor, T: int) -> SampleBatch:
     """The same decisions at other columns of a wider batch; the new columns hold no decisions, but poison, or -1 in a
     clean batch and where an extra has an integer for each column."""
 
@@ -219,5 +219,5 @@ def with_columns(batch: Batch, columns: Tensor, T: int) -> Batch:
     return dataclasses.replace(batch, experience=dataclasses.replace(old, **changes, extras=extras), leaves=leaves)
 
 
-def without_decisions(batch: Batch) -> Batch:
+def without_decisions(batch: SampleBatch) -> SampleBatch:
     return batch.replace(mask=torch.zeros_like(batch.mask))

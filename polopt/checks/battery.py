@@ -11,12 +11,12 @@ import functools
 from collections.abc import Callable, Iterator
 
 from polopt.checks import state, trials
-from polopt.checks.batches import Batch
-from polopt.checks.broken import Broken, Code, Failure, Said, Trial
-from polopt.checks.calls import Outcome
+from polopt.checks.batches import SampleBatch
+from polopt.checks.broken import Code, Failure, Reference, TestCase, Violation
+from polopt.checks.calls import CallResult
 from polopt.checks.shrink import smallest
 from polopt.checks.state import Rule
-from polopt.checks.trials import Row
+from polopt.checks.trials import PartRow
 from polopt.experience import ExperienceError
 from polopt.part import Part
 
@@ -32,7 +32,7 @@ class Check:
 
     name: str
     title: str
-    trials: Callable[[Row, Batch], Iterator[Trial]]
+    trials: Callable[[PartRow, SampleBatch], Iterator[TestCase]]
     why: str
     clean: bool = False
 
@@ -40,14 +40,14 @@ class Check:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, row: Row) -> None:
+    def __call__(self, row: PartRow) -> None:
         """Raises Broken if a trial of one of the row's random batches goes wrong."""
         for seed in SEEDS:
             batch = row.batch(seed, clean=True) if self.clean else row.batch(seed)
             for trial in self.trials(row, batch):
                 attempt(row.part, trial)
 
-    def failure(self, row: Row) -> Failure | None:
+    def failure(self, row: PartRow) -> Failure | None:
         """The first trial that goes wrong, on the smallest batch on which it still does; None if none does.
 
         Nothing is hidden off the mask but by the check for that: what else breaks shall not be the fault of a NaN.
@@ -59,8 +59,8 @@ class Check:
                     return self._smallest(row, batch, trial.way, broken)
         return None
 
-    def _smallest(self, row: Row, batch: Batch, way: str, broken: Broken) -> Failure:
-        def fails(smaller: Batch) -> bool:
+    def _smallest(self, row: PartRow, batch: SampleBatch, way: str, broken: Violation) -> Failure:
+        def fails(smaller: SampleBatch) -> bool:
             return self._broken(row, smaller, broken.about, lambda trial: trial.way == way) is not None
 
         batch = smallest(batch, fails)
@@ -69,7 +69,9 @@ class Check:
         assert found is not None, "the smallest batch fails by its making"
         return found
 
-    def _broken(self, row: Row, batch: Batch, about: str, which: Callable[[Trial], bool]) -> Failure | None:
+    def _broken(
+        self, row: PartRow, batch: SampleBatch, about: str, which: Callable[[TestCase], bool]
+    ) -> Failure | None:
         """The first of the trials of another batch that goes wrong in the same way, if one does."""
         try:
             for trial in self.trials(row, batch):
@@ -81,21 +83,21 @@ class Check:
         return None
 
 
-def attempt(part: Part, trial: Trial) -> None:
+def attempt(part: Part, trial: TestCase) -> None:
     """Raises Broken, with the trial's way in front, if one of its laws does not hold."""
     told = {name: call.on(part) for name, call in trial.calls.items()}
     for law in trial.laws:
         try:
             law.check(told.__getitem__)
-        except Broken as broken:
+        except Violation as broken:
             raise broken.under(trial.way) from None
 
 
-def verdict(part: Part, trial: Trial) -> Broken | None:
+def verdict(part: Part, trial: TestCase) -> Violation | None:
     """The law that a trial breaks, None if there is none. A call that raises breaks a law, too."""
     calling = ""
 
-    def told(name: str) -> Outcome:
+    def told(name: str) -> CallResult:
         nonlocal calling
         calling = name
         return trial.calls[name].on(part)
@@ -104,14 +106,14 @@ def verdict(part: Part, trial: Trial) -> Broken | None:
         outcomes = {name: told(name) for name in trial.calls}
         for law in trial.laws:
             law.check(outcomes.__getitem__)
-    except Broken as broken:
+    except Violation as broken:
         return broken.under(trial.way)
     except Exception as error:
         if trial.refusable and isinstance(error, ExperienceError):
             return None
         what = f"raises {type(error).__name__}"
         sentence = f"{what}: {' '.join(str(error).split())}"
-        return Broken(sentence, what, Code(Said(calling))).under(trial.way)
+        return Violation(sentence, what, Code(Reference(calling))).under(trial.way)
     return None
 
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from polopt.checks.calls import Call, Outcome
+from polopt.checks.calls import CallResult, PartCall
 
-Told = Callable[[str], Outcome]
+Told = Callable[[str], CallResult]
 
 
 def quoted(text: str) -> str:
@@ -17,7 +17,7 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class Voice(Protocol):
+class CodeWriter(Protocol):
     """How an outcome is written in a script."""
 
     def value(self, call: str) -> str: ...
@@ -32,35 +32,35 @@ class Voice(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class Reference:
     """What a call said: its value, a leaf's gradient, a metric; or the batch it was given, or the rows it kept."""
 
     call: str
     what: Literal["value", "grad", "metric", "batch", "kept"] = "value"
     name: str = ""
 
-    def write(self, voice: Voice) -> str:
+    def write(self, voice: CodeWriter) -> str:
         return getattr(voice, self.what)(self.call, *([self.name] if self.name else []))
 
 
 class Code:
     """An expression of a script: text, and what calls said, in turn."""
 
-    def __init__(self, *parts: str | Said) -> None:
+    def __init__(self, *parts: str | Reference) -> None:
         self.parts = parts
 
-    def write(self, voice: Voice) -> str:
+    def write(self, voice: CodeWriter) -> str:
         return "".join(part if isinstance(part, str) else part.write(voice) for part in self.parts)
 
     @classmethod
-    def joined(cls, sign: str, said: Sequence[Said], before: str = "", after: str = "") -> Code:
-        parts: list[str | Said] = [before]
+    def joined(cls, sign: str, said: Sequence[Reference], before: str = "", after: str = "") -> Code:
+        parts: list[str | Reference] = [before]
         for i, one in enumerate(said):
             parts += [sign, one] if i else [one]
         return cls(*parts, after)
 
 
-class Broken(AssertionError):
+class Violation(AssertionError):
     """A law that does not hold.
 
     about: what of the outcome is wrong, the same for every batch on which it is. found, expected: expressions of a
@@ -72,13 +72,13 @@ class Broken(AssertionError):
         self.sentence, self.about = sentence, about
         self.found, self.expected, self.check = found, expected, check
 
-    def under(self, way: str) -> Broken:
+    def under(self, way: str) -> Violation:
         """The same, with the trial's way in front of the sentence."""
         sentence = f"{way}: {self.sentence}" if way else self.sentence
-        return Broken(sentence, self.about, self.found, self.expected, self.check)
+        return Violation(sentence, self.about, self.found, self.expected, self.check)
 
 
-class Law(Protocol):
+class Property(Protocol):
     """Something that holds of the outcomes of named calls."""
 
     def check(self, told: Told) -> None:
@@ -87,7 +87,7 @@ class Law(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Trial:
+class TestCase:
     """Calls, and what must hold of them.
 
     way: which one of a check's trials this is, in words. part_of: the way of a coarser trial of the same check, to
@@ -95,8 +95,8 @@ class Trial:
     """
 
     way: str
-    calls: dict[str, Call]
-    laws: Sequence[Law]
+    calls: dict[str, PartCall]
+    laws: Sequence[Property]
     part_of: str = ""
     refusable: bool = False
 
@@ -107,6 +107,6 @@ class Failure:
     rule: the name of a function of `polopt.checks.state`, where no batch is to blame."""
 
     sentence: str
-    trial: Trial | None = None
-    broken: Broken | None = None
+    trial: TestCase | None = None
+    broken: Violation | None = None
     rule: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import Batch
+from polopt.checks.batches import SampleBatch
 from polopt.credit import Credit
 from polopt.experience import Experience
 from polopt.objectives import Objective
@@ -17,25 +17,25 @@ from polopt.part import Part
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Call:
+class PartCall:
     """A part called on a batch.
 
     piece: (rows, index) if the batch is the index-th of the micro-batches of so many rows of another one, which
     `experience` then remembers. part: another part than the one that is checked.
     """
 
-    batch: Batch
+    batch: SampleBatch
     experience: Experience | None = None
     piece: tuple[int, int] | None = None
     part: Part | None = None
 
-    def on(self, part: Part) -> Outcome:
+    def on(self, part: Part) -> CallResult:
         """The outcome of a fresh copy of the part, so that no call knows of another."""
         return judge(copy.deepcopy(self.part or part), self.batch, self.experience)
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class CallResult:
     """What a part said.
 
     value: an objective's loss, a scalar; a credit's advantages [B, T]; a reward [B] or [B, T]; of a selection the
@@ -50,17 +50,17 @@ class Outcome:
     name: str = ""
 
 
-def judge(part: Part, batch: Batch, experience: Experience | None = None) -> Outcome:
+def judge(part: Part, batch: SampleBatch, experience: Experience | None = None) -> CallResult:
     """What a part says of a batch, or of a micro-batch of it that is given apart."""
     experience = batch.experience if experience is None else experience
     if not isinstance(part, Objective):
         found = part(experience)
         if isinstance(found, Experience):
-            return Outcome(found.extras["row"], kept=found, name="choice of rows")
-        return Outcome(found, name="credit" if isinstance(part, Credit) else "reward")
+            return CallResult(found.extras["row"], kept=found, name="choice of rows")
+        return CallResult(found, name="credit" if isinstance(part, Credit) else "reward")
     leaves = {k: v.detach().clone().requires_grad_() for k, v in batch.leaves.items()}
     loss, metrics = part(experience, dataclasses.replace(batch, leaves=leaves).evaluation())
-    return Outcome(loss.detach(), gradients(loss, leaves), metrics, name="loss")
+    return CallResult(loss.detach(), gradients(loss, leaves), metrics, name="loss")
 
 
 def gradients(loss: Tensor, leaves: dict[str, Any]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import numpy
 from torch import Tensor, float32
 
 from polopt.checks.broken import Failure, quoted
-from polopt.checks.calls import Call
+from polopt.checks.calls import PartCall
 from polopt.checks.plain import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
 from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
@@ -30,7 +30,7 @@ def script(part: Part, failure: Failure, made_by: list[str]) -> str:
     if trial is None or broken is None:
         imports = [f"from polopt.checks.state import {failure.rule}", "from polopt.checks import Row"]
         return "\n".join(_with_imports([*made_by, *imports], [f"{failure.rule}(Row(part))"]))
-    voice: PlainVoice | PartVoice = PlainVoice(part) if isinstance(part, PlainLoss) else PartVoice(part)
+    voice: FunctionWriter | PartWriter = FunctionWriter(part) if isinstance(part, PlainLoss) else PartWriter(part)
     end, said = [f"found = {broken.found.write(voice)}"], "found"
     if broken.expected is not None:
         end.append(f"expected = {broken.expected.write(voice)}")
@@ -108,13 +108,13 @@ def called(function: str, arguments: Mapping[str, str], indent: str = "") -> str
     return f"{function}(\n{inner}{indent})"
 
 
-class PlainVoice:
+class FunctionWriter:
     """A plain function's calls: `found = loss(**narrow)`."""
 
     def __init__(self, part: PlainLoss) -> None:
         self.part = part
 
-    def build(self, name: str, call: Call) -> list[str]:
+    def build(self, name: str, call: PartCall) -> list[str]:
         experience = call.batch.experience if call.experience is None else call.experience
         arguments = self.part.arguments(experience, call.batch.evaluation())
         return [f"{name} = {called('dict', {k: literal(v) for k, v in arguments.items()})}"]
@@ -136,7 +136,7 @@ class PlainVoice:
     kept = batch
 
 
-class PartVoice:
+class PartWriter:
     """A part's calls: `found = part(*narrow).loss`, or `found = part(narrow)` where there is no evaluation."""
 
     def __init__(self, part: Part) -> None:
@@ -144,7 +144,7 @@ class PartVoice:
         # A part with state must not know of its other calls.
         self.name = "copy.deepcopy(part)" if part.state_dict() else "part"
 
-    def build(self, name: str, call: Call) -> list[str]:
+    def build(self, name: str, call: PartCall) -> list[str]:
         batch = call.batch
         if not self.judges:
             return [f"{name} = {called('po.Experience', _fields(batch.experience))}"]

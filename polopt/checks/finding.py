@@ -10,7 +10,7 @@ Verdict = Literal["holds", "choice", "breaks"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """title: what was checked. said: what was found, in a sentence; short, in a word or two where the verdict alone
     says too much. why: why it matters. measured: named numbers. example: lines that show it, to paste and run."""
 

@@ -24,7 +24,7 @@ KNOWN |= {"truncated", "group", "extras.greedy_reward", "extras.answer", "extras
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class GradientComparison:
     """The mean of -d loss against the exact gradient of the expected outcome.
 
     cosine: between them. scale: the factor that fits best. left: |mean - scale exact| / |scale exact|, and left_se,
@@ -42,7 +42,7 @@ class Measured:
     variance_se: float
 
     @classmethod
-    def of(cls, problem: str, batches: str, found: BiasVariance) -> Measured:
+    def of(cls, problem: str, batches: str, found: BiasVariance) -> GradientComparison:
         size = found.exact.square().sum()
         scale = ((found.mean @ found.exact) / size).item()
         unit = abs(scale) * size.sqrt().item() or math.inf
@@ -73,7 +73,7 @@ class Actor:
         return [self.policy.logits]
 
 
-def measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
+def measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
     """Bias and variance on `digits`, every batch listed, and on `lengths`, sampled; off policy too if asked.
 
     The reference is the policy, the critic exact. A sentence of why not where the lab cannot tell.
@@ -84,7 +84,7 @@ def measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
         return f"on the lab's problems it raises {type(error).__name__}: {' '.join(str(error).split()):.150}"
 
 
-def _measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
+def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
     if isinstance(algorithm.sampling, Demonstrations):
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
     missing = (algorithm.all_needs - KNOWN) | (algorithm.all_evaluates - {"logp", "entropy", "logits", "value"})
@@ -96,7 +96,7 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[Measured] | str:
     tree, policy = with_exact_critic(*digits())
     actor = Actor(policy)
     every = f"every group of {few}" if few > 1 else "every answer"
-    found = [Measured.of("digits", every, expectation(listed, tree, actor, reference=actor))]
+    found = [GradientComparison.of("digits", every, expectation(listed, tree, actor, reference=actor))]
     found.append(_sampled("lengths", algorithm, *_lengths(), group))
     if off_policy:
         other = Actor(TabularPolicy(tree, spread=0.7, seed=2))
@@ -111,6 +111,6 @@ def _lengths() -> tuple[TokenTree, Actor]:
 
 def _sampled(
     name: str, algorithm: Algorithm, tree: TokenTree, actor: Actor, group: int, behaviour: Actor | None = None
-) -> Measured:
+) -> GradientComparison:
     found = bias_variance(algorithm, tree, actor, batches=BATCHES, rows=PROMPTS, behaviour=behaviour, reference=actor)
-    return Measured.of(name, f"{BATCHES} of {PROMPTS} x {group} answers", found)
+    return GradientComparison.of(name, f"{BATCHES} of {PROMPTS} x {group} answers", found)

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.broken import Broken, Code, Said, Told, quoted
-from polopt.checks.calls import Outcome
+from polopt.checks.broken import Code, Reference, Told, Violation, quoted
+from polopt.checks.calls import CallResult
 from polopt.experience import Experience
 
 Key = Callable[[Experience], list[Any]]
 
 
-def seen(outcome: Outcome, call: str) -> Iterator[tuple[str, Tensor, Said]]:
+def seen(outcome: CallResult, call: str) -> Iterator[tuple[str, Tensor, Reference]]:
     """What there is to see of an outcome: its name, the tensor, and how it is written."""
-    yield outcome.name, outcome.value, Said(call)
+    yield outcome.name, outcome.value, Reference(call)
     for leaf, grad in outcome.grads.items():
-        yield f"gradient of {leaf}", grad, Said(call, "grad", leaf)
+        yield f"gradient of {leaf}", grad, Reference(call, "grad", leaf)
 
 
 def number(x: Tensor | float) -> str:
@@ -52,7 +52,7 @@ def close(x: Tensor, y: Tensor, rtol: float, atol: float) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Same:
+class SameResult:
     """Two calls say the same: row i of `found` is row rows[i] of `expected`, whose column t is columns[t] of `found`.
 
     slack: how much coarser gradients may be than values.
@@ -79,7 +79,7 @@ class Same:
             if close(x, y, rtol, atol):
                 continue
             within = f"torch.allclose(found.double(), expected.double(), rtol={rtol:g}, atol={atol:g})"
-            raise Broken(
+            raise Violation(
                 f"{name} {worst(x, y)}",
                 about(name, x, y),
                 Code(said, "" if columns is None else f"[:, {columns.tolist()}]"),
@@ -89,7 +89,7 @@ class Same:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Adds:
+class PiecesAdd:
     """The pieces' losses and metrics add up to the whole's; their gradients, put together, are the whole's."""
 
     pieces: Sequence[str]
@@ -101,21 +101,21 @@ class Adds:
         whole, pieces = told(self.whole), [told(p) for p in self.pieces]
         self._sums(whole.name, [p.value for p in pieces], whole.value, "value")
         for leaf, grad in whole.grads.items():
-            joined, said = torch.cat([p.grads[leaf] for p in pieces]), [Said(p, "grad", leaf) for p in self.pieces]
+            joined, said = torch.cat([p.grads[leaf] for p in pieces]), [Reference(p, "grad", leaf) for p in self.pieces]
             if not close(joined, grad, self.rtol, self.atol):
                 code = Code.joined(", ", said, "torch.cat([", "])")
-                self._broken(f"gradient of {leaf}", joined, grad, code, Said(self.whole, "grad", leaf))
+                self._broken(f"gradient of {leaf}", joined, grad, code, Reference(self.whole, "grad", leaf))
         for name, value in whole.metrics.items():
             self._sums(f"metric {name}", [p.metrics[name] for p in pieces], value, "metric", name)
 
     def _sums(self, title: str, values: list[Tensor], whole: Tensor, what: Any, name: str = "") -> None:
         total = torch.stack([torch.as_tensor(v) for v in values]).sum()
         if not close(total, whole, self.rtol, self.atol):
-            code = Code.joined(" + ", [Said(p, what, name) for p in self.pieces])
-            self._broken(title, total, whole, code, Said(self.whole, what, name))
+            code = Code.joined(" + ", [Reference(p, what, name) for p in self.pieces])
+            self._broken(title, total, whole, code, Reference(self.whole, what, name))
 
-    def _broken(self, title: str, found: Tensor, expected: Tensor, code: Code, said: Said) -> None:
-        raise Broken(
+    def _broken(self, title: str, found: Tensor, expected: Tensor, code: Code, said: Reference) -> None:
+        raise Violation(
             f"{title} of the pieces, put together, {worst(found, expected)}",
             about(title, found, expected),
             code,
@@ -125,7 +125,7 @@ class Adds:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Finite:
+class IsFinite:
     """No NaN and no infinity in what a call says; metrics: nor in its metrics."""
 
     call: str
@@ -135,15 +135,15 @@ class Finite:
         outcome = told(self.call)
         everything = list(seen(outcome, self.call))
         for name, value in outcome.metrics.items() if self.metrics else ():
-            everything.append((f"metric {name}", torch.as_tensor(value), Said(self.call, "metric", name)))
+            everything.append((f"metric {name}", torch.as_tensor(value), Reference(self.call, "metric", name)))
         for name, x, said in everything:
             if not x.isfinite().all():
                 bad = x[~x.isfinite()][0] if x.ndim else x
-                raise Broken(f"{name} is {number(bad)}", name, Code(said), check="found.isfinite().all()")
+                raise Violation(f"{name} is {number(bad)}", name, Code(said), check="found.isfinite().all()")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Zero:
+class IsZero:
     """What a call says is exactly 0: all of it, or only a leaf's gradient, or only where `where` [B, T] is True."""
 
     call: str
@@ -156,7 +156,7 @@ class Zero:
                 continue
             there = x if self.where is None else x[self.where]
             if there.count_nonzero():
-                raise Broken(
+                raise Violation(
                     f"{name}{'' if self.where is None else ' off the mask'} is "
                     f"{number(there[there != 0][0] if there.ndim else there)}, expected 0",
                     name,
@@ -166,7 +166,7 @@ class Zero:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Along:
+class ImprovesOutcome:
     """A step against the gradient raises the log-probabilities of what earned more: -sum grad A > 0, or 0 if `still`
     is allowed."""
 
@@ -178,16 +178,16 @@ class Along:
         found = -(told(self.call).grads["logp"] * self.advantage).sum()
         if found > 0 or (self.still and found == 0):
             return
-        raise Broken(
+        raise Violation(
             f"-(gradient x advantage) sums to {number(found)}, expected more than 0",
             about("along", found, torch.ones(())),
-            Code("-(", Said(self.call, "grad", "logp"), f" * {written(self.advantage)}).sum()"),
+            Code("-(", Reference(self.call, "grad", "logp"), f" * {written(self.advantage)}).sum()"),
             check="found >= 0" if self.still else "found > 0",
         )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Slope:
+class FiniteDifference:
     """The gradient at `here` along `way` is the central difference between `up` and `down`, `step` each way."""
 
     here: str
@@ -204,14 +204,14 @@ class Slope:
         found = torch.stack([(grads[k] * v).sum() for k, v in self.way.items()]).sum()
         if torch.allclose(found, expected.to(found), self.rtol, self.atol):
             return
-        slopes: list[str | Said] = []
+        slopes: list[str | Reference] = []
         for leaf, line in self.way.items():
-            slopes += [" + (" if slopes else "(", Said(self.here, "grad", leaf), f" * {written(line)}).sum()"]
-        raise Broken(
+            slopes += [" + (" if slopes else "(", Reference(self.here, "grad", leaf), f" * {written(line)}).sum()"]
+        raise Violation(
             f"gradient along a line is {number(found)}, the value's slope there {number(expected)}",
             "slope",
             Code(*slopes),
-            Code("(", Said(self.up), " - ", Said(self.down), f") / {2 * self.step:g}"),
+            Code("(", Reference(self.up), " - ", Reference(self.down), f") / {2 * self.step:g}"),
             f"torch.allclose(found, expected, rtol={self.rtol:g}, atol={self.atol:g})",
         )
 
@@ -223,7 +223,7 @@ def written(x: Tensor) -> str:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Typed:
+class HasType:
     """What a call says has this type of number."""
 
     call: str
@@ -234,11 +234,11 @@ class Typed:
         if found != self.dtype:
             words = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, found)]
             sentence = f"{words[0]} in, {words[1]} out"
-            raise Broken(sentence, "dtype", Code(Said(self.call), ".dtype"), check=f"found == {self.dtype}")
+            raise Violation(sentence, "dtype", Code(Reference(self.call), ".dtype"), check=f"found == {self.dtype}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Shaped:
+class HasShape:
     """What a call says has one of these shapes."""
 
     call: str
@@ -248,19 +248,21 @@ class Shaped:
         found, allowed = told(self.call).value.shape, [list(s) for s in self.shapes]
         if found not in self.shapes:
             sentence = f"has shape {list(found)}, expected {' or '.join(map(str, allowed))}"
-            code = Code("list(", Said(self.call), ".shape)")
-            raise Broken(sentence, "shape", code, check=f"found in {allowed}")
+            code = Code("list(", Reference(self.call), ".shape)")
+            raise Violation(sentence, "shape", code, check=f"found in {allowed}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Still:
+class NoGradient:
     """What a call says carries no gradient."""
 
     call: str
 
     def check(self, told: Told) -> None:
         if told(self.call).value.requires_grad:
-            raise Broken("carries a gradient", "gradient", Code(Said(self.call), ".requires_grad"), check="not found")
+            raise Violation(
+                "carries a gradient", "gradient", Code(Reference(self.call), ".requires_grad"), check="not found"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,12 +280,12 @@ class Fields:
 
     def code(self, call: str, experience: Experience) -> Code:
         """The sorted keys of the rows that a call keeps, as code."""
-        columns: list[str | Said] = []
+        columns: list[str | Reference] = []
         for name in self.names:
             extra = name.removeprefix("extras.")
             entry = f".{name}" if extra == name else f".extras[{quoted(extra)}]"
             listed = ".tolist()" if isinstance(_read(experience, name), Tensor) else ""
-            columns += [", " if columns else "", Said(call, "kept"), f"{entry}{listed}"]
+            columns += [", " if columns else "", Reference(call, "kept"), f"{entry}{listed}"]
         return Code("sorted(", *columns, ")") if len(self.names) == 1 else Code("sorted(zip(", *columns, "))")
 
 
@@ -292,13 +294,13 @@ def _read(experience: Experience, name: str) -> Any:
     return experience.extras[extra] if extra != name else getattr(experience, name)
 
 
-def kept_by(outcome: Outcome) -> Experience:
+def kept_by(outcome: CallResult) -> Experience:
     assert outcome.kept is not None, "only a selection keeps rows"
     return outcome.kept
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kept:
+class KeepsRows:
     """A selection keeps the rows of these keys, in any order."""
 
     found: str
@@ -310,11 +312,11 @@ class Kept:
         if found != expected:
             key = self.key if isinstance(self.key, Fields) else Fields()
             codes = [key.code(name, kept_by(told(name))) for name in (self.found, self.expected)]
-            raise Broken(f"keeps {found}, expected {expected}", "kept", codes[0], codes[1], "found == expected")
+            raise Violation(f"keeps {found}, expected {expected}", "kept", codes[0], codes[1], "found == expected")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Intact:
+class KeepsOrder:
     """A selection's rows come out in their order and as they were. keeps: what may be missing, as in `Row`."""
 
     call: str
@@ -325,26 +327,26 @@ class Intact:
     def check(self, told: Told) -> None:
         index, kept = told(self.call).value, kept_by(told(self.call))
         rows, expected = index.tolist(), self.given[index]
-        there, now = Said(self.call, "batch"), Said(self.call, "kept")
+        there, now = Reference(self.call, "batch"), Reference(self.call, "kept")
         step = 0 if self.keeps == "repeats" else 1
         if not (index.diff() >= step).all():
             sentence = f"keeps rows {rows}, in another order or twice"
-            raise Broken(sentence, "order", Code(Said(self.call)), check=f"(found.diff() >= {step}).all()")
+            raise Violation(sentence, "order", Code(Reference(self.call)), check=f"(found.diff() >= {step}).all()")
         if (kept.mask & ~expected.mask).any():
             code = Code(now, ".mask & ~", there, f"[{rows}].mask")
-            raise Broken("makes decisions of what was none", "mask", code, check="not found.any()")
+            raise Violation("makes decisions of what was none", "mask", code, check="not found.any()")
         if self.keeps == "decisions" and len(index) < len(self.given):
             code = Code("len(", now, ")")
-            raise Broken(f"drops all but rows {rows}", "rows", code, check=f"found == {len(self.given)}")
+            raise Violation(f"drops all but rows {rows}", "rows", code, check=f"found == {len(self.given)}")
         for name in (*self.fields, *(["mask"] if self.keeps != "decisions" else [])):
             x, y = getattr(kept, name), getattr(expected, name)
             if y is not None and not torch.allclose(x.double(), y.double(), rtol=0, atol=0, equal_nan=True):
                 codes = Code(now, f".{name}"), Code(there, f"[{rows}].{name}")
-                raise Broken(f"changes {name}", name, codes[0], codes[1], "torch.equal(found, expected)")
+                raise Violation(f"changes {name}", name, codes[0], codes[1], "torch.equal(found, expected)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fewer:
+class KeepsFewer:
     """A share of a share: some of the decisions are left, not all, and no more than before."""
 
     found: str
@@ -354,17 +356,17 @@ class Fewer:
     def check(self, told: Told) -> None:
         counts = [int(kept_by(told(name)).mask.sum()) for name in (self.found, self.before)]
         if not 0 < counts[0] <= counts[1] < int(self.given.mask.sum()):
-            raise Broken(
+            raise Violation(
                 f"keeps {counts[1]} of {int(self.given.mask.sum())} decisions, then {counts[0]}",
                 "share",
-                Code(Said(self.found, "kept"), ".mask.sum()"),
-                Code(Said(self.before, "kept"), ".mask.sum()"),
+                Code(Reference(self.found, "kept"), ".mask.sum()"),
+                Code(Reference(self.before, "kept"), ".mask.sum()"),
                 f"0 < found <= expected < {int(self.given.mask.sum())}",
             )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Deciding:
+class KeepsDecisions:
     """A selection keeps the decisions that another call keeps, whose column t is columns[t] of `found`; none at all if
     there is no other."""
 
@@ -373,16 +375,16 @@ class Deciding:
     columns: Tensor | None = None
 
     def check(self, told: Told) -> None:
-        mask, now = kept_by(told(self.found)).mask, Said(self.found, "kept")
+        mask, now = kept_by(told(self.found)).mask, Reference(self.found, "kept")
         if not self.expected:
             if mask.any():
-                raise Broken("decisions come out of nothing", "mask", Code(now, ".mask"), check="not found.any()")
+                raise Violation("decisions come out of nothing", "mask", Code(now, ".mask"), check="not found.any()")
             return
         assert self.columns is not None, "decisions are compared column by column"
-        there, then = kept_by(told(self.expected)).mask, Said(self.expected, "kept")
+        there, then = kept_by(told(self.expected)).mask, Reference(self.expected, "kept")
         if not torch.equal(mask[:, self.columns], there):
             codes = Code(now, f".mask[:, {self.columns.tolist()}]"), Code(then, ".mask")
-            raise Broken("keeps other decisions", "mask", codes[0], codes[1], "torch.equal(found, expected)")
+            raise Violation("keeps other decisions", "mask", codes[0], codes[1], "torch.equal(found, expected)")
         if mask.sum() != there.sum():
             codes = Code(now, ".mask.sum()"), Code(then, ".mask.sum()")
-            raise Broken("decides in the padding", "padding", codes[0], codes[1], "found == expected")
+            raise Violation("decides in the padding", "padding", codes[0], codes[1], "found == expected")

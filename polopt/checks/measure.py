@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from polopt.checks.batches import Batch
+from polopt.checks.batches import SampleBatch
 from polopt.checks.calls import judge
-from polopt.checks.finding import Finding
+from polopt.checks.finding import CheckResult
 from polopt.checks.plain import PlainLoss
-from polopt.checks.stops import Stops, Unlike
-from polopt.checks.trials import STEP, Row, lines, occupied, on_policy
+from polopt.checks.stops import StopGradientMismatch, StopGradients
+from polopt.checks.trials import STEP, PartRow, lines, occupied, on_policy
 from polopt.experience import Evaluation, Experience
 from polopt.part import Part
 
-Maker = Callable[..., Batch]
+Maker = Callable[..., SampleBatch]
 
 SEEDS = range(4)
 CLOSE = 1e-6
@@ -57,7 +57,7 @@ def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
     return None
 
 
-def _scaled(part: Part, batch: Batch, size: Callable[[Experience], float], rows: int) -> bool:
+def _scaled(part: Part, batch: SampleBatch, size: Callable[[Experience], float], rows: int) -> bool:
     """Whether size x loss, and size x gradient, of the micro-batches add up to the whole's."""
     whole, start = judge(part, batch), 0
     total, grads = torch.zeros_like(whole.value), []
@@ -74,11 +74,11 @@ def _scaled(part: Part, batch: Batch, size: Callable[[Experience], float], rows:
 # What it stops ----------------------------------------------------------------------------------------------------
 
 
-def stopped(row: Row) -> bool:
+def stopped(row: PartRow) -> bool:
     """Whether the gradient is the value's slope once all that the part detaches is held still."""
     for seed in SEEDS:
         batch = row.batch(seed, clean=True)
-        here, stops = batch.evaluation(), Stops()
+        here, stops = batch.evaluation(), StopGradients()
         loss = stops.watched(functools.partial(_loss, row.part, batch, here))
         grads = torch.autograd.grad(loss, list(batch.leaves.values()), materialize_grads=True)
         for line in lines(batch).values():
@@ -86,21 +86,21 @@ def stopped(row: Row) -> bool:
             found = torch.stack(along).sum()
             try:
                 up, down = (_held(row.part, stops, batch, line, sign) for sign in (1, -1))
-            except Unlike:
+            except StopGradientMismatch:
                 return False
             if not torch.allclose(found, (up - down) / (2 * STEP), rtol=1e-5, atol=1e-7):
                 return False
     return True
 
 
-def _held(part: Part, stops: Stops, batch: Batch, line: dict[str, Tensor], sign: int) -> Tensor:
+def _held(part: Part, stops: StopGradients, batch: SampleBatch, line: dict[str, Tensor], sign: int) -> Tensor:
     moved = batch.nudged({k: sign * STEP * v for k, v in line.items()})
     leaves = {k: v.detach().requires_grad_() for k, v in moved.leaves.items()}
     said = dataclasses.replace(moved, leaves=leaves).evaluation()
     return stops.held(functools.partial(_loss, part, batch, said)).detach()
 
 
-def _loss(part: Part, batch: Batch, said: Evaluation) -> Tensor:
+def _loss(part: Part, batch: SampleBatch, said: Evaluation) -> Tensor:
     return part(batch.experience, said).loss
 
 
@@ -118,7 +118,7 @@ class Push:
     unit: str
 
 
-def push(part: Part, batch: Batch) -> Push:
+def push(part: Part, batch: SampleBatch) -> Push:
     """How a loss pushes log-probabilities before the first update, each decision with an advantage of its own; and
     with one for each row, if that explains more."""
     found = _push(part, batch, "decision")
@@ -129,7 +129,7 @@ def push(part: Part, batch: Batch) -> Push:
     return rows if rows.fitted > 1 - CLOSE else found
 
 
-def _push(part: Part, batch: Batch, unit: str) -> Push:
+def _push(part: Part, batch: SampleBatch, unit: str) -> Push:
     grad = judge(part, batch).grads["logp"]
     wanted = torch.where(batch.mask, -batch.experience.advantage, 0)
     cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
@@ -149,21 +149,21 @@ def reads_advantage(part: Part, make: Maker) -> bool:
     return False
 
 
-def direction(part: Part, make: Maker, title: str, why: str) -> Finding:
+def direction(part: Part, make: Maker, title: str, why: str) -> CheckResult:
     """How far the gradient at ratio 1 goes along A grad log p, for a loss that does go that way."""
     found = push(part, on_policy(occupied(make(0, clean=True))))
     measured = {"cosine": found.cosine, "scale": found.scale}
     told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
     if found.fitted < 1 - CLOSE:
         told += ": the factors are neither all one nor those of the rows' lengths"
-        return Finding(title, "choice", told, why, measured)
+        return CheckResult(title, "choice", told, why, measured)
     told += ", with one advantage for all of a row" if found.unit == "row" else ""
-    return Finding(
+    return CheckResult(
         title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
     )
 
 
-def lengths(part: Part, make: Maker) -> Finding:
+def lengths(part: Part, make: Maker) -> CheckResult:
     """How a decision's weight depends on the length of its row, on policy, with advantage 1 everywhere."""
     batch = make(0, clean=True)
     T = batch.mask.shape[1]
@@ -180,16 +180,16 @@ def lengths(part: Part, make: Maker) -> Finding:
     )
     if not all(math.isfinite(w) and w > 0 for w in each):
         told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
-        return Finding(title, "choice", told, why)
+        return CheckResult(title, "choice", told, why)
     relative, n = [w / each[0] for w in each], sizes[-1]
     measured = {f"weight in a row of {n}": w for n, w in zip(sizes, relative, strict=True)}
     if max(abs(w - 1) for w in relative) < CLOSE:
-        return Finding(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
+        return CheckResult(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
     if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
         told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
-        return Finding(title, "choice", told, why, measured, short="1 / length")
+        return CheckResult(title, "choice", told, why, measured, short="1 / length")
     told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
-    return Finding(title, "choice", told, why, measured)
+    return CheckResult(title, "choice", told, why, measured)
 
 
 def repeats(part: Part, make: Maker) -> bool:
@@ -209,7 +209,7 @@ def repeats(part: Part, make: Maker) -> bool:
 def decided(make: Maker) -> Maker:
     """Batches as `make` makes them, without the rows that hold no decision."""
 
-    def made(seed: int, clean: bool = False) -> Batch:
+    def made(seed: int, clean: bool = False) -> SampleBatch:
         batch = make(seed, clean=clean)
         return batch.rows(batch.mask.any(1).nonzero().flatten())
 

@@ -8,36 +8,36 @@ from collections.abc import Callable
 
 from polopt.checks import measure
 from polopt.checks.calls import judge
-from polopt.checks.finding import Finding
-from polopt.checks.trials import Row
+from polopt.checks.finding import CheckResult
+from polopt.checks.trials import PartRow
 from polopt.objectives import Regulariser
 
 
-def _hidden(found: Finding, row: Row) -> Finding:
+def _hidden(found: CheckResult, row: PartRow) -> CheckResult:
     """NaN and infinity are one thing, numbers another."""
     if found.said.startswith("other numbers"):
         return found
     return dataclasses.replace(found, said=f"{found.said}; other numbers there do not matter", short="NaN, inf")
 
 
-def _whole(found: Finding, row: Row) -> Finding:
+def _whole(found: CheckResult, row: PartRow) -> CheckResult:
     return dataclasses.replace(found, short="whole batch") if "in the whole batch" in found.said else found
 
 
-def _sloped(found: Finding, row: Row) -> Finding:
+def _sloped(found: CheckResult, row: PartRow) -> CheckResult:
     if not measure.stopped(row):
         return found
     said = "the gradient is the value's slope once what is detached is held still: a gradient is stopped on purpose"
     return dataclasses.replace(found, verdict="choice", said=said, short="stopped")
 
 
-def _ordered(found: Finding, row: Row) -> Finding:
+def _ordered(found: CheckResult, row: PartRow) -> CheckResult:
     if measure.repeats(row.part, row.batch):
         return found
     return dataclasses.replace(found, verdict="choice", said=f"{found.said}; it draws random numbers, row by row")
 
 
-def _divided(found: Finding, row: Row) -> Finding:
+def _divided(found: CheckResult, row: PartRow) -> CheckResult:
     """A plain loss whose micro-batches do not add up: does it only divide by its own size?"""
     if "raises" in found.said:
         return found
@@ -54,7 +54,7 @@ def _divided(found: Finding, row: Row) -> Finding:
     return dataclasses.replace(found, verdict="choice", said=said, measured=weights, short=f"by its {size}")
 
 
-def _idling(found: Finding, row: Row) -> Finding:
+def _idling(found: CheckResult, row: PartRow) -> CheckResult:
     """A distance to a reference moves without advantages, and so does a penalty on the ratio; nothing else may."""
     on_policy = found.said.startswith("advantage 0, ratio 1")
     referred = "ref_logp" in row.part.all_needs or any(isinstance(p, Regulariser) for p in row.part.parts())
@@ -64,7 +64,7 @@ def _idling(found: Finding, row: Row) -> Finding:
     return dataclasses.replace(found, verdict="choice", said=f"something else pulls: {by} ({found.said})")
 
 
-def _thinned(found: Finding, row: Row) -> Finding:
+def _thinned(found: CheckResult, row: PartRow) -> CheckResult:
     """A share of a share is smaller by its nature."""
     batch = row.batch(0, clean=True)
     once = judge(copy.deepcopy(row.part), batch).kept
@@ -79,7 +79,7 @@ def _thinned(found: Finding, row: Row) -> Finding:
 
 
 # By the check's name.
-REFINED: dict[str, Callable[[Finding, Row], Finding]] = {
+REFINED: dict[str, Callable[[CheckResult, PartRow], CheckResult]] = {
     "objective_permutation": _ordered,
     "loss_split": _divided,
     "loss_empty": _whole,

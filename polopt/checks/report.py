@@ -15,15 +15,15 @@ from polopt.checks.batches import MAKERS, random_batch
 from polopt.checks.battery import ALONG, IDLE, Check
 from polopt.checks.calls import judge
 from polopt.checks.example import made_from, script
-from polopt.checks.finding import Finding
-from polopt.checks.lab import Measured, measured
+from polopt.checks.finding import CheckResult
+from polopt.checks.lab import GradientComparison, measured
 from polopt.checks.laws import Fields
 from polopt.checks.measure import Maker
 from polopt.checks.plain import PlainLoss, as_loss, name_of_function
 from polopt.checks.refine import REFINED
-from polopt.checks.stand import Place, places
+from polopt.checks.stand import PartKind, places
 from polopt.checks.state import Rule
-from polopt.checks.trials import Row
+from polopt.checks.trials import PartRow
 from polopt.credit import Credit
 from polopt.experience import SHAPES, ExperienceError
 from polopt.objectives import Objective
@@ -38,12 +38,12 @@ class Report:
 
     name: str
     kind: str
-    findings: list[Finding]
-    lab: list[Measured] | str
+    findings: list[CheckResult]
+    lab: list[GradientComparison] | str
     refused: str = ""
 
     @property
-    def breaks(self) -> list[Finding]:
+    def breaks(self) -> list[CheckResult]:
         return [f for f in self.findings if f.verdict == "breaks"]
 
 
@@ -126,7 +126,7 @@ def refusal(part: Part, make: Maker) -> str:
     return ""
 
 
-def findings(place: Place, made_by: list[str], make: Maker) -> list[Finding]:
+def findings(place: PartKind, made_by: list[str], make: Maker) -> list[CheckResult]:
     """What was found of one part in its place."""
     if isinstance(place.whole, PlainLoss) and not measure.finite(place.whole, make):
         # Rows without decisions have a check of their own; they shall not hide what else there is to find.
@@ -141,7 +141,7 @@ def findings(place: Place, made_by: list[str], make: Maker) -> list[Finding]:
     return [*found, *([drawn] if drawn else [])]
 
 
-DRAWN = Finding(
+DRAWN = CheckResult(
     "random numbers",
     "choice",
     "two calls on one batch differ; all else was checked with one seed for every call",
@@ -151,17 +151,17 @@ FIRST = ["several = loss", "loss = lambda **given: several(**given)[0]"]
 SEEDED = ["drawn = loss", "loss = lambda **given: (torch.manual_seed(0), drawn(**given))[1]"]
 
 
-def _row(part: Part, make: Maker) -> Row:
+def _row(part: Part, make: Maker) -> PartRow:
     """What a checked row would have to say of itself, found out."""
     needs = sorted(part.all_needs)
     of_rows = all(n.startswith("extras.") or "BT" not in SHAPES[n] for n in needs)
     key = Fields(tuple(needs)) if needs and of_rows else Fields()
     relative = isinstance(part, Credit) and _relative(part, make)
-    return Row(part, relative=relative, key=key, keeps=_keeps(part, make), batch=make)
+    return PartRow(part, relative=relative, key=key, keeps=_keeps(part, make), batch=make)
 
 
 def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
-    """What a selection seems to do: see `Row`."""
+    """What a selection seems to do: see `PartRow`."""
     if not isinstance(part, Select):
         return "rows"
     batch = make(0, clean=True)
@@ -185,20 +185,22 @@ def _relative(part: Credit, make: Maker) -> bool:
         return False  # the checks say what it raises
 
 
-def _finding(check: Check | Rule, row: Row, made_by: list[str]) -> Finding:
+def _finding(check: Check | Rule, row: PartRow, made_by: list[str]) -> CheckResult:
     failure = check.failure(row)
     if failure is None:
-        return Finding(check.title, "holds", why=check.why)
-    found = Finding(check.title, "breaks", failure.sentence, check.why, example=script(row.part, failure, made_by))
+        return CheckResult(check.title, "holds", why=check.why)
+    found = CheckResult(check.title, "breaks", failure.sentence, check.why, example=script(row.part, failure, made_by))
     refine = REFINED.get(check.name)
     return found if refine is None else refine(found, row)
 
 
-def _moving(row: Row, made_by: list[str]) -> list[Finding]:
+def _moving(row: PartRow, made_by: list[str]) -> list[CheckResult]:
     """Which way a loss moves the policy; if that is the right one, also how far, and how lengths enter."""
     if not measure.reads_advantage(row.part, row.batch):
         return [
-            Finding(ALONG.title, "choice", "it does not read the advantage: it learns from something else", ALONG.why)
+            CheckResult(
+                ALONG.title, "choice", "it does not read the advantage: it learns from something else", ALONG.why
+            )
         ]
     idle, along = (_finding(check, row, made_by) for check in (IDLE, ALONG))
     if along.verdict == "breaks":

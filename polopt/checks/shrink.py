@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import Batch
+from polopt.checks.batches import SampleBatch
 from polopt.experience import SHAPES
 
-Fails = Callable[[Batch], bool]
+Fails = Callable[[SampleBatch], bool]
 
 # Numbers from simple to less simple; for log-probabilities none that is positive, for advantages not 0.
 SIMPLE = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
@@ -23,7 +23,7 @@ FIRST = {"logp": LOGS, "old_logp": LOGS, "ref_logp": LOGS, "advantage": SIGNED}
 ROUNDS = 4
 
 
-def smallest(batch: Batch, fails: Fails) -> Batch:
+def smallest(batch: SampleBatch, fails: Fails) -> SampleBatch:
     """A batch that fails, and of which nothing can be left out or made simpler. `batch` itself must fail."""
     for _ in range(ROUNDS):
         before = batch
@@ -34,14 +34,17 @@ def smallest(batch: Batch, fails: Fails) -> Batch:
     return batch
 
 
-def _keep(batch: Batch, smaller: Batch, fails: Fails) -> Batch:
+def _keep(batch: SampleBatch, smaller: SampleBatch, fails: Fails) -> SampleBatch:
     """The smaller one if it still fails and something is decided in it."""
     return smaller if smaller.mask.any() and fails(smaller) else batch
 
 
 def _fewer(
-    batch: Batch, size: Callable[[Batch], int], without: Callable[[Batch, Tensor], Batch], fails: Fails
-) -> Batch:
+    batch: SampleBatch,
+    size: Callable[[SampleBatch], int],
+    without: Callable[[SampleBatch, Tensor], SampleBatch],
+    fails: Fails,
+) -> SampleBatch:
     """Leave out halves, quarters, ... and single ones."""
     step = size(batch) // 2
     while step:
@@ -55,21 +58,21 @@ def _fewer(
     return batch
 
 
-def _fewer_rows(batch: Batch, fails: Fails) -> Batch:
+def _fewer_rows(batch: SampleBatch, fails: Fails) -> SampleBatch:
     return _fewer(batch, lambda b: len(b.mask), _numbered, fails)
 
 
-def _numbered(batch: Batch, keep: Tensor) -> Batch:
+def _numbered(batch: SampleBatch, keep: Tensor) -> SampleBatch:
     """Some of the rows; where rows say which they are, they are numbered anew."""
     batch = batch.rows(keep)
     return batch.replace(extras={"row": torch.arange(len(keep))}) if "row" in batch.experience.extras else batch
 
 
-def _fewer_columns(batch: Batch, fails: Fails) -> Batch:
+def _fewer_columns(batch: SampleBatch, fails: Fails) -> SampleBatch:
     return _fewer(batch, lambda b: b.mask.shape[1], columns, fails)
 
 
-def columns(batch: Batch, keep: Tensor) -> Batch:
+def columns(batch: SampleBatch, keep: Tensor) -> SampleBatch:
     """The batch with some of its columns."""
     T, old = batch.mask.shape[1], batch.experience
 
@@ -82,7 +85,7 @@ def columns(batch: Batch, keep: Tensor) -> Batch:
     return dataclasses.replace(batch, experience=dataclasses.replace(old, extras=extras, **fields), leaves=leaves)
 
 
-def _fewer_fields(batch: Batch, fails: Fails) -> Batch:
+def _fewer_fields(batch: SampleBatch, fails: Fails) -> SampleBatch:
     """Fields, extras and leaves that nothing depends on."""
     old = batch.experience
     for name in [n for n in (*SHAPES, "horizon") if n != "mask" and getattr(old, n) is not None]:
@@ -97,7 +100,7 @@ def _fewer_fields(batch: Batch, fails: Fails) -> Batch:
     return batch
 
 
-def _simpler_mask(batch: Batch, fails: Fails) -> Batch:
+def _simpler_mask(batch: SampleBatch, fails: Fails) -> SampleBatch:
     everywhere = torch.ones_like(batch.mask)
     if not batch.mask.all():
         batch = _keep(batch, batch.replace(mask=everywhere), fails)
@@ -108,7 +111,7 @@ def _simpler_mask(batch: Batch, fails: Fails) -> Batch:
     return batch
 
 
-def _simpler_numbers(batch: Batch, fails: Fails) -> Batch:
+def _simpler_numbers(batch: SampleBatch, fails: Fails) -> SampleBatch:
     """Each tensor the same everywhere if that will do, else each of its numbers as simple as it can be."""
     for slot in _slots(batch):
         for simpler in _candidates(slot.read(batch), slot.name):
@@ -128,25 +131,25 @@ class _Slot:
     kind: str
     name: str
 
-    def read(self, batch: Batch) -> Tensor:
+    def read(self, batch: SampleBatch) -> Tensor:
         if self.kind == "leaf":
             return batch.leaves[self.name].detach()
         return batch.experience.extras[self.name] if self.kind == "extra" else getattr(batch.experience, self.name)
 
-    def write(self, batch: Batch, value: Tensor) -> Batch:
+    def write(self, batch: SampleBatch, value: Tensor) -> SampleBatch:
         if self.kind == "leaf":
             return dataclasses.replace(batch, leaves={**batch.leaves, self.name: value.clone().requires_grad_()})
         return batch.replace(**({"extras": {self.name: value}} if self.kind == "extra" else {self.name: value}))
 
 
-def _slots(batch: Batch) -> list[_Slot]:
+def _slots(batch: SampleBatch) -> list[_Slot]:
     old = batch.experience
     fields = [_Slot("field", n) for n in SHAPES if n != "mask" and getattr(old, n) is not None]
     extras = [_Slot("extra", k) for k, v in old.extras.items() if isinstance(v, Tensor) and k != "row"]
     return [*fields, *extras, *(_Slot("leaf", name) for name in batch.leaves)]
 
 
-def _each(batch: Batch, slot: _Slot, fails: Fails) -> Batch:
+def _each(batch: SampleBatch, slot: _Slot, fails: Fails) -> SampleBatch:
     """The numbers of one tensor one by one."""
     if not slot.read(batch).is_floating_point():
         return batch

@@ -16,24 +16,24 @@ from polopt.credit import (
     GroupMean,
     LeaveOneOut,
     Measure,
-    Modulated,
-    Relative,
+    ModulatedAdvantage,
+    RelativeAdvantage,
     Scale,
     Signal,
     Strata,
 )
 from polopt.objectives import (
     Aggregate,
+    Branch,
+    BranchedObjective,
     Objective,
     Ratio,
     Regulariser,
-    Route,
-    Routed,
-    Rows,
+    RowMask,
     SequenceSum,
     Surrogate,
-    Trust,
-    Unlimited,
+    SurrogateTerm,
+    Unclipped,
     Weight,
 )
 from polopt.part import Part, name_of
@@ -43,31 +43,31 @@ from polopt.sampling import Rollouts, Select
 Battery = Sequence[battery.Check | battery.Rule]
 
 # Unbiased and of scale 1: decisions are summed, a row is compared with the others of its group.
-SUMMED = Surrogate(trust=Unlimited(), aggregate=SequenceSum(length=1))
-COMPARED = Relative(baseline=LeaveOneOut(), scale=None)
+SUMMED = Surrogate(trust=Unclipped(), aggregate=SequenceSum(length=1))
+COMPARED = RelativeAdvantage(baseline=LeaveOneOut(), scale=None)
 
 # Kind of part, what it is called, and how it takes its place in an objective.
 IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective]], ...] = (
     (Objective, "objective", lambda part, host: part),
-    (Trust, "trust region", lambda part, host: host.but(trust=part)),
+    (SurrogateTerm, "trust region", lambda part, host: host.but(trust=part)),
     (Ratio, "ratio", lambda part, host: host.but(ratio=part)),
     (Weight, "weight", lambda part, host: host.but(weights=[part])),
     (Aggregate, "aggregate", lambda part, host: host.but(aggregate=part)),
     (Regulariser, "regulariser", lambda part, host: host.but(regularise=[part])),
-    (Rows, "choice of rows", lambda part, host: Routed(routes=[Route(objective=host, rows=part)])),
+    (RowMask, "choice of rows", lambda part, host: BranchedObjective(routes=[Branch(objective=host, rows=part)])),
 )
 IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (
     (Credit, "credit", lambda part: part),
-    (Baseline, "baseline", lambda part: Relative(baseline=part, scale=None)),
-    (Scale, "scale", lambda part: Relative(scale=part)),
-    (Grouping, "grouping", lambda part: Relative(baseline=GroupMean(within=part), scale=None)),
-    (Signal, "signal", lambda part: Modulated(credit=COMPARED, times=part)),
-    (Measure, "measure", lambda part: Relative(baseline=GroupMean(within=Strata(by=part)), scale=None)),
+    (Baseline, "baseline", lambda part: RelativeAdvantage(baseline=part, scale=None)),
+    (Scale, "scale", lambda part: RelativeAdvantage(scale=part)),
+    (Grouping, "grouping", lambda part: RelativeAdvantage(baseline=GroupMean(within=part), scale=None)),
+    (Signal, "signal", lambda part: ModulatedAdvantage(credit=COMPARED, times=part)),
+    (Measure, "measure", lambda part: RelativeAdvantage(baseline=GroupMean(within=Strata(by=part)), scale=None)),
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class PartKind:
     """word: the kind of part. whole: what the checks call. battery: the checks. sentence: what the lab measures."""
 
     word: str
@@ -76,7 +76,7 @@ class Place:
     sentence: Algorithm
 
 
-def places(subject: Part) -> list[Place]:
+def places(subject: Part) -> list[PartKind]:
     """Where a part stands; for an algorithm, where each of its parts does.
 
     Raises:
@@ -92,20 +92,20 @@ def _selects(sampling: Part) -> list[Part]:
     return list(getattr(sampling, "select", ()))
 
 
-def place(part: Part) -> Place:
+def place(part: Part) -> PartKind:
     """Raises ValueError for a kind of part that no battery is for."""
     if isinstance(part, PlainLoss):
-        return Place("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
+        return PartKind("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
     for kind, word, stand in IN_OBJECTIVES:
         if isinstance(part, kind):
-            return Place(word, stand(part, Surrogate()), battery.OBJECTIVE, sentence(objective=stand(part, SUMMED)))
+            return PartKind(word, stand(part, Surrogate()), battery.OBJECTIVE, sentence(objective=stand(part, SUMMED)))
     for kind, word, put in IN_CREDIT:
         if isinstance(part, kind):
-            return Place(word, put(part), battery.CREDIT, sentence(credit=put(part)))
+            return PartKind(word, put(part), battery.CREDIT, sentence(credit=put(part)))
     if isinstance(part, Reward):
-        return Place("reward", part, battery.REWARD, sentence(reward=part))
+        return PartKind("reward", part, battery.REWARD, sentence(reward=part))
     if isinstance(part, Select):
-        return Place("selection", part, battery.SELECT, sentence(select=[part]))
+        return PartKind("selection", part, battery.SELECT, sentence(select=[part]))
     known = [word for _, word, *_ in (*IN_OBJECTIVES, *IN_CREDIT)]
     raise ValueError(
         f"{name_of(type(part))} is no kind of part that can be checked: expected an algorithm, a reward, a selection, "

@@ -12,7 +12,7 @@ from torch import Tensor
 from polopt import algorithm, credit, objectives, rewards, sampling, schedules
 from polopt.checks.broken import Failure
 from polopt.checks.calls import judge
-from polopt.checks.trials import Row
+from polopt.checks.trials import PartRow
 from polopt.experience import Support
 from polopt.part import Part, diff, from_yaml, name_of, to_plain
 
@@ -32,17 +32,17 @@ class Rule:
 
     name: str
     title: str
-    test: Callable[[Row], None]
+    test: Callable[[PartRow], None]
     why: str
 
     @property
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, row: Row) -> None:
+    def __call__(self, row: PartRow) -> None:
         self.test(row)
 
-    def failure(self, row: Row) -> Failure | None:
+    def failure(self, row: PartRow) -> Failure | None:
         """What is wrong; there is no batch to show it on."""
         try:
             self.test(row)
@@ -53,7 +53,7 @@ class Rule:
         return None
 
 
-def output(part: Part, row: Row, seed: int) -> Tensor:
+def output(part: Part, row: PartRow, seed: int) -> Tensor:
     found = judge(part, row.batch(seed))
     return found.value if found.kept is None else torch.cat([found.value, found.kept.mask.flatten()])
 
@@ -62,7 +62,7 @@ def exactly(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def state_resumes(row: Row) -> None:
+def state_resumes(row: PartRow) -> None:
     """k + m calls equal k calls, save, load into a part built from YAML, m calls: bit for bit."""
     through, stopped = copy.deepcopy(row.part), copy.deepcopy(row.part)
     for seed in (0, 1):
@@ -74,7 +74,7 @@ def state_resumes(row: Row) -> None:
         exactly(output(resumed, row, seed), output(through, row, seed))
 
 
-def copies_are_apart(row: Row) -> None:
+def copies_are_apart(row: PartRow) -> None:
     """Using a copy changes neither the state of the original nor that of a part built afresh."""
     original = copy.deepcopy(row.part)
     before = copy.deepcopy(original.state_dict())
@@ -87,14 +87,14 @@ def copies_are_apart(row: Row) -> None:
     exactly(output(again, row, 0), expected)
 
 
-def yaml_returns(row: Row) -> None:
+def yaml_returns(row: PartRow) -> None:
     again = from_yaml(row.part.to_yaml())
     assert type(again) is type(row.part), f"{type(again)} came back"
     assert again.to_dict() == row.part.to_dict(), f"{again.to_dict()} came back of {row.part.to_dict()}"
     assert diff(again, row.part) == []
 
 
-def repr_builds(row: Row) -> None:
+def repr_builds(row: PartRow) -> None:
     code, strangers = as_code(row.part)
     again = eval(code, {**SCOPE, **strangers})
     assert to_plain(again) == to_plain(row.part), f"it prints as {row.part!r} and is {row.part.to_dict()}"

@@ -13,11 +13,11 @@ T = TypeVar("T")
 DETACH = (Tensor.detach, Tensor.detach_, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
-class Unlike(RuntimeError):
+class StopGradientMismatch(RuntimeError):
     """The second run stopped other gradients than the first, so nothing can be held still."""
 
 
-class Stops(TorchFunctionMode):
+class StopGradients(TorchFunctionMode):
     """Notes what a computation detaches, or computes without gradient, in the order in which it does.
 
     `held` runs a computation again with those same tensors in those same places: what is left to move is what the
@@ -37,7 +37,7 @@ class Stops(TorchFunctionMode):
             self.stopped.append(found.clone())
             return found
         if self._replay >= len(self.stopped) or self.stopped[self._replay].shape != found.shape:
-            raise Unlike
+            raise StopGradientMismatch
         held = self.stopped[self._replay].clone()
         self._replay += 1
         return held
@@ -58,5 +58,5 @@ class Stops(TorchFunctionMode):
         with self:
             found = run()
         if self._replay != len(self.stopped):
-            raise Unlike
+            raise StopGradientMismatch
         return found

@@ -9,25 +9,25 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import Batch, random_batch, with_columns, without_decisions
-from polopt.checks.broken import Law, Trial
-from polopt.checks.calls import Call
+from polopt.checks.batches import SampleBatch, random_batch, with_columns, without_decisions
+from polopt.checks.broken import Property, TestCase
+from polopt.checks.calls import PartCall
 from polopt.checks.laws import (
-    Adds,
-    Along,
-    Deciding,
-    Fewer,
     Fields,
-    Finite,
-    Intact,
-    Kept,
+    FiniteDifference,
+    HasShape,
+    HasType,
+    ImprovesOutcome,
+    IsFinite,
+    IsZero,
+    KeepsDecisions,
+    KeepsFewer,
+    KeepsOrder,
+    KeepsRows,
     Key,
-    Same,
-    Shaped,
-    Slope,
-    Still,
-    Typed,
-    Zero,
+    NoGradient,
+    PiecesAdd,
+    SameResult,
 )
 from polopt.experience import PER_DECISION, SHAPES
 from polopt.objectives import Objective
@@ -42,7 +42,7 @@ FEW = 8  # numbers that are nudged one by one
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PartRow:
     """A part to check.
 
     honest: a part whose value, differentiated, must give this part's gradient; None where there is none
@@ -60,7 +60,7 @@ class Row:
     relative: bool = False
     key: Key = DECIDED
     keeps: Literal["rows", "share", "decisions", "repeats"] = "rows"
-    batch: Callable[..., Batch] = random_batch
+    batch: Callable[..., SampleBatch] = random_batch
 
 
 # What is asked of more than one kind ------------------------------------------------------------------------------
@@ -77,50 +77,50 @@ def paddings(T: int) -> dict[str, tuple[list[int], int]]:
     return ways
 
 
-def padding(row: Row, batch: Batch, silent: bool = True) -> Iterator[Trial]:
-    narrow = Call(batch)
+def padding(row: PartRow, batch: SampleBatch, silent: bool = True) -> Iterator[TestCase]:
+    narrow = PartCall(batch)
     for way, (places, T) in paddings(batch.mask.shape[1]).items():
         columns = torch.tensor(places)
         wide = with_columns(batch, columns, T)
-        laws: list[Law] = [Same("wide", "narrow", columns=columns)]
+        laws: list[Property] = [SameResult("wide", "narrow", columns=columns)]
         if silent:
-            laws.append(Zero("wide", where=~wide.mask))
-        yield Trial(way, {"narrow": narrow, "wide": Call(wide)}, laws)
+            laws.append(IsZero("wide", where=~wide.mask))
+        yield TestCase(way, {"narrow": narrow, "wide": PartCall(wide)}, laws)
 
 
-def permutation(row: Row, batch: Batch) -> Iterator[Trial]:
-    first, B = Call(batch), len(batch.mask)
+def permutation(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    first, B = PartCall(batch), len(batch.mask)
     for way, order in (("rows reversed", range(B - 1, -1, -1)), ("rows moved up by one", [*range(1, B), 0])):
         rows = torch.tensor(list(order), dtype=torch.long)
-        calls = {"first": first, "second": Call(batch.rows(rows))}
-        yield Trial(way, calls, [Same("second", "first", rows=rows)])
+        calls = {"first": first, "second": PartCall(batch.rows(rows))}
+        yield TestCase(way, calls, [SameResult("second", "first", rows=rows)])
 
 
-def precision(row: Row, batch: Batch, rtol: float = 1e-4, atol: float = 1e-5) -> Iterator[Trial]:
-    calls = {"double": Call(batch), "single": Call(batch.to(torch.float32))}
-    yield Trial("float32 against float64", calls, [Same("single", "double", rtol=rtol, atol=atol)])
+def precision(row: PartRow, batch: SampleBatch, rtol: float = 1e-4, atol: float = 1e-5) -> Iterator[TestCase]:
+    calls = {"double": PartCall(batch), "single": PartCall(batch.to(torch.float32))}
+    yield TestCase("float32 against float64", calls, [SameResult("single", "double", rtol=rtol, atol=atol)])
 
 
-def empty(row: Row, batch: Batch) -> Iterator[Trial]:
-    laws: list[Law] = [Finite("nothing", metrics=True), Zero("nothing")]
-    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, laws)
+def empty(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    laws: list[Property] = [IsFinite("nothing", metrics=True), IsZero("nothing")]
+    yield TestCase("no decisions", {"nothing": PartCall(without_decisions(batch))}, laws)
 
 
-def nothing_here(row: Row, batch: Batch) -> Iterator[Trial]:
+def nothing_here(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """A row without decisions beside others; a micro-batch without, of a batch that has some; a whole batch without."""
     B = len(batch.mask)
     silent = batch.replace(mask=batch.mask & (torch.arange(B) > 0)[:, None])
-    yield Trial("a row without decisions", {"silent": Call(silent)}, [Finite("silent")])
+    yield TestCase("a row without decisions", {"silent": PartCall(silent)}, [IsFinite("silent")])
     twice = batch.rows(torch.arange(2 * B) % B)
     whole = twice.replace(mask=twice.mask & (torch.arange(2 * B) >= B)[:, None])
     micro = next(whole.experience.split(B))
-    calls = {"whole": Call(whole), "nothing": Call(whole.rows(torch.arange(B)), micro, piece=(B, 0))}
-    laws: list[Law] = [Finite("nothing"), Zero("nothing")]
-    yield Trial("no decisions in a micro-batch", calls, laws)
-    yield Trial("no decisions in the whole batch", {"nothing": Call(without_decisions(batch))}, laws)
+    calls = {"whole": PartCall(whole), "nothing": PartCall(whole.rows(torch.arange(B)), micro, piece=(B, 0))}
+    laws: list[Property] = [IsFinite("nothing"), IsZero("nothing")]
+    yield TestCase("no decisions in a micro-batch", calls, laws)
+    yield TestCase("no decisions in the whole batch", {"nothing": PartCall(without_decisions(batch))}, laws)
 
 
-def hide(batch: Batch, value: float, names: frozenset[str]) -> Batch:
+def hide(batch: SampleBatch, value: float, names: frozenset[str]) -> SampleBatch:
     """The batch with this value off the mask, in the fields, extras and leaves of these names."""
 
     def put(x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def hide(batch: Batch, value: float, names: frozenset[str]) -> Batch:
     return dataclasses.replace(batch, experience=old.replace(**changes), leaves=leaves)
 
 
-def hideable(row: Row, batch: Batch) -> frozenset[str]:
+def hideable(row: PartRow, batch: SampleBatch) -> frozenset[str]:
     """What may hold anything off the mask: fields that are meaningful only at decisions, all that the policy says, and
     the extras that the row's own batches fill with NaN there."""
     e = batch.experience
@@ -148,15 +148,15 @@ def _spoilt(x: Any) -> bool:
     return isinstance(x, Tensor) and x.ndim > 1 and x.is_floating_point() and not x.isfinite().all()
 
 
-def poison(row: Row, batch: Batch, laws: Callable[[Batch], list[Law]]) -> Iterator[Trial]:
-    clean, names = Call(batch), hideable(row, batch)
+def poison(row: PartRow, batch: SampleBatch, laws: Callable[[SampleBatch], list[Property]]) -> Iterator[TestCase]:
+    clean, names = PartCall(batch), hideable(row, batch)
     for word, value in HIDDEN.items():
         way = f"{word} off the mask"
-        yield Trial(way, {"clean": clean, "hidden": Call(hide(batch, value, names))}, laws(batch))
+        yield TestCase(way, {"clean": clean, "hidden": PartCall(hide(batch, value, names))}, laws(batch))
         for name in sorted(names, key=lambda n: not n.startswith("said.")) if batch.mask.numel() <= FEW else ():
-            calls = {"clean": clean, "hidden": Call(hide(batch, value, frozenset({name})))}
-            changed = [law for law in laws(batch) if not isinstance(law, Zero)]
-            yield Trial(f"{way}, in {spoken(name)}", calls, changed, part_of=way)
+            calls = {"clean": clean, "hidden": PartCall(hide(batch, value, frozenset({name})))}
+            changed = [law for law in laws(batch) if not isinstance(law, IsZero)]
+            yield TestCase(f"{way}, in {spoken(name)}", calls, changed, part_of=way)
 
 
 def spoken(name: str) -> str:
@@ -168,42 +168,47 @@ def spoken(name: str) -> str:
 # Objectives ---------------------------------------------------------------------------------------------------
 
 
-def split(row: Row, batch: Batch) -> Iterator[Trial]:
-    whole, surveyed = Call(batch), batch.experience
+def split(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    whole, surveyed = PartCall(batch), batch.experience
     if row.part.all_surveys:
         surveyed = surveyed.replace(survey=batch.evaluation().detach())
     for size in (1, 4):
         calls, start = {"whole": whole}, 0
         for index, micro in enumerate(surveyed.split(size)):
             rows = torch.arange(start, start + len(micro))
-            calls[f"piece{index + 1}"] = Call(batch.rows(rows), micro, piece=(size, index))
+            calls[f"piece{index + 1}"] = PartCall(batch.rows(rows), micro, piece=(size, index))
             start += len(micro)
         if len(calls) > 2 or size == 1:
             way = "in micro-batches of 1 row" if size == 1 else f"in micro-batches of {size} rows"
-            yield Trial(way, calls, [Adds([name for name in calls if name != "whole"], "whole")])
+            yield TestCase(way, calls, [PiecesAdd([name for name in calls if name != "whole"], "whole")])
 
 
-def occupied(batch: Batch) -> Batch:
+def occupied(batch: SampleBatch) -> SampleBatch:
     """The rows that hold decisions."""
     return batch.rows(batch.mask.any(1).nonzero().flatten())
 
 
-def split_occupied(row: Row, batch: Batch) -> Iterator[Trial]:
+def split_occupied(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     yield from split(row, occupied(batch))
 
 
-def objective_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
-    return poison(row, batch, lambda b: [Finite("hidden"), Same("hidden", "clean"), Zero("hidden", where=~b.mask)])
+def objective_hidden(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    return poison(
+        row, batch, lambda b: [IsFinite("hidden"), SameResult("hidden", "clean"), IsZero("hidden", where=~b.mask)]
+    )
 
 
-def single(row: Row, batch: Batch) -> Iterator[Trial]:
+def single(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     for trial in precision(row, batch):
         # A gradient is coarser: rtol 9e-4, atol 9e-5.
-        laws: list[Law] = [Typed("single", torch.float32), Same("single", "double", rtol=3e-5, atol=3e-6, slack=30)]
+        laws: list[Property] = [
+            HasType("single", torch.float32),
+            SameResult("single", "double", rtol=3e-5, atol=3e-6, slack=30),
+        ]
         yield dataclasses.replace(trial, laws=laws)
 
 
-def lines(batch: Batch) -> dict[str, dict[str, Tensor]]:
+def lines(batch: SampleBatch) -> dict[str, dict[str, Tensor]]:
     """Directions in which to move what the policy says: all of it alike, each number if there are few, and any."""
     shapes = {k: v.shape for k, v in batch.leaves.items()}
     found = {"along ones": {k: torch.ones(s, dtype=torch.float64) for k, s in shapes.items()}}
@@ -219,18 +224,20 @@ def lines(batch: Batch) -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def slopes(row: Row, batch: Batch) -> Iterator[Trial]:
+def slopes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Central differences along lines, with the batch clean so that a line may point anywhere."""
     if row.honest is None:
         return
-    here, honest = Call(batch), None if row.honest == "self" else row.honest
+    here, honest = PartCall(batch), None if row.honest == "self" else row.honest
     for way, line in lines(batch).items():
         ahead, back = ({k: sign * STEP * v for k, v in line.items()} for sign in (1, -1))
-        up, down = (Call(batch.nudged(step), part=honest) for step in (ahead, back))
-        yield Trial(way, {"here": here, "up": up, "down": down}, [Slope("here", "up", "down", line, STEP)])
+        up, down = (PartCall(batch.nudged(step), part=honest) for step in (ahead, back))
+        yield TestCase(
+            way, {"here": here, "up": up, "down": down}, [FiniteDifference("here", "up", "down", line, STEP)]
+        )
 
 
-def extremes(row: Row, batch: Batch) -> Iterator[Trial]:
+def extremes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """-2 against -91 in float32, in both directions, for each pair of log-probabilities and both signs of A."""
     batch = batch.to(torch.float32)
     for here, there in ((NEAR, FAR), (FAR, NEAR)):
@@ -238,12 +245,12 @@ def extremes(row: Row, batch: Batch) -> Iterator[Trial]:
         for changed in ("logp", "old_logp", "ref_logp"):
             names = {"logp": policy, "old_logp": policy, "ref_logp": policy, changed: other}
             leaves = {**batch.leaves, "logp": policy.clone().requires_grad_()}
-            call = Call(dataclasses.replace(batch.replace(**names), leaves=leaves))
+            call = PartCall(dataclasses.replace(batch.replace(**names), leaves=leaves))
             way = f"{spoken(changed)} at {there:g}, the policy's at {here:g}"
-            yield Trial(way, {"far": call}, [Finite("far")])
+            yield TestCase(way, {"far": call}, [IsFinite("far")])
 
 
-def on_policy(batch: Batch) -> Batch:
+def on_policy(batch: SampleBatch) -> SampleBatch:
     """The batch as it is before the first update: sampler, learner and reference say the same."""
     e, logp = batch.experience, batch.leaves["logp"].detach()
     said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
@@ -251,48 +258,54 @@ def on_policy(batch: Batch) -> Batch:
     return batch.replace(logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names})
 
 
-def idle(row: Row, batch: Batch) -> Iterator[Trial]:
+def idle(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Without any advantage, before the first update and after."""
-    laws: list[Law] = [Finite("idle"), Zero("idle", leaf="logp")]
+    laws: list[Property] = [IsFinite("idle"), IsZero("idle", leaf="logp")]
     nothing = batch.replace(advantage=torch.zeros(batch.mask.shape, dtype=torch.float64))
     for way, idling in (("advantage 0, ratio 1", on_policy(nothing)), ("advantage 0", nothing)):
-        yield Trial(way, {"idle": Call(idling)}, laws)
+        yield TestCase(way, {"idle": PartCall(idling)}, laws)
 
 
-def along(row: Row, batch: Batch) -> Iterator[Trial]:
+def along(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Before the first update, which way the policy moves; and that it moves at all."""
     batch = on_policy(batch)
     mask, advantage = batch.mask, batch.experience.advantage
-    law = Along("first", torch.where(mask, advantage, 0), still=not (mask & (advantage != 0)).any())
-    yield Trial("ratio 1", {"first": Call(batch)}, [law])
+    law = ImprovesOutcome("first", torch.where(mask, advantage, 0), still=not (mask & (advantage != 0)).any())
+    yield TestCase("ratio 1", {"first": PartCall(batch)}, [law])
     ones = torch.ones(mask.shape, dtype=torch.float64)
-    law = Along("first", mask.double(), still=True)
-    yield Trial("ratio 1, advantage 1 everywhere", {"first": Call(batch.replace(advantage=ones))}, [law])
+    law = ImprovesOutcome("first", mask.double(), still=True)
+    yield TestCase("ratio 1, advantage 1 everywhere", {"first": PartCall(batch.replace(advantage=ones))}, [law])
 
 
 # Credit -------------------------------------------------------------------------------------------------------
 
 
-def regrouped(row: Row, batch: Batch) -> Iterator[Trial]:
+def regrouped(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     yield from permutation(row, batch)
-    calls = {"first": Call(batch), "second": Call(batch.replace(group=1000 - 2 * batch.experience.group))}
-    yield Trial("other group numbers", calls, [Same("second", "first")])
+    calls = {"first": PartCall(batch), "second": PartCall(batch.replace(group=1000 - 2 * batch.experience.group))}
+    yield TestCase("other group numbers", calls, [SameResult("second", "first")])
 
 
-def credit_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
-    def laws(batch: Batch) -> list[Law]:
-        return [Shaped("hidden", [batch.mask.shape]), Zero("hidden", where=~batch.mask), Same("hidden", "clean")]
+def credit_hidden(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    def laws(batch: SampleBatch) -> list[Property]:
+        return [
+            HasShape("hidden", [batch.mask.shape]),
+            IsZero("hidden", where=~batch.mask),
+            SameResult("hidden", "clean"),
+        ]
 
     yield from poison(row, batch, laws)
 
 
-def still(row: Row, batch: Batch) -> Iterator[Trial]:
+def still(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     fields = {name: getattr(batch.experience, name) for name in ("value", "reward")}
     grown = {k: v.clone().requires_grad_() for k, v in fields.items() if v is not None}
-    yield Trial("of values and rewards with gradient", {"grown": Call(batch.replace(**grown))}, [Still("grown")])
+    yield TestCase(
+        "of values and rewards with gradient", {"grown": PartCall(batch.replace(**grown))}, [NoGradient("grown")]
+    )
 
 
-def equal(row: Row, batch: Batch) -> Iterator[Trial]:
+def equal(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """All-equal groups, groups of one, in float32, with rewards that sums round: finite; exactly 0 if relative."""
     batch, B = batch.to(torch.float32), len(batch.mask)
     groups = {
@@ -300,75 +313,79 @@ def equal(row: Row, batch: Batch) -> Iterator[Trial]:
         "in groups of one": torch.arange(B),
         "in one group": torch.zeros(B, dtype=torch.long),
     }
-    laws: list[Law] = [Finite("equal"), Zero("equal")] if row.relative else [Finite("equal")]
+    laws: list[Property] = [IsFinite("equal"), IsZero("equal")] if row.relative else [IsFinite("equal")]
     for reward in EQUAL:
         for where, group in groups.items():
-            call = Call(batch.replace(reward=torch.full((B,), reward, dtype=torch.float32), group=group))
-            yield Trial(f"reward {reward} everywhere, {where}", {"equal": call}, laws, refusable=True)
+            call = PartCall(batch.replace(reward=torch.full((B,), reward, dtype=torch.float32), group=group))
+            yield TestCase(f"reward {reward} everywhere, {where}", {"equal": call}, laws, refusable=True)
 
 
 # Rewards ------------------------------------------------------------------------------------------------------
 
 
-def alone(row: Row, batch: Batch) -> Iterator[Trial]:
+def alone(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """A row's reward depends on that row alone; or, if it says that it reads the batch, not on the rows' order."""
     B = len(batch.mask)
-    whole, shapes = Call(batch), [batch.mask.shape, batch.mask.shape[:1]]
-    yield Trial("", {"whole": whole}, [Shaped("whole", shapes), Still("whole"), Finite("whole")])
+    whole, shapes = PartCall(batch), [batch.mask.shape, batch.mask.shape[:1]]
+    yield TestCase("", {"whole": whole}, [HasShape("whole", shapes), NoGradient("whole"), IsFinite("whole")])
     if any(getattr(part, "reads_batch", False) for part in row.part.parts()):
         yield from regrouped(row, batch)
         return
     for way, order in (("the first row alone", [0]), ("every other row, reversed", range(B - 1, -1, -2))):
         rows = torch.tensor(list(order), dtype=torch.long)
-        yield Trial(way, {"whole": whole, "some": Call(batch.rows(rows))}, [Same("some", "whole", rows=rows)])
+        yield TestCase(
+            way, {"whole": whole, "some": PartCall(batch.rows(rows))}, [SameResult("some", "whole", rows=rows)]
+        )
 
 
-def reward_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
-    yield from poison(row, batch, lambda b: [Finite("hidden")])
+def reward_hidden(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    yield from poison(row, batch, lambda b: [IsFinite("hidden")])
 
 
-def reward_nothing(row: Row, batch: Batch) -> Iterator[Trial]:
-    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, [Finite("nothing")])
+def reward_nothing(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    yield TestCase("no decisions", {"nothing": PartCall(without_decisions(batch))}, [IsFinite("nothing")])
 
 
 # Selection ----------------------------------------------------------------------------------------------------
 
 
-def chosen(row: Row, batch: Batch) -> Iterator[Trial]:
+def chosen(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     for trial in permutation(row, batch):
-        yield dataclasses.replace(trial, laws=[Kept("second", "first", row.key)])
+        yield dataclasses.replace(trial, laws=[KeepsRows("second", "first", row.key)])
 
 
-def chosen_padding(row: Row, batch: Batch) -> Iterator[Trial]:
+def chosen_padding(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     ways = paddings(batch.mask.shape[1])
     for trial in padding(row, batch):
         columns = torch.tensor(ways[trial.way][0])
-        yield dataclasses.replace(trial, laws=[Same("wide", "narrow"), Deciding("wide", "narrow", columns)])
+        yield dataclasses.replace(trial, laws=[SameResult("wide", "narrow"), KeepsDecisions("wide", "narrow", columns)])
 
 
-def chosen_hidden(row: Row, batch: Batch) -> Iterator[Trial]:
-    yield from poison(row, batch, lambda b: [Kept("hidden", "clean", DECIDED)])
+def chosen_hidden(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    yield from poison(row, batch, lambda b: [KeepsRows("hidden", "clean", DECIDED)])
 
 
-def chosen_of_nothing(row: Row, batch: Batch) -> Iterator[Trial]:
-    yield Trial("no decisions", {"nothing": Call(without_decisions(batch))}, [Deciding("nothing")])
+def chosen_of_nothing(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+    yield TestCase("no decisions", {"nothing": PartCall(without_decisions(batch))}, [KeepsDecisions("nothing")])
 
 
-def whole_rows(row: Row, batch: Batch) -> Iterator[Trial]:
+def whole_rows(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Rows come out whole and in their order, nothing is decided that was not; nothing in, nothing out."""
-    yield Trial("", {"once": Call(batch)}, [Intact("once", batch.experience, row.keeps)])
-    none = Call(batch.rows(torch.arange(0)))
-    yield Trial("no rows", {"none": none}, [Shaped("none", [torch.Size([0])])])
+    yield TestCase("", {"once": PartCall(batch)}, [KeepsOrder("once", batch.experience, row.keeps)])
+    none = PartCall(batch.rows(torch.arange(0)))
+    yield TestCase("no rows", {"none": none}, [HasShape("none", [torch.Size([0])])])
 
 
-def chosen_again(row: Row, batch: Batch) -> Iterator[Trial]:
+def chosen_again(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Choosing among what was chosen changes nothing; a share of it is a part of it."""
     if row.keeps == "repeats":
         return
-    once = Call(batch)
-    yield Trial("", {"once": once}, [])
+    once = PartCall(batch)
+    yield TestCase("", {"once": once}, [])
     kept = once.on(row.part).kept
     assert kept is not None, "a selection gives an Experience"
-    twice = Call(dataclasses.replace(batch, experience=kept, leaves={}))
-    law: Law = Kept("twice", "once", DECIDED) if row.keeps == "rows" else Fewer("twice", "once", batch.experience)
-    yield Trial("choosing again", {"once": once, "twice": twice}, [law])
+    twice = PartCall(dataclasses.replace(batch, experience=kept, leaves={}))
+    law: Property = (
+        KeepsRows("twice", "once", DECIDED) if row.keeps == "rows" else KeepsFewer("twice", "once", batch.experience)
+    )
+    yield TestCase("choosing again", {"once": once, "twice": twice}, [law])

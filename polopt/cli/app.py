@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from polopt.cli import bridges, catalogue, chat, check, compare, convert, export, judge, plan, recipes, train
-from polopt.cli.door import Door
+from polopt.cli.door import CommandGroup
 
 app = typer.Typer(
-    cls=Door,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from polopt import catalogue, index
 from polopt.cli import text
-from polopt.cli.door import Refused, checked
+from polopt.cli.door import UsageError, checked
 from polopt.display import format
 from polopt.index import Entry
 from polopt.method import TIERS
@@ -65,7 +65,7 @@ def methods(
 
 def _known(option: str, value: str | None, known: Sequence[str]) -> None:
     if value is not None and value not in known:
-        raise Refused(f"{option} {value}: give one of {', '.join(known)}")
+        raise UsageError(f"{option} {value}: give one of {', '.join(known)}")
 
 
 def method_lines(found: Sequence[Entry]) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise Refused(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
+            raise UsageError(f"{name} does not exist; give a YAML file, a method's name, or file.py:function")
         data = read_yaml_file(path)
         if isinstance(data, dict) and "stages" in data:
             return dict(by_path(data))
@@ -190,7 +190,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
     else:
         found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
     if not isinstance(found, Algorithm):
-        raise Refused(f"{name} gives {found!r:.60}, expected an Algorithm")
+        raise UsageError(f"{name} gives {found!r:.60}, expected an Algorithm")
     return found
 
 
@@ -207,7 +207,7 @@ def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, 
             if a != b:
                 yield key, a, b
     else:
-        raise Refused("a recipe and an algorithm cannot be compared: give two recipes, or two methods")
+        raise UsageError("a recipe and an algorithm cannot be compared: give two recipes, or two methods")
 
 
 def cite(

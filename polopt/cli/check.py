@@ -20,7 +20,9 @@ def check(
     lab: Annotated[bool, typer.Option(help="Measure bias and variance, too.")] = True,
     batch: Annotated[
         str | None,
-        typer.Option(metavar="FILE.PY:FUNCTION", help="Makes a polopt.checks.Batch from a seed, if yours is special."),
+        typer.Option(
+            metavar="FILE.PY:FUNCTION", help="Makes a polopt.checks.SampleBatch from a seed, if yours is special."
+        ),
     ] = None,
 ) -> None:
     """Check a part, a plain loss or a method: which invariances break, and on which smallest example.

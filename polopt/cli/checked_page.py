@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import polopt
-from polopt.checks import Finding, Report
+from polopt.checks import CheckResult, Report
 from polopt.checks.peers import LIBRARIES
 
 # version, what was fed, note, report
@@ -42,7 +42,7 @@ def _table(titles: list[str], rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _mark(finding: Finding) -> str:
+def _mark(finding: CheckResult) -> str:
     verdict = f"**{finding.verdict}**" if finding.verdict == "breaks" else finding.verdict
     return f"{verdict}: {finding.short}" if finding.short else verdict
 
@@ -64,7 +64,7 @@ def _fed(rows: list[Row]) -> str:
 def _section(title: str, rows: list[Row]) -> str:
     """One check: what was found of whom, each sentence once."""
     found: dict[tuple[str, str], list[str]] = {}
-    first: dict[tuple[str, str], Finding] = {}
+    first: dict[tuple[str, str], CheckResult] = {}
     for *_, report in rows:
         for finding in report.findings:
             if finding.title == title and finding.verdict != "holds":

@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt import catalogue
-from polopt.checks import Batch, Report, check, peer
+from polopt.checks import Report, SampleBatch, check, peer
 from polopt.checks.broken import quoted
-from polopt.checks.lab import Measured
+from polopt.checks.lab import GradientComparison
 from polopt.checks.peers import INSTALL
 from polopt.checks.plain import is_loss
 from polopt.cli import checked_page, text
-from polopt.cli.door import Refused, checked
+from polopt.cli.door import UsageError, checked
 from polopt.part import ROOMS, Part, build, locate
 from polopt.yaml_data import read_yaml
 
@@ -67,7 +67,7 @@ def _busy(screen: Console, what: str) -> Iterator[None]:
         yield
 
 
-def _reports(subject: Subject, make: Callable[..., Batch] | None, lab: bool) -> list[Report]:
+def _reports(subject: Subject, make: Callable[..., SampleBatch] | None, lab: bool) -> list[Report]:
     return check(subject.thing, subject.name, lab=lab, made_by=subject.made_by, batch=make)
 
 
@@ -108,12 +108,12 @@ def _own(name: str) -> Subject:
     if isinstance(thing, Part):
         return Subject(name, thing)
     if not callable(thing):
-        raise Refused(f"{name} is {thing!r:.60}, expected a part or a function")
+        raise UsageError(f"{name} is {thing!r:.60}, expected a part or a function")
     if is_loss(thing):
         return Subject(name, thing, [f"loss = locate({quoted(name)})" + "()" * a_class])
     made = thing()
     if not isinstance(made, Part):
-        raise Refused(f"{name} gives {made!r:.60}, expected a part")
+        raise UsageError(f"{name} gives {made!r:.60}, expected a part")
     return Subject(name, made)
 
 
@@ -128,7 +128,7 @@ def _built(cls: Callable[..., Any], name: str) -> Any:
     try:
         return cls()
     except TypeError as error:
-        raise Refused(
+        raise UsageError(
             f"{name} does not build without settings: {error}; give them, as in '{{part: {name}, ...: ...}}', or name "
             "a function that builds it"
         ) from None
@@ -177,7 +177,7 @@ def _findings(report: Report) -> Table:
     return table
 
 
-def _lab(rows: list[Measured]) -> Table:
+def _lab(rows: list[GradientComparison]) -> Table:
     """Each number against the exact gradient of the expected outcome."""
     table = Table(box=None, pad_edge=False, title_justify="left", caption_justify="left")
     table.title = "Mean gradient against the exact one"

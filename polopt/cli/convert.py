@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polopt.cli import text
-from polopt.cli.door import Refused
+from polopt.cli.door import UsageError
 from polopt.display.format import percent
 
 if TYPE_CHECKING:
@@ -36,21 +36,21 @@ def convert(
     from polopt.training import handover
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise Refused(f"{to} is not empty: name another folder")
+        raise UsageError(f"{to} is not empty: name another folder")
     place, screen = Path(source), text.screen()
     is_run, is_adapter = (place / "recipe.yaml").is_file(), (place / "adapter_config.json").is_file()
     if not is_run and (step is not None or adapter):
-        raise Refused(f"--step and --adapter are of a run, and {source} is none: it has no recipe.yaml")
+        raise UsageError(f"--step and --adapter are of a run, and {source} is none: it has no recipe.yaml")
     if is_run:
         if base is not None or rank is not None:
-            raise Refused(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
+            raise UsageError(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
         handover.write_checkpoint(place, to, text.checkpoint(step or "last"), adapter=adapter)
     elif is_adapter:
         if rank is not None:
-            raise Refused(f"--rank is of an adapter to be made, and {source} is one already")
+            raise UsageError(f"--rank is of an adapter to be made, and {source} is one already")
         handover.merge(place, base, to)
     elif base is None:
-        raise Refused(
+        raise UsageError(
             f"{source} is neither a run nor an adapter: say --base MODEL to make an adapter of the difference"
         )
     else:

@@ -21,7 +21,7 @@ from polopt.display.printable import printable
 from polopt.errors import PoloptWarning, UserError
 
 
-class Refused(UserError, ValueError):
+class UsageError(UserError, ValueError):
     """What was asked cannot be done; the message is the sentence to show."""
 
 
@@ -33,10 +33,10 @@ def checked() -> Iterator[None]:
     except UserError:
         raise
     except (ValueError, TypeError, OSError) as error:
-        raise Refused(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
-class Door(TyperGroup):
+class CommandGroup(TyperGroup):
     """All commands. An error that is a sentence is shown in red and ends with code 2.
 
     POLOPT_TRACEBACK=1 shows where it came from.

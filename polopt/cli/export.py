@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from polopt.cli import text
-from polopt.cli.door import Refused, checked
+from polopt.cli.door import UsageError, checked
 from polopt.cli.train import MethodOption, SetOption, loaded, method_of
 
 
@@ -32,7 +32,7 @@ def export(
     from polopt.training.run import Run
 
     if to not in TRAINERS:
-        raise Refused(f"--to {to}: give {' or '.join(TRAINERS)}")
+        raise UsageError(f"--to {to}: give {' or '.join(TRAINERS)}")
     run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
     here = Path.cwd()
     with nullcontext(here) if run is None else at_base(run) as base:

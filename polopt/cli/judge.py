@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from polopt.cli import text
-from polopt.cli.door import Refused, checked
+from polopt.cli.door import UsageError, checked
 from polopt.cli.results import pass_table
 
 
@@ -69,5 +69,5 @@ def _counts(k: str) -> tuple[int, ...]:
         if counts[0] < 1:
             raise ValueError
     except ValueError:
-        raise Refused(f"--k {k}: expected whole numbers from 1 up, as in --k 1,4,8") from None
+        raise UsageError(f"--k {k}: expected whole numbers from 1 up, as in --k 1,4,8") from None
     return counts

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polopt.plan.hardware import Device
     from polopt.plan.holds import Holds
     from polopt.plan.predict import Plan, Span
-    from polopt.plan.shape import Shape
+    from polopt.plan.shape import ModelShape
     from polopt.training.recipe import PolicySpec, StageSpec
 
 BATCH, MACHINE, HOW = "Batch", "Machine", "How"
@@ -129,7 +129,7 @@ def plan(
 
 def _asked(
     recipe: str | None, model: str | None, method: str | None
-) -> tuple[PolicySpec, StageSpec, Shape, dict[str, Any]]:
+) -> tuple[PolicySpec, StageSpec, ModelShape, dict[str, Any]]:
     """Policy, main stage, the model's shape, and what else a recipe says."""
     from polopt.plan import models
     from polopt.plan.shape import shape_of

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from polopt import recipes as shipped
 from polopt.cli import text
-from polopt.cli.door import Refused
+from polopt.cli.door import UsageError
 from polopt.names import nearest
 
 
@@ -22,7 +22,7 @@ def recipes(
     """List the recipes that come with polopt, or print one: polopt recipes laptop > mine.yaml"""
     if name is not None:
         if name not in shipped.names():
-            raise Refused(f"there is no recipe {name!r}{nearest(name, shipped.names())}")
+            raise UsageError(f"there is no recipe {name!r}{nearest(name, shipped.names())}")
         typer.echo(shipped.path(name).read_text(encoding="utf-8"), nl=False)
         return
     table = Table(box=None, pad_edge=False)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt import catalogue, recipes
-from polopt.cli.door import Refused
+from polopt.cli.door import UsageError
 
 if TYPE_CHECKING:
     from polopt.training.run import Which
@@ -66,27 +66,29 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise Refused(f"--set {pair}: expected key=value, as in --set stages.rl.steps=50")
+            raise UsageError(f"--set {pair}: expected key=value, as in --set stages.rl.steps=50")
         if key.strip() in found:
-            raise Refused(f"--set {key.strip():.100} is given twice; leave one of the two")
+            raise UsageError(f"--set {key.strip():.100} is given twice; leave one of the two")
         try:
             found[key.strip()] = read_yaml(value, f"--set {key.strip():.100}: the value")
         except YamlError as error:
-            raise Refused(f"{error}; quote it, as in --set 'key=[1, 2]'") from None
+            raise UsageError(f"{error}; quote it, as in --set 'key=[1, 2]'") from None
     return found
 
 
 def method(text: str) -> str | dict[str, Any]:
     """A method as typed: a name, or a name and settings as YAML, `{name: rloo, kl: 0}`."""
     if not text.strip():
-        raise Refused("--method is empty; name one, as in --method gspo, or leave it out")
+        raise UsageError("--method is empty; name one, as in --method gspo, or leave it out")
     if not text.lstrip().startswith("{"):
         return text
     from polopt.yaml_data import read_yaml
 
     found = read_yaml(text, "--method")
     if not isinstance(found, dict) or "name" not in found:
-        raise Refused(f"{text!r:.100} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'")
+        raise UsageError(
+            f"{text!r:.100} is not a method: give a name, or a name with settings as '{{name: rloo, kl: 0}}'"
+        )
     return found
 
 
@@ -98,7 +100,7 @@ def checkpoint(text: str) -> Which:
         return "last"
     if text.isascii() and text.isdigit():
         return int(text)
-    raise Refused(f"{text!r} is no checkpoint: give its step, best or last")
+    raise UsageError(f"{text!r} is no checkpoint: give its step, best or last")
 
 
 def fresh_folder(name: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polopt.cli import text
-from polopt.cli.door import Refused, checked, leading
+from polopt.cli.door import UsageError, checked, leading
 
 if TYPE_CHECKING:
     from polopt.training.language import Watcher
@@ -83,7 +83,7 @@ def train(
 
     if resume is not None:
         if any(given is not None for given in (recipe, run, method, seed)) or dry_run:
-            raise Refused(
+            raise UsageError(
                 "--resume continues a run as it was begun: give it alone, with --cluster, with --anyway, or with --set "
                 "to extend it"
             )

@@ -3,87 +3,110 @@
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
-from polopt.credit.consistency import Informative, Meaning, Steady
-from polopt.credit.cuts import BetweenCuts
-from polopt.credit.groupings import Everyone, Kind, Length, MeanEntropy, Noted, Prompt, Strata, Task, Turns
-from polopt.credit.halves import Halves
-from polopt.credit.measures import AnswerEntropy, Logistic, SuccessRate
-from polopt.credit.modulated import Centred, Clarity, Faded, Modulated, Surprise
+from polopt.credit.consistency import ParaphraseConsistency, SameMeaning, TermEntropy
+from polopt.credit.cuts import SegmentAdvantage
+from polopt.credit.groupings import (
+    DecisionCount,
+    FieldMeasure,
+    MeanEntropy,
+    SameKind,
+    SamePrompt,
+    SameTask,
+    Strata,
+    TurnCount,
+    WholeBatch,
+)
+from polopt.credit.halves import HalfGroupAdvantage
+from polopt.credit.measures import AnswerEntropy, LogisticMeasure, SuccessRate
+from polopt.credit.modulated import (
+    CentredAdvantage,
+    ModulatedAdvantage,
+    RelativeSurprisal,
+    TurnCertainty,
+    UncertaintyDecay,
+)
 from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale, Signal
 from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
-    Blend,
-    Bounded,
+    BoundedAdvantage,
     GreedyReturn,
     GroupMean,
     GroupStd,
     LeaveOneOut,
     MovingAverage,
-    Relative,
-    Share,
-    Voices,
+    MultiAdvantage,
+    RelativeAdvantage,
+    WeightedAdvantage,
+    WeightedSum,
 )
-from polopt.credit.revalued import Plus, Standardised
-from polopt.credit.shown import Anchored, Together
-from polopt.credit.shrunk import Shrunk, trust_in_mean
-from polopt.credit.stepwise import GAE, Clipped, Constant, LearnedDiscount, RewardToGo, Whitened
-from polopt.credit.turns import ByTurn
+from polopt.credit.revalued import ReturnsPlusMeasures, StandardisedReturns
+from polopt.credit.shown import AnchoredDemonstrations, IncludeDemonstrations
+from polopt.credit.shrunk import ShrunkMean, trust_in_mean
+from polopt.credit.stepwise import (
+    GAE,
+    ClippedAdvantage,
+    ConstantAdvantage,
+    LearnedDiscount,
+    RewardToGo,
+    WhitenedAdvantage,
+)
+from polopt.credit.turns import TurnAdvantage
 
 __all__ = [
     "GAE",
     "AcrossGroups",
-    "Anchored",
+    "AnchoredDemonstrations",
     "AnswerEntropy",
     "Baseline",
     "BetaScale",
-    "BetweenCuts",
-    "Blend",
-    "Bounded",
-    "ByTurn",
-    "Centred",
-    "Clarity",
-    "Clipped",
+    "BoundedAdvantage",
+    "CentredAdvantage",
+    "ClippedAdvantage",
     "Confidence",
-    "Constant",
+    "ConstantAdvantage",
     "Credit",
-    "Everyone",
-    "Faded",
+    "DecisionCount",
+    "FieldMeasure",
     "GreedyReturn",
     "GroupMean",
     "GroupStd",
     "Grouping",
-    "Halves",
-    "Informative",
-    "Kind",
+    "HalfGroupAdvantage",
+    "IncludeDemonstrations",
     "LearnedDiscount",
     "LeaveOneOut",
-    "Length",
-    "Logistic",
+    "LogisticMeasure",
     "MeanEntropy",
-    "Meaning",
     "Measure",
-    "Modulated",
+    "ModulatedAdvantage",
     "MovingAverage",
+    "MultiAdvantage",
     "NormalScores",
-    "Noted",
-    "Plus",
-    "Prompt",
-    "Relative",
+    "ParaphraseConsistency",
+    "RelativeAdvantage",
+    "RelativeSurprisal",
+    "ReturnsPlusMeasures",
     "RewardToGo",
+    "SameKind",
+    "SameMeaning",
+    "SamePrompt",
+    "SameTask",
     "Scale",
+    "SegmentAdvantage",
     "SemanticEntropy",
-    "Share",
-    "Shrunk",
+    "ShrunkMean",
     "Signal",
-    "Standardised",
-    "Steady",
+    "StandardisedReturns",
     "Strata",
     "SuccessRate",
-    "Surprise",
-    "Task",
-    "Together",
-    "Turns",
-    "Voices",
-    "Whitened",
+    "TermEntropy",
+    "TurnAdvantage",
+    "TurnCertainty",
+    "TurnCount",
+    "UncertaintyDecay",
+    "WeightedAdvantage",
+    "WeightedSum",
+    "WhitenedAdvantage",
+    "WholeBatch",
     "trust_in_mean",
 ]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import SamePrompt
 from polopt.credit.parts import Credit, Grouping
 from polopt.experience import Experience
 
@@ -21,7 +21,7 @@ class AcrossGroups(Credit):
     """
 
     eps: float = 1e-6
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     needs = frozenset({"reward"})
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import SamePrompt
 from polopt.credit.parts import Grouping, Scale
 from polopt.experience import Experience, ExperienceError
 
@@ -59,7 +59,7 @@ class BetaScale(Scale):
     low: float = 0.0
     high: float = 1.0
     shape: tuple[float, float] | None = None
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     def setup(self) -> None:
         if self.low >= self.high:

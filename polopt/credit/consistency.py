@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Everyone, Prompt
+from polopt.credit.groupings import SamePrompt, WholeBatch
 from polopt.credit.parts import Grouping, Measure
 from polopt.experience import Experience
 
@@ -40,10 +40,10 @@ def share_distance(p: Tensor, q: Tensor) -> Tensor:
     return distance.clamp(0, 1)
 
 
-class Meaning(Grouping):
+class SameMeaning(Grouping):
     """Rows whose tasks mean the same: `Task.row` holds the same value under `field`. A task without one stands alone.
 
-    `sampling.Neighbours` brings such tasks together, where they follow each other in the data.
+    `sampling.ConsecutiveTasks` brings such tasks together, where they follow each other in the data.
     """
 
     field: str = "meaning"
@@ -59,14 +59,14 @@ class Meaning(Grouping):
         return torch.tensor(ops.numbered(meanings), dtype=torch.long, device=experience.device)
 
 
-class Informative(Measure):
+class TermEntropy(Measure):
     """H / log U of the terms that a prompt's answers use together: 1 if its U terms are equally frequent, 0 for one.
 
     H is the entropy of the terms' shares, over all rows of the prompt; a term is a token id. Nothing that is said
     needs to be true for it. Source: InfoCons, arXiv:2512.12858.
     """
 
-    of: Grouping = Prompt()
+    of: Grouping = SamePrompt()
 
     needs = frozenset({"extras.tokens"})
 
@@ -78,7 +78,7 @@ class Informative(Measure):
         return entropy[prompt]
 
 
-class Steady(Measure):
+class ParaphraseConsistency(Measure):
     """How little an answer depends on the phrasing, 0 at best. Phrasings are the prompts, `of`, of one meaning,
     `within`.
 
@@ -92,8 +92,8 @@ class Steady(Measure):
     """
 
     by: Literal["entropy", "content"] = "entropy"
-    within: Grouping = Everyone()
-    of: Grouping = Prompt()
+    within: Grouping = WholeBatch()
+    of: Grouping = SamePrompt()
 
     needs = frozenset({"extras.tokens"})
 

@@ -9,7 +9,7 @@ from polopt.credit.parts import Credit
 from polopt.experience import Experience
 
 
-class BetweenCuts(Credit):
+class SegmentAdvantage(Credit):
     """A_t = V(next cut) - V(last cut at or before t): what the stretch of decisions around t was worth.
 
     cut: [B, T] `extras["cut"]`, decisions before which the value of the state, `extras["cut_value"]` [B, T], is known;

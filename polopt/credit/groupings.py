@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.situation import Situation
 
 
-class Prompt(Grouping):
+class SamePrompt(Grouping):
     """Rows of one prompt or start state: the batch's `group`."""
 
     parts_prompts = True
@@ -24,7 +24,7 @@ class Prompt(Grouping):
         return experience.group
 
 
-class Task(Grouping):
+class SameTask(Grouping):
     """Rows of one task, however they began: `extras["index"]`, the task's number. Rows of a task that a guide lists
     several times are several groups."""
 
@@ -34,14 +34,14 @@ class Task(Grouping):
         return experience.extras["index"]
 
 
-class Everyone(Grouping):
+class WholeBatch(Grouping):
     """All rows of the batch."""
 
     def forward(self, experience: Experience) -> Tensor:
         return torch.zeros(len(experience), dtype=torch.long, device=experience.device)
 
 
-class Kind(Grouping):
+class SameKind(Grouping):
     """Rows of one kind of task: `extras["kind"]`, one label for each row."""
 
     needs = frozenset({"extras.kind"})
@@ -54,7 +54,7 @@ class Strata(Grouping):
     """Rows of one prompt that also agree in a measure."""
 
     by: Measure
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     @property
     def parts_prompts(self) -> bool:  # type: ignore[override]
@@ -73,14 +73,14 @@ def alone(within: Grouping, situation: Situation) -> Iterator[str]:
         )
 
 
-class Length(Measure):
+class DecisionCount(Measure):
     """Number of decisions."""
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.lengths.to(experience.precision)
 
 
-class Turns(Measure):
+class TurnCount(Measure):
     """Number of turns in which something was decided."""
 
     needs = frozenset({"turn"})
@@ -101,7 +101,7 @@ class MeanEntropy(Measure):
         return entropy.sum(1) / experience.lengths.clamp(min=1)
 
 
-class Noted(Measure):
+class FieldMeasure(Measure):
     """A number that the world or the loop noted of each row: `extras[name]`, [B]."""
 
     name: str

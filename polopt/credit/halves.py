@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt, alone
+from polopt.credit.groupings import SamePrompt, alone
 from polopt.credit.measures import amount
 from polopt.credit.parts import Credit, Grouping, Measure
 from polopt.experience import Experience, check_shape
@@ -16,7 +16,7 @@ from polopt.schedules import Schedule
 from polopt.situation import Situation
 
 
-class Halves(Credit):
+class HalfGroupAdvantage(Credit):
     """A = mu * inter + (1 - mu) * intra, with each group halved by a measure; m_U, m_L are the halves' mean returns:
 
         inter: upper * R - lower * m_L in the upper half, lower * R - upper * m_U in the lower
@@ -34,7 +34,7 @@ class Halves(Credit):
     mu: float | Schedule | Measure = 1.0
     upper: float = 1.0
     lower: float = 1.0
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     needs = frozenset({"reward"})
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Everyone, Prompt
+from polopt.credit.groupings import SamePrompt, WholeBatch
 from polopt.credit.parts import Grouping, Measure
 from polopt.experience import Experience
 from polopt.schedules import Schedule, now
@@ -27,7 +27,7 @@ class AnswerEntropy(Measure):
     """
 
     base: float = 2.0
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     needs = frozenset({"extras.answer"})
 
@@ -46,7 +46,7 @@ class AnswerEntropy(Measure):
 class SuccessRate(Measure):
     """Mean outcome of the row's group, by default of the whole batch; `invert` gives 1 minus it."""
 
-    within: Grouping = Everyone()
+    within: Grouping = WholeBatch()
     invert: bool = False
 
     needs = frozenset({"outcome"})
@@ -56,7 +56,7 @@ class SuccessRate(Measure):
         return 1 - rate if self.invert else rate
 
 
-class Logistic(Measure):
+class LogisticMeasure(Measure):
     """1 / (1 + exp(-slope (x - centre))): a soft step of another measure. A negative slope steps down, and the two of
     opposite slopes add up to 1."""
 

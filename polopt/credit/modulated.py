@@ -13,7 +13,7 @@ from polopt.credit.parts import Credit, Measure, Signal
 from polopt.experience import Experience, check_shape
 
 
-class Modulated(Credit):
+class ModulatedAdvantage(Credit):
     """A'_it = times_it A_it + plus_it: another credit, scaled and shifted.
 
     times None is 1, plus None is 0. limit: |plus_it| is cut to at most limit |times_it A_it|, so that at 1 it turns no
@@ -27,7 +27,7 @@ class Modulated(Credit):
 
     def setup(self) -> None:
         if self.limit is not None and self.limit < 0:
-            raise ValueError(f"credit.Modulated: limit must be >= 0, found {self.limit}")
+            raise ValueError(f"credit.ModulatedAdvantage: limit must be >= 0, found {self.limit}")
 
     def forward(self, experience: Experience) -> Tensor:
         advantage = self.credit(experience)
@@ -46,7 +46,7 @@ class Modulated(Credit):
         return torch.where(experience.mask, value, 0).to(advantage.dtype)
 
 
-class Centred(Credit):
+class CentredAdvantage(Credit):
     """A minus its mean over the batch. unit "decision" counts each decision the same, "turn" each turn (`turn`), at
     its decisions' mean."""
 
@@ -67,7 +67,7 @@ class Centred(Credit):
         return torch.where(mask, advantage - mean, 0)
 
 
-class Faded(Signal):
+class UncertaintyDecay(Signal):
     """f(strength x_i) on every decision of row i, for a measure x >= 0: 1 at 0, and falling.
 
     shape "linear" is max(0, 1 - z), "exponential" exp(-z), "focal" max(0, 1 - z)^power. Beyond z = 1 nothing is learned
@@ -81,7 +81,9 @@ class Faded(Signal):
 
     def setup(self) -> None:
         if self.strength < 0 or self.power <= 0:
-            raise ValueError(f"credit.Faded: need strength >= 0 and power > 0, found {self.strength} and {self.power}")
+            raise ValueError(
+                f"credit.UncertaintyDecay: need strength >= 0 and power > 0, found {self.strength} and {self.power}"
+            )
 
     def forward(self, experience: Experience) -> Tensor:
         z = self.strength * self.by(experience)
@@ -89,7 +91,7 @@ class Faded(Signal):
         return (left**self.power if self.shape == "focal" else left)[:, None].expand_as(experience.mask)
 
 
-class Clarity(Signal):
+class TurnCertainty(Signal):
     """How sure the policy was in a turn, weight exp(-sharpness h), with h in [0, 1] the turn's mean entropy between the
     lowest and the highest of the batch's turns:
 
@@ -120,7 +122,7 @@ class Clarity(Signal):
         return clarity[number]
 
 
-class Surprise(Signal):
+class RelativeSurprisal(Signal):
     """weight (c_q - c_i) on every decision of row i: sure answers lose, unlikely ones gain; 0 in a group in which no
     row's outcome reaches `solved`.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt, alone
+from polopt.credit.groupings import SamePrompt, alone
 from polopt.credit.parts import Credit, Grouping
 from polopt.experience import Experience
 from polopt.situation import Situation
@@ -25,7 +25,7 @@ class NormalScores(Credit):
     Source: Gaussian GRPO, arXiv:2604.08539.
     """
 
-    within: Sequence[Grouping] = (Prompt(),)
+    within: Sequence[Grouping] = (SamePrompt(),)
 
     needs = frozenset({"reward"})
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt, alone
+from polopt.credit.groupings import SamePrompt, alone
 from polopt.credit.measures import amount
 from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
 from polopt.experience import Experience, check_shape
@@ -30,7 +30,7 @@ class GroupMean(Baseline):
     1 - 1/n. within: what a group is. unit: whether each row counts once, or each of its tokens, so that the sum of
     the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
 
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
     unit: Unit = "row"
 
     def refusals(self, situation: Situation) -> Iterator[str]:
@@ -46,7 +46,7 @@ class LeaveOneOut(Baseline):
     Source: RLOO, arXiv:2402.14740.
     """
 
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return ops.leave_one_out_mean(returns, self.within(experience))
@@ -96,7 +96,7 @@ class GroupStd(Scale):
 
     eps: float = 1e-6
     correction: int = 1
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
     unit: Unit = "row"
 
     def setup(self) -> None:
@@ -111,7 +111,7 @@ class GroupStd(Scale):
         return ops.group_std(returns, self.within(experience), self.correction, count) + self.eps
 
 
-class Relative(Credit):
+class RelativeAdvantage(Credit):
     """A_i = (R_i - baseline_i) / scale_i on every decision of row i.
 
     R: [B] outcome, or the sum of a row's per-decision rewards. baseline None is 0, scale None is 1.
@@ -134,17 +134,17 @@ class Relative(Credit):
         return torch.where(experience.mask, advantage[:, None], 0)
 
 
-class Bounded(Credit):
+class BoundedAdvantage(Credit):
     """`credit`, but `otherwise` in the groups in which some |A| reaches `limit`. within: what a group is."""
 
     credit: Credit
     otherwise: Credit
     limit: float = 5.0
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     def setup(self) -> None:
         if self.limit <= 0:
-            raise ValueError(f"credit.Bounded: limit must be > 0, found {self.limit}")
+            raise ValueError(f"credit.BoundedAdvantage: limit must be > 0, found {self.limit}")
 
     def forward(self, experience: Experience) -> Tensor:
         advantage = self.credit(experience)
@@ -152,8 +152,8 @@ class Bounded(Credit):
         return torch.where((most < self.limit)[:, None], advantage, self.otherwise(experience))
 
 
-class Share(Part):
-    """One voice of a `Blend`: a credit and its weight, a number, a schedule, or a number for each row."""
+class WeightedAdvantage(Part):
+    """One voice of a `WeightedSum`: a credit and its weight, a number, a schedule, or a number for each row."""
 
     credit: Credit
     weight: float | Schedule | Measure = 1.0
@@ -163,14 +163,14 @@ class Share(Part):
         return advantage * (weight[:, None].to(advantage.dtype) if isinstance(weight, Tensor) else weight)
 
 
-class Blend(Credit):
+class WeightedSum(Credit):
     """sum_k weight_k A_k: several opinions on who earned it."""
 
-    shares: Sequence[Share]
+    shares: Sequence[WeightedAdvantage]
 
     def setup(self) -> None:
         if not len(self.shares):
-            raise ValueError("credit.Blend needs at least one share, found none")
+            raise ValueError("credit.WeightedSum needs at least one share, found none")
 
     def forward(self, experience: Experience) -> Tensor:
         return self.voices(experience).sum(-1)
@@ -180,14 +180,14 @@ class Blend(Credit):
         return torch.stack([share(experience) for share in self.shares], -1)
 
 
-class Voices(Blend):
-    """A `Blend` whose opinions also stay apart, in `extras["voices"]` [B, T, K], for a trust region of each
-    (`objectives.EachVoice`).
+class MultiAdvantage(WeightedSum):
+    """A `WeightedSum` whose opinions also stay apart, in `extras["voices"]` [B, T, K], for a trust region of each
+    (`objectives.PerAdvantageSurrogate`).
 
     What a clip does to a sum of advantages of opposite signs is not the sum of what it does to each.
     """
 
-    shares: Sequence[Share]
+    shares: Sequence[WeightedAdvantage]
 
     def credited(self, experience: Experience) -> Experience:
         voices = self.voices(experience)

@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Kind
+from polopt.credit.groupings import SameKind
 from polopt.credit.parts import Credit, Grouping, Measure
-from polopt.credit.relative import Relative
+from polopt.credit.relative import RelativeAdvantage
 from polopt.experience import Experience, check_shape
 
 Norm = Literal["zscore", "minmax", "robust", "cdf"]
 EPS = 1e-8
 
 
-class Revalued(Credit):
+class RewardTransform(Credit):
     """`credit` of the rewards `worth(returns [B], experience) -> [B]`, one for each row.
 
     The batch keeps them for its reward, so that a critic learns the units in which it is used.
     """
 
-    credit: Credit = Relative()
+    credit: Credit = RelativeAdvantage()
 
     needs = frozenset({"reward"})
 
@@ -40,7 +40,7 @@ class Revalued(Credit):
         return self.credited(experience).advantage
 
 
-class Standardised(Revalued):
+class StandardisedReturns(RewardTransform):
     """Returns in the units of their kind of task, so that no source counts for more because it pays more:
 
         zscore: (R - mean) / (std + eps), n - 1 in std's denominator        minmax: (R - least) / (most - least + eps)
@@ -52,16 +52,16 @@ class Standardised(Revalued):
     arXiv:2510.08872, which takes zscore.
     """
 
-    credit: Credit = Relative()
+    credit: Credit = RelativeAdvantage()
     by: Norm = "zscore"
-    within: Grouping = Kind()
+    within: Grouping = SameKind()
 
     def worth(self, returns: Tensor, experience: Experience) -> Tensor:
         return standardised(returns, self.within(experience), self.by)
 
 
 def standardised(x: Tensor, group: Tensor, by: Norm) -> Tensor:
-    """[B] numbers in the units of their group; see `Standardised`."""
+    """[B] numbers in the units of their group; see `StandardisedReturns`."""
     centred = x - ops.group_mean(x, group)
     if by == "zscore":
         return torch.where(centred == 0, 0, centred / (ops.group_std(x, group) + EPS))
@@ -93,11 +93,11 @@ def _by_group(x: Tensor, group: Tensor, of: Callable[[Tensor], Tensor]) -> Tenso
     return found
 
 
-class Plus(Revalued):
+class ReturnsPlusMeasures(RewardTransform):
     """Returns plus sum_k weight_k m_k, with measures that may look at other rows of the batch. weights: one for each
     measure. own: the weight of what the row was paid."""
 
-    credit: Credit = Relative()
+    credit: Credit = RelativeAdvantage()
     measures: Sequence[Measure]
     weights: Sequence[float]
     own: float = 1.0
@@ -105,7 +105,8 @@ class Plus(Revalued):
     def setup(self) -> None:
         if not len(self.measures) or len(self.measures) != len(self.weights):
             raise ValueError(
-                f"credit.Plus needs measures and as many weights, found {len(self.measures)} and {len(self.weights)}"
+                f"credit.ReturnsPlusMeasures needs measures and as many weights, found {len(self.measures)} and "
+                f"{len(self.weights)}"
             )
 
     def worth(self, returns: Tensor, experience: Experience) -> Tensor:

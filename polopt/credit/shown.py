@@ -9,14 +9,14 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit.parts import Credit
-from polopt.credit.relative import Relative
+from polopt.credit.relative import RelativeAdvantage
 from polopt.experience import Experience
 
 
-class Together(Credit):
+class IncludeDemonstrations(Credit):
     """Another credit, to which a demonstrated row is a row of its group like any other."""
 
-    credit: Credit = Relative()
+    credit: Credit = RelativeAdvantage()
 
     judges_demonstrations: ClassVar[bool] = True
 
@@ -24,7 +24,7 @@ class Together(Credit):
         return self.credit(experience)
 
 
-class Anchored(Credit):
+class AnchoredDemonstrations(Credit):
     """Another credit of the rollouts alone; a demonstrated row has `factor` times the highest advantage of its group's.
 
     Demonstrations then move no group's mean, and are always worth more than what the policy found, if factor > 1. In a
@@ -32,7 +32,7 @@ class Anchored(Credit):
     anchoring of TempSamp-R1, arXiv:2509.18056.
     """
 
-    credit: Credit = Relative()
+    credit: Credit = RelativeAdvantage()
     factor: float = 1.2
 
     judges_demonstrations: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class Anchored(Credit):
 
     def setup(self) -> None:
         if self.factor < 0:
-            raise ValueError(f"credit.Anchored: factor must be >= 0, found {self.factor}")
+            raise ValueError(f"credit.AnchoredDemonstrations: factor must be >= 0, found {self.factor}")
 
     def forward(self, experience: Experience) -> Tensor:
         shown, mask = experience.demonstrated, experience.mask

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import Prompt
+from polopt.credit.groupings import SamePrompt
 from polopt.credit.parts import Baseline, Grouping, Measure
 from polopt.experience import Experience, ExperienceError
 
@@ -20,7 +20,7 @@ def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
     return torch.where(apart > 0, apart / (apart + variance), 0)
 
 
-class Shrunk(Baseline):
+class ShrunkMean(Baseline):
     """w mean + (1 - w) prior, with `mean` of the n returns of the row's group and w from `trust_in_mean`: the prior as
     long as the rollouts do not speak against it.
 
@@ -41,13 +41,13 @@ class Shrunk(Baseline):
     high: float = 1.0
     weight: float | None = None
     others: bool = False
-    within: Grouping = Prompt()
+    within: Grouping = SamePrompt()
 
     def setup(self) -> None:
         if self.low >= self.high:
-            raise ValueError(f"credit.Shrunk: need low < high, found {self.low} and {self.high}")
+            raise ValueError(f"credit.ShrunkMean: need low < high, found {self.low} and {self.high}")
         if self.weight is not None and not 0 <= self.weight <= 1:
-            raise ValueError(f"credit.Shrunk: weight must be in [0, 1], found {self.weight}")
+            raise ValueError(f"credit.ShrunkMean: weight must be in [0, 1], found {self.weight}")
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         rate = self.prior(experience).to(returns.dtype)
@@ -72,7 +72,7 @@ class Shrunk(Baseline):
     def _check(x: Tensor, what: str, low: float, high: float) -> None:
         if len(x) and not ((x >= low) & (x <= high)).all():
             raise ExperienceError(
-                f"credit.Shrunk needs {what} in [{low:g}, {high:g}] for every row, found {float(x.min()):g} to "
+                f"credit.ShrunkMean needs {what} in [{low:g}, {high:g}] for every row, found {float(x.min()):g} to "
                 f"{float(x.max()):g}; set low and high to the least and the greatest possible return, and give a rate "
                 "as the prior"
             )

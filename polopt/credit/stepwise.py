@@ -12,7 +12,7 @@ from polopt.credit.parts import Credit
 from polopt.experience import Experience, ExperienceError
 
 
-class Constant(Credit):
+class ConstantAdvantage(Credit):
     """The same advantage on every decision: 1 makes a likelihood of the score function."""
 
     value: float = 1.0
@@ -50,7 +50,7 @@ class RewardToGo(Credit):
 
 class LearnedDiscount(Credit):
     """As `RewardToGo`, with a gamma in a buffer that begins at `start`. An outer loop moves it, as it moves the reward
-    `rewards.Aligned`: through `logit`, of which gamma is the sigmoid. Source: BARFI, arXiv:2310.19007."""
+    `rewards.AlignedReward`: through `logit`, of which gamma is the sigmoid. Source: BARFI, arXiv:2310.19007."""
 
     start: float = 0.99
 
@@ -125,7 +125,7 @@ class GAE(Credit):
         return ops.gae(reward, value, final, terminated, truncated, mask, self.gamma, self.lam)
 
 
-class Whitened(Credit):
+class WhitenedAdvantage(Credit):
     """(A - mean) / (std + eps) over the decisions of the whole batch, arXiv:2006.05990. 0 if there are none."""
 
     credit: Credit
@@ -140,7 +140,7 @@ class Whitened(Credit):
         return centred / (std + self.eps)
 
 
-class Clipped(Credit):
+class ClippedAdvantage(Credit):
     """The advantage within -limit and limit."""
 
     credit: Credit
@@ -148,7 +148,7 @@ class Clipped(Credit):
 
     def setup(self) -> None:
         if self.limit <= 0:
-            raise ValueError(f"credit.Clipped: limit must be > 0, found {self.limit}")
+            raise ValueError(f"credit.ClippedAdvantage: limit must be > 0, found {self.limit}")
 
     def forward(self, experience: Experience) -> Tensor:
         return self.credit(experience).clamp(-self.limit, self.limit)

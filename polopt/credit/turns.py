@@ -14,7 +14,7 @@ from polopt.experience import Experience, check_shape
 from polopt.situation import Situation
 
 
-class ByTurn(Credit):
+class TurnAdvantage(Credit):
     """On the decisions of turn k, the row's return from that turn on, relative to that of other rows:
 
         A_k = (G_k - baseline(G_k)) / scale(G_k),    G_k = sum_{j >= k} r_j + bonus (paid_k - paid_{k-1})

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt.display.format import duration, rate
-from polopt.training.trials import Trial
+from polopt.training.trials import ComparedRun
 
 
 class Board:
@@ -32,7 +32,7 @@ class Board:
         if self.live:
             self.live.stop()
 
-    def look(self, trials: Sequence[Trial]) -> None:
+    def look(self, trials: Sequence[ComparedRun]) -> None:
         for trial in trials:
             key = (trial.name, trial.seed)
             if trial.state == "finished" and key not in self.told:
@@ -41,7 +41,7 @@ class Board:
         if self.live:
             self.live.update(_board(trials, self._left(trials)))
 
-    def _left(self, trials: Sequence[Trial]) -> float | None:
+    def _left(self, trials: Sequence[ComparedRun]) -> float | None:
         """Seconds until all are finished, at the pace since the first look."""
         now, done = time.perf_counter(), sum(map(_done, trials))
         if self.begun is None:
@@ -50,7 +50,7 @@ class Board:
         return (now - start) / (done - before) * (sum(map(_steps, trials)) - done) if done > before else None
 
 
-def _board(trials: Sequence[Trial], left: float | None) -> Group:
+def _board(trials: Sequence[ComparedRun], left: float | None) -> Group:
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -67,17 +67,17 @@ def _board(trials: Sequence[Trial], left: float | None) -> Group:
     return Group(table, Text(f"{finished} of {len(trials)} runs finished{clock}", style="dim"))
 
 
-def _steps(trial: Trial) -> int:
+def _steps(trial: ComparedRun) -> int:
     return sum(stage.steps for stage in trial.recipe.stages.values())
 
 
-def _done(trial: Trial) -> int:
+def _done(trial: ComparedRun) -> int:
     if trial.state == "finished":
         return _steps(trial)
     record = trial.run.last("metrics")
     return record["step"] + 1 if record else 0
 
 
-def _accuracy(trial: Trial) -> str:
+def _accuracy(trial: ComparedRun) -> str:
     found = trial.run.last("evaluations")
     return rate(found["pass@1"]) if found else ""

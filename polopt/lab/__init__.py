@@ -6,7 +6,7 @@ from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expect
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
 from polopt.lab.teacher import HintedPolicy, TreeTeacher
-from polopt.lab.tree import Policy, TokenTree, flat_gradient
+from polopt.lab.tree import TokenTree, TreePolicy, flat_gradient
 
 __all__ = [
     "BiasVariance",
@@ -14,11 +14,11 @@ __all__ = [
     "GaussianChain",
     "HintedPolicy",
     "LeafGradient",
-    "Policy",
     "TabularMDP",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",
+    "TreePolicy",
     "TreeSource",
     "TreeTeacher",
     "bias_variance",

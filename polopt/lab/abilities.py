@@ -120,7 +120,7 @@ def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: in
     return runs
 
 
-class Told(Predictor):
+class OraclePredictor(Predictor):
     """Says what it was told of each prompt of a tree, whatever the policy has done."""
 
     rates: Sequence[float]

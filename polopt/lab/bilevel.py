@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polopt.lab.mdp import TabularMDP, two_goals
 from polopt.metrics import q_values
-from polopt.solvers import Solver, implicit_gradient
+from polopt.solvers import LinearSolver, implicit_gradient
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class Bilevel:
     """A problem with the world's reward and a designer's hint, both [S, A]. An episode stops with probability
     1 - mdp.discount at each step. entropy: weight of each visited state's entropy in the inner update.
 
-    theta: [S A] logits, flat. phi: [3 S A + 1], the shares of a table for `rewards.Aligned` and the logit of a further
-    discount for `credit.LearnedDiscount`.
+    theta: [S A] logits, flat. phi: [3 S A + 1], the shares of a table for `rewards.AlignedReward` and the logit of a
+    further discount for `credit.LearnedDiscount`.
     """
 
     mdp: TabularMDP
@@ -104,7 +104,7 @@ class Problem(Protocol):
 
 def align(
     problem: Problem,
-    solver: Solver,
+    solver: LinearSolver,
     *,
     rounds: int,
     inner: int = 50,

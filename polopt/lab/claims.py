@@ -14,7 +14,7 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.problems import contexts, many_right
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
-from polopt.objectives import Ratio, Surrogate, Trust
+from polopt.objectives import Ratio, Surrogate, SurrogateTerm
 
 
 def norms_by_success(algorithm: Algorithm, power: float) -> float:
@@ -74,14 +74,14 @@ def ratio_variance(ratio: Ratio, tokens: int, noise: float, rows: int = 2000) ->
     return ratio(batch, Evaluation(logp=torch.full_like(draw, -1.0))).exp().var().item()
 
 
-def term_variance(trust: Trust, tokens: int, noise: float, rows: int = 2000) -> float:
+def term_variance(trust: SurrogateTerm, tokens: int, noise: float, rows: int = 2000) -> float:
     """Variance of the terms of decisions with advantage 1, of two policies as in `ratio_variance`."""
     log_ratio = noise * torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), advantage=torch.ones_like(log_ratio))
     return trust(log_ratio, batch, Evaluation(logp=log_ratio))[0].var().item()
 
 
-def push(trust: Trust, ratio: float) -> float:
+def push(trust: SurrogateTerm, ratio: float) -> float:
     """-d loss / d logp of one decision with advantage 1 at this ratio."""
     logp = torch.full((1, 1), -4.0, dtype=torch.double, requires_grad=True)
     old, one = torch.full_like(logp, -4.0 - math.log(ratio)), torch.ones_like(logp)

@@ -32,7 +32,7 @@ def correlation(a: Tensor, b: Tensor) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class EntropyLeft:
     """How much entropy learning a bandit leaves, in nats: when success is first reached, and at the end; means over
     seeds. success: at the end. reached: whether it was, for every seed."""
 
@@ -55,7 +55,7 @@ def questions(contexts: int = 8, right: int = 4, arms: int = 16) -> TokenTree:
 
 def entropy_kept(
     algorithm: Algorithm, tree: TokenTree, *, success: float, steps: int, rate: float, epochs: int = 1, seeds: int = 4
-) -> Kept:
+) -> EntropyLeft:
     """Learn the tree from the uniform policy, all its prompts in each batch."""
     found = []
     for seed in range(seeds):
@@ -63,7 +63,7 @@ def entropy_kept(
         there = [entropy for value, entropy in zip(values, entropies, strict=True) if value >= success]
         found.append(((there or entropies[-1:])[0], entropies[-1], values[-1], float(bool(there))))
     then, last, value, reached = torch.tensor(found, dtype=torch.double).mean(0).tolist()
-    return Kept(then, last, value, reached == 1)
+    return EntropyLeft(then, last, value, reached == 1)
 
 
 def learning_curve(

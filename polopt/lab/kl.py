@@ -9,8 +9,8 @@ import torch
 
 from polopt import ops
 from polopt.lab.policy import TabularPolicy
-from polopt.lab.tree import Policy, TokenTree, flat_gradient
-from polopt.objectives import ReferenceKL, Token
+from polopt.lab.tree import TokenTree, TreePolicy, flat_gradient
+from polopt.objectives import ReferenceKL, TokenRatio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ def three_actions() -> tuple[TokenTree, TabularPolicy, TabularPolicy, TabularPol
     return tree, policies[0], policies[1], policies[2]
 
 
-def kl_table(tree: TokenTree, policy: Policy, reference: Policy, behaviour: Policy) -> list[KLRow]:
+def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behaviour: TreePolicy) -> list[KLRow]:
     """Every estimator, with and without the importance ratio, on the policy's samples and on `behaviour`'s.
 
     The tree's answers must be one token long.
@@ -51,7 +51,7 @@ def kl_table(tree: TokenTree, policy: Policy, reference: Policy, behaviour: Poli
             logp=sampler.evaluate(leaves).logp.detach(), ref_logp=reference.evaluate(leaves).logp.detach()
         )
         for kind in get_args(ops.KLEstimator):
-            for ratio in (None, Token()):
+            for ratio in (None, TokenRatio()):
                 part = ReferenceKL(value=kind, gradient=kind, ratio=ratio)
                 terms = torch.where(leaves.mask, part(leaves, policy.evaluate(leaves)), 0).sum(1)
                 slope = flat_gradient(odds @ terms, policy)

@@ -16,9 +16,9 @@ from polopt.algorithm import Algorithm
 from polopt.experience import SAID, Evaluation, Experience, Support
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
-from polopt.lab.tree import Policy, TokenTree
-from polopt.sampling import Demonstrations, Start, Texts
-from polopt.sampling.lookahead import Look
+from polopt.lab.tree import TokenTree, TreePolicy
+from polopt.sampling import Demonstrations, RawTexts, Start
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.teachers import TAUGHT
 
 
@@ -69,14 +69,14 @@ class BiasVariance:
 def bias_variance(
     algorithm: Algorithm,
     problem: TokenTree,
-    policy: Policy,
+    policy: TreePolicy,
     *,
     batches: int,
     rows: int = 1,
     seed: int = 0,
     scale: float = 1.0,
-    behaviour: Policy | None = None,
-    reference: Policy | None = None,
+    behaviour: TreePolicy | None = None,
+    reference: TreePolicy | None = None,
 ) -> BiasVariance:
     """-d loss over independent batches of `rows` prompts, compared with scale * the exact gradient.
 
@@ -105,12 +105,12 @@ def bias_variance(
 def expectation(
     algorithm: Algorithm,
     problem: TokenTree,
-    policy: Policy,
+    policy: TreePolicy,
     *,
     group: int | None = None,
     scale: float = 1.0,
-    behaviour: Policy | None = None,
-    reference: Policy | None = None,
+    behaviour: TreePolicy | None = None,
+    reference: TreePolicy | None = None,
 ) -> BiasVariance:
     """As `bias_variance` with one prompt a batch, without sampling: the sum over all answers^group groups.
 
@@ -120,7 +120,7 @@ def expectation(
     Raises:
         ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
-    if getattr(algorithm.sampling, "mix", ()) or isinstance(algorithm.sampling, Texts):
+    if getattr(algorithm.sampling, "mix", ()) or isinstance(algorithm.sampling, RawTexts):
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
@@ -179,7 +179,7 @@ class _Dealer(TreeSource):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         if look is not None and look.share > 0:
             raise ValueError("expectation: rows that look ahead are not independent answers; use bias_variance")
@@ -199,7 +199,7 @@ class LeafGradient:
     respect to what was said; `pull_back` carries all of them on to the parameters by the chain rule.
     """
 
-    def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: Policy, support: Support) -> None:
+    def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: TreePolicy, support: Support) -> None:
         said = policy.evaluate(problem.leaves(support), algorithm.objective.wanted("evaluates"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
@@ -247,14 +247,14 @@ class LeafGradient:
 def train(
     algorithm: Algorithm,
     problem: TokenTree,
-    policy: Policy,
+    policy: TreePolicy,
     *,
     steps: int,
     rate: float,
     rows: int = 1,
     epochs: int = 1,
     seed: int = 0,
-    reference: Policy | None = None,
+    reference: TreePolicy | None = None,
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
     watch: Callable[[], float] | None = None,
@@ -280,13 +280,13 @@ def train(
 def training(
     algorithm: Algorithm,
     problem: TokenTree,
-    policy: Policy,
+    policy: TreePolicy,
     *,
     rate: float,
     rows: int = 1,
     epochs: int = 1,
     seed: int = 0,
-    reference: Policy | None = None,
+    reference: TreePolicy | None = None,
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
     **dealt: Any,
@@ -313,12 +313,12 @@ def training(
 def learning(
     algorithm: Algorithm,
     source: Any,
-    policy: Policy,
+    policy: TreePolicy,
     *,
     rate: float,
     epochs: int = 1,
-    reference: Policy | None = None,
-    previous: Policy | None = None,
+    reference: TreePolicy | None = None,
+    previous: TreePolicy | None = None,
     teacher: TreeTeacher | None = None,
 ) -> Iterator[Experience]:
     """As `training`, from any source that can `refresh` what it remembers of the policies. `previous` becomes the

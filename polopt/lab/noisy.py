@@ -11,12 +11,12 @@ from polopt.experience import Experience
 from polopt.lab.measure import train
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
-from polopt.sampling.chance import Chance
+from polopt.sampling.chance import RandomSelect
 
 PROMPTS, ARMS = 16, 8
 
 
-class Flipped(Chance):
+class Flipped(RandomSelect):
     """Turns outcomes of 0 and 1 round by chance, with probability `flip`, on the tree's answers from number `first`
     on."""
 
@@ -41,14 +41,14 @@ def dispersed(seed: int) -> tuple[TokenTree, TabularPolicy]:
     return tree, policy
 
 
-class Accuracy(NamedTuple):
+class NoisyAccuracy(NamedTuple):
     """final: share of right answers at the end. batches: until it was 0.9 (all of them if never). Means over seeds."""
 
     final: float
     batches: float
 
 
-def accuracy(algorithm: Algorithm, *, rate: float, flip: float, batches: int = 60, seeds: int = 10) -> Accuracy:
+def accuracy(algorithm: Algorithm, *, rate: float, flip: float, batches: int = 60, seeds: int = 10) -> NoisyAccuracy:
     """True accuracy on `dispersed` after gradient descent on batches of all prompts, some outcomes turned round."""
     final, reached = [], []
     for seed in range(seeds):
@@ -67,4 +67,4 @@ def accuracy(algorithm: Algorithm, *, rate: float, flip: float, batches: int = 6
         )
         final.append(values[-1])
         reached.append(next((i for i, v in enumerate(values, start=1) if v >= 0.9), batches))
-    return Accuracy(sum(final) / seeds, sum(reached) / seeds)
+    return NoisyAccuracy(sum(final) / seeds, sum(reached) / seeds)

@@ -13,15 +13,15 @@ from polopt.experience import Experience
 from polopt.lab.bilevel import Bilevel
 from polopt.lab.measure import learning
 from polopt.lab.walks import StatePolicy, WalkSource
-from polopt.rewards import Aligned
+from polopt.rewards import AlignedReward
 
 
 class SampledBilevel:
     """What `lab.bilevel.align` asks of a problem, from sampled episodes.
 
-    sentence: the inner update, with `rewards.Aligned` for its reward and `credit.LearnedDiscount` for its credit. rows:
-    episodes of an inner step. outer: episodes of each of the two batches of an outer step, which are drawn apart, so
-    that what is multiplied is independent. episodes: how many were drawn so far.
+    sentence: the inner update, with `rewards.AlignedReward` for its reward and `credit.LearnedDiscount` for its credit.
+    rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which are drawn apart,
+    so that what is multiplied is independent. episodes: how many were drawn so far.
     """
 
     def __init__(self, problem: Bilevel, sentence: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
@@ -39,8 +39,8 @@ class SampledBilevel:
     def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor:
         """theta after so many batches of the sentence."""
         reward, credit = self.sentence.reward, self.sentence.credit
-        if not isinstance(reward, Aligned) or not isinstance(credit, LearnedDiscount):
-            raise ValueError("SampledBilevel: the sentence needs rewards.Aligned and credit.LearnedDiscount")
+        if not isinstance(reward, AlignedReward) or not isinstance(credit, LearnedDiscount):
+            raise ValueError("SampledBilevel: the sentence needs rewards.AlignedReward and credit.LearnedDiscount")
         reward.get_buffer("phi").copy_(phi[:-1].view(3, -1))
         credit.get_buffer("logit").copy_(phi[-1])
         self._at(theta)

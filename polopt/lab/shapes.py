@@ -13,7 +13,7 @@ from polopt.experience import Evaluation, Experience
 from polopt.lab.measure import LeafGradient, group_of, train
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
-from polopt.lab.tree import Policy, TokenTree
+from polopt.lab.tree import TokenTree, TreePolicy
 
 
 def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
@@ -83,7 +83,7 @@ def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, Line
 
 
 def steps_to(
-    goal: float, algorithm: Algorithm, tree: TokenTree, policy: Policy, *, rate: float, most: int, seed: int = 0
+    goal: float, algorithm: Algorithm, tree: TokenTree, policy: TreePolicy, *, rate: float, most: int, seed: int = 0
 ) -> int:
     """Steps of gradient descent, each on all prompts, until the policy is worth `goal`; `most` if that is later."""
     algorithm = algorithm.but()

@@ -11,10 +11,10 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import OLD, Evaluation, Experience
 from polopt.lab.steps import TreeSteps
-from polopt.lab.tree import Policy, TokenTree
+from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.policies.lookahead import explore
 from polopt.sampling import Start
-from polopt.sampling.lookahead import Look
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
 from polopt.support import PLAIN, Support
 
@@ -49,19 +49,19 @@ class TreeSource:
     def __init__(
         self,
         tree: TokenTree,
-        policy: Policy,
+        policy: TreePolicy,
         *,
         rows: int,
         seed: int = 0,
-        behaviour: Policy | None = None,
-        reference: Policy | None = None,
-        previous: Policy | None = None,
+        behaviour: TreePolicy | None = None,
+        reference: TreePolicy | None = None,
+        previous: TreePolicy | None = None,
         needs: frozenset[str] = frozenset(),
         demonstrations: Tensor | None = None,
         texts: Tensor | None = None,
         draw: Draw | None = None,
         signals: Mapping[str, Tensor] | None = None,
-        hinted: Mapping[str, Policy] | None = None,
+        hinted: Mapping[str, TreePolicy] | None = None,
         variants: Mapping[str, Tensor] | None = None,
     ) -> None:
         if "ref_logp" in needs and reference is None:
@@ -154,7 +154,7 @@ class TreeSource:
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         """As `Source.rollout`: independent answers to each prompt, or their first `window` tokens.
 
@@ -180,7 +180,7 @@ class TreeSource:
         batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
-    def _explored(self, tasks: Tensor, copies: Sequence[int], support: Support, look: Look) -> Experience:
+    def _explored(self, tasks: Tensor, copies: Sequence[int], support: Support, look: LookaheadConfig) -> Experience:
         steps, deck = TreeSteps(self.tree, self.behaviour), self.deck(support)[0]
         asked = [(task, n) for task, n in zip(tasks.tolist(), copies, strict=True) if n]
         answers = explore(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polopt.lab.tree import Policy, TokenTree
+from polopt.lab.tree import TokenTree, TreePolicy
 
 
 class TreeSteps:
@@ -16,7 +16,7 @@ class TreeSteps:
     A context is a prompt, in tokens. `ended` tells whether an answer ends with a token.
     """
 
-    def __init__(self, tree: TokenTree, policy: Policy) -> None:
+    def __init__(self, tree: TokenTree, policy: TreePolicy) -> None:
         self.tree = tree
         leaves = tree.leaves()
         with torch.no_grad():

@@ -14,7 +14,7 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.problems import contexts
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
-from polopt.objectives import Surrogate, Token, Unlimited
+from polopt.objectives import Surrogate, TokenRatio, Unclipped
 from polopt.sampling import LocalPool
 from polopt.sampling.swarm import as_drawn, shared
 from polopt.support import PLAIN
@@ -64,7 +64,7 @@ def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     writer = TabularPolicy(tree, spread=1.0, seed=1)
     with torch.no_grad():
         reader.logits.copy_(TabularPolicy(tree, spread=1.0, seed=2).logits)
-    objective, pulls = Surrogate(ratio=Token(), trust=Unlimited()), []
+    objective, pulls = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
     odds = tree.log_probabilities(writer).detach().exp() / tree.prompts
     published = shared(TreeSource(tree, writer, rows=1), _each(tree, writer), exactly=True)
     source = TreeSource(tree, reader, rows=1)

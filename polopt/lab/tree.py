@@ -18,7 +18,7 @@ from polopt.support import PLAIN, Support
 Answer = tuple[int, ...]
 
 
-class Policy(Protocol):
+class TreePolicy(Protocol):
     """What the lab asks of a policy: its log-probabilities, with gradient, and its parameters."""
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = ...) -> Evaluation: ...
@@ -166,7 +166,7 @@ class TokenTree:
         choices[self.nodes[mask], self._leaves.extras["tokens"][mask]] = True
         return choices
 
-    def log_probabilities(self, policy: Policy, support: Support = PLAIN) -> Tensor:
+    def log_probabilities(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
         """[prompts, answers] log-probability of each answer, with gradient.
 
         Raises:
@@ -180,20 +180,20 @@ class TokenTree:
             raise ValueError(f"TokenTree: the answers' probabilities sum to {worst:.6g}, expected 1 for every prompt")
         return logp
 
-    def value(self, policy: Policy, support: Support = PLAIN) -> Tensor:
+    def value(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
         """Expected return over uniform prompts, with gradient."""
         return (self.log_probabilities(policy, support).exp() * self.outcome).sum(1).mean()
 
-    def gradient(self, policy: Policy, support: Support = PLAIN) -> Tensor:
+    def gradient(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
         """The exact policy gradient, flat over `policy.parameters()`; 0 for parameters without influence."""
         return flat_gradient(self.value(policy, support), policy)
 
-    def entropy(self, policy: Policy, support: Support = PLAIN) -> Tensor:
+    def entropy(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
         """Entropy of whole answers in nats, mean over prompts, with gradient."""
         logp = self.log_probabilities(policy, support)
         return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(1).mean()
 
-    def kl(self, policy: Policy, other: Policy, support: Support = PLAIN) -> Tensor:
+    def kl(self, policy: TreePolicy, other: TreePolicy, support: Support = PLAIN) -> Tensor:
         """KL(policy || other) between whole answers in nats, mean over prompts, with gradient to both."""
         logp, base = self.log_probabilities(policy, support), self.log_probabilities(other, support)
         p = logp.exp()
@@ -223,7 +223,7 @@ class TokenTree:
             return self.rewards.flip(1).cumsum(1).flip(1)
         return self.outcome.flatten()[:, None].expand(self._leaves.mask.shape)
 
-    def state_values(self, policy: Policy, support: Support = PLAIN) -> Tensor:
+    def state_values(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
         """[rows of `leaves`, T] expected reward still to come before each decision: the perfect critic."""
         with torch.no_grad():
             p = self.log_probabilities(policy, support).exp().flatten()[:, None].expand(self.nodes.shape)
@@ -234,7 +234,7 @@ class TokenTree:
         return torch.where(mask, (worth / reach)[self.nodes], 0)
 
 
-def flat_gradient(scalar: Tensor, policy: Policy) -> Tensor:
+def flat_gradient(scalar: Tensor, policy: TreePolicy) -> Tensor:
     """d scalar / d parameters, flat."""
     parameters = list(policy.parameters())
     slopes = torch.autograd.grad(scalar, parameters, allow_unused=True)

@@ -1,11 +1,11 @@
 """Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
 
-from polopt.metrics.audit import Audit, audit_verifier
+from polopt.metrics.audit import VerifierErrors, audit_verifier
 from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
     Comparison,
-    Row,
-    Trials,
+    ComparisonRow,
+    MethodRuns,
     improvement,
     iqm,
     paired_difference,
@@ -16,9 +16,9 @@ from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
-from polopt.metrics.feedback import Gate, auroc, calibration_error, chronological, release_gate, tic_rate
+from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
-from polopt.metrics.hacking import Parting, reward_parting
+from polopt.metrics.hacking import RewardDivergence, reward_parting
 from polopt.metrics.intervals import (
     Interval,
     bootstrap,
@@ -38,20 +38,20 @@ from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 
 __all__ = [
-    "Audit",
     "Comparison",
+    "ComparisonRow",
     "Correction",
     "EntropyLaw",
-    "Gate",
     "GradientNoise",
     "Interval",
+    "MethodRuns",
     "Mismatch",
-    "Parting",
     "ProxyHacking",
-    "Row",
+    "ReleaseGate",
+    "RewardDivergence",
     "Sigmoid",
     "Stability",
-    "Trials",
+    "VerifierErrors",
     "attempts",
     "audit_verifier",
     "auroc",

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from polopt.metrics.intervals import Interval, wilson
 
 
-class Audit(NamedTuple):
+class VerifierErrors(NamedTuple):
     """false_positive: how many of the wrong answers it accepts. false_negative: how many of the right ones it rejects.
     None where the sample has no such answers. accepted: how many of the sample it accepts.
     """
@@ -26,7 +26,7 @@ def audit_verifier(
     truth: ArrayLike,
     level: float = 0.95,
     interval: Callable[[float, int, float], Interval] = wilson,
-) -> Audit:
+) -> VerifierErrors:
     """Error rates of a verifier with their intervals.
 
     Args:
@@ -53,4 +53,4 @@ def audit_verifier(
 
     accepted = rate(said)
     assert accepted is not None
-    return Audit(rate(said[true == 0]), rate(1 - said[true == 1]), accepted)
+    return VerifierErrors(rate(said[true == 0]), rate(1 - said[true == 1]), accepted)

@@ -81,7 +81,7 @@ def iqm(values: ArrayLike) -> NDArray[np.float64]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trials:
+class MethodRuns:
     """One method's runs: its `seeds` [n], their `final` accuracies [n] and `curves` [n] of (step, accuracy).
 
     Raises:
@@ -110,7 +110,7 @@ class Trials:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One method in the table; the last three are against the first method, and None for itself."""
 
     name: str
@@ -129,7 +129,7 @@ class Comparison:
         ValueError: no method, or two with one name.
     """
 
-    methods: Sequence[Trials]
+    methods: Sequence[MethodRuns]
     level: float = 0.95
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class Comparison:
         Differences found there are ignored: they are computed again from the seeds.
         """
         trials = [
-            Trials(
+            MethodRuns(
                 name=str(m["name"]),
                 seeds=tuple(m["seeds"]),
                 final=tuple(m["final"]),
@@ -154,11 +154,11 @@ class Comparison:
         ]
         return cls(tuple(trials), data.get("level", 0.95))
 
-    def table(self) -> list[Row]:
+    def table(self) -> list[ComparisonRow]:
         """Final accuracy of each method, and its difference to the first: paired seed by seed where both ran
         the same seeds, Welch's otherwise. Intervals hold one at a time; with many methods, some will err."""
         first, *others = self.methods
-        rows = [Row(first.name, t_interval(first.final, self.level), float(iqm(first.final)))]
+        rows = [ComparisonRow(first.name, t_interval(first.final, self.level), float(iqm(first.final)))]
         for trials in others:
             paired = set(trials.seeds) == set(first.seeds)
             if paired:
@@ -167,7 +167,7 @@ class Comparison:
             else:
                 difference = welch_difference(trials.final, first.final, self.level)
             rows.append(
-                Row(
+                ComparisonRow(
                     name=trials.name,
                     final=t_interval(trials.final, self.level),
                     iqm=float(iqm(trials.final)),

@@ -78,7 +78,7 @@ def tic_rate(answers: Sequence[str], words: int = 3) -> tuple[float, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gate:
+class ReleaseGate:
     """Whether a policy may be released. reasons: why not."""
 
     open: bool
@@ -87,7 +87,7 @@ class Gate:
 
 def release_gate(
     before: Mapping[str, float], after: Mapping[str, float], *, drops: Mapping[str, float], tic: float = 0.1
-) -> Gate:
+) -> ReleaseGate:
     """Compare a candidate with what it would replace.
 
     before, after: means by name, of rewards and of "tic rate". drops: by how much of its value before each may fall,
@@ -106,7 +106,7 @@ def release_gate(
     ]
     if after["tic rate"] - before["tic rate"] > tic:
         reasons.append(f"{after['tic rate']:.0%} of the answers end alike, {before['tic rate']:.0%} did before")
-    return Gate(not reasons, tuple(reasons))
+    return ReleaseGate(not reasons, tuple(reasons))
 
 
 def _both(name: str, score: ArrayLike, liked: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from polopt.metrics.intervals import Interval
 
 
-class Parting(NamedTuple):
+class RewardDivergence(NamedTuple):
     """step: where they part, and the steps that the data do not exclude. drift: how far the truth moves away a step
     from there on, beside what it owes to the proxy. proxy, truth: their own slopes from there on. parts: the truth
     falls behind, and the proxy rises. hacked: the truth falls outright, and the proxy rises.
@@ -25,7 +25,7 @@ class Parting(NamedTuple):
     hacked: bool
 
 
-def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: float = 0.95) -> Parting:
+def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: float = 0.95) -> RewardDivergence:
     """The step at which the reward that is meant stops following the one that is optimised.
 
     Args:
@@ -65,7 +65,7 @@ def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: 
     line = np.stack([x[after], np.ones(int(after.sum()))], 1)
     drift = _first(designs[best], q, 1 - (1 - level) / len(bends), level)
     rising, falling = _first(line, p[after], level, level), _first(line, q[after], level, level)
-    return Parting(
+    return RewardDivergence(
         step=Interval(bend, float(x[kept.min() - 1]), float(x[kept.max() + 1]), level, n),
         drift=drift,
         proxy=rising,

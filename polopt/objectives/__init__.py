@@ -4,95 +4,112 @@ from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, T
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
 from polopt.objectives.covariance import ClipCov, KLCov
-from polopt.objectives.distil import Distil, DistilSampled, TeacherCertainty
-from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, SteadyEntropy
-from polopt.objectives.guarded import Guarded, PerTime
+from polopt.objectives.distil import Distillation, SampledDistillation, TeacherCertainty
+from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, STEERWeight
+from polopt.objectives.guarded import GRPOGuardRatio, InverseTimeStep
 from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
-from polopt.objectives.mixture import Mixture, log_mixture
-from polopt.objectives.mixtures import PerDraw, SoftTargets
-from polopt.objectives.negative import NegativeAware
-from polopt.objectives.offpolicy import ExpAdvantage, ForwardKL, Gate, Importance, SamplerKL
+from polopt.objectives.mixture import MixtureRatio, log_mixture
+from polopt.objectives.mixtures import DrawMeanRatio, SoftTargets
+from polopt.objectives.negative import NFTTerm
+from polopt.objectives.offpolicy import ExponentialAdvantageWeight, ForwardKL, ImportanceWeight, RatioGate, SamplerKL
 from polopt.objectives.one_token import OneToken
-from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight
-from polopt.objectives.phases import Gauge, LayerEntropy, Phase, Phased, Watched
-from polopt.objectives.ratio import LayerRatio, Proximal, Sequence, Token, Unsampled
-from polopt.objectives.regularise import Entropy, EntropyTarget, ReferenceKL, ValueLoss
-from polopt.objectives.routes import Demonstrated, Ended, Marked, Route, Routed, Rows, Solved, Taught
-from polopt.objectives.surrogate import Auxiliary, Surrogate
-from polopt.objectives.trust import CentredClip, Clip, ClipWeight, Score, Shaped, Unlimited, ValueRegression
-from polopt.objectives.voices import EachVoice
-from polopt.objectives.weight import Likely, TruncatedImportance, Undecided
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
+from polopt.objectives.phases import DecisionMetric, LayerEntropy, ObjectiveSchedule, Phase, WithMetrics
+from polopt.objectives.ratio import LayerRatio, OldPolicyRatio, RatioExceptDemonstrations, SequenceRatio, TokenRatio
+from polopt.objectives.regularise import EntropyBonus, EntropyTarget, ReferenceKL, ValueLoss
+from polopt.objectives.routes import (
+    Branch,
+    BranchedObjective,
+    FieldMask,
+    Finished,
+    HasTeacher,
+    IsCorrect,
+    IsDemonstration,
+    RowMask,
+)
+from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
+from polopt.objectives.trust import (
+    CentredClip,
+    Clip,
+    ClipWeight,
+    PolicyGradient,
+    SaturatedRatio,
+    Unclipped,
+    ValueRegression,
+)
+from polopt.objectives.voices import PerAdvantageSurrogate
+from polopt.objectives.weight import ProbabilityWeight, TruncatedImportance, UncertaintyWeight
 
 __all__ = [
     "Aggregate",
-    "Auxiliary",
+    "AuxiliaryLoss",
     "BalancedClip",
+    "Branch",
+    "BranchedObjective",
     "CentredClip",
     "Clip",
     "ClipCov",
     "ClipWeight",
-    "Demonstrated",
-    "Distil",
-    "DistilSampled",
-    "EachVoice",
-    "Ended",
-    "Entropy",
+    "DecisionMetric",
+    "Distillation",
+    "DrawMeanRatio",
     "EntropyAdvantage",
     "EntropyBand",
+    "EntropyBonus",
     "EntropyClip",
     "EntropyLevel",
     "EntropyTarget",
-    "ExpAdvantage",
+    "ExponentialAdvantageWeight",
+    "FieldMask",
+    "Finished",
     "ForwardKL",
-    "Gate",
-    "Gauge",
-    "Guarded",
+    "GRPOGuardRatio",
+    "HasTeacher",
     "HybridClip",
-    "Importance",
+    "ImportanceWeight",
+    "InverseTimeStep",
+    "IsCorrect",
+    "IsDemonstration",
     "KLCov",
     "LayerEntropy",
     "LayerRatio",
-    "Likely",
-    "Marked",
-    "Mixture",
-    "NegativeAware",
+    "MixtureRatio",
+    "NFTTerm",
     "NormalisedEntropy",
     "Objective",
+    "ObjectiveSchedule",
+    "OldPolicyRatio",
     "OneToken",
-    "PerDraw",
-    "PerTime",
+    "PerAdvantageSurrogate",
     "Phase",
-    "Phased",
+    "PolicyGradient",
+    "ProbabilityWeight",
     "PromptMean",
-    "Proximal",
     "Ratio",
+    "RatioExceptDemonstrations",
+    "RatioGate",
     "ReferenceKL",
     "Regulariser",
-    "Route",
-    "Routed",
-    "Rows",
+    "RowMask",
+    "STEERWeight",
+    "SampledDistillation",
     "SamplerKL",
-    "Score",
-    "Sequence",
+    "SaturatedRatio",
     "SequenceMean",
+    "SequenceRatio",
     "SequenceSum",
-    "Shaped",
     "SoftTargets",
-    "Solved",
-    "SteadyEntropy",
     "Surrogate",
-    "Taught",
+    "SurrogateTerm",
     "TeacherCertainty",
-    "Token",
     "TokenMean",
+    "TokenRatio",
     "TruncatedImportance",
-    "Trust",
-    "Undecided",
-    "Unlimited",
-    "Unsampled",
+    "UncertaintyWeight",
+    "Unclipped",
     "ValueLoss",
     "ValueRegression",
-    "Watched",
     "Weight",
+    "WithMetrics",
     "log_mixture",
 ]

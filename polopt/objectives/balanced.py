@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Ratio, Trust
-from polopt.objectives.ratio import Token
+from polopt.objectives.parts import Ratio, SurrogateTerm
+from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import pessimistic
 
 Share = Literal["gradient", "surrogate"]
@@ -44,7 +44,7 @@ def wrong_pull(
     return (pull * ratio * ((ratio >= low[:, None]) & (ratio <= dual))).sum(1)
 
 
-class BalancedClip(Trust):
+class BalancedClip(SurrogateTerm):
     """PPO's clip, max(-A r, -A clip(r, c_low, c_high)), with bounds searched anew for every optimiser step.
 
     low, high: (start, limit) of c_low and c_high, bounds of the ratio itself. From the starts, c_low rises by `step`
@@ -62,7 +62,7 @@ class BalancedClip(Trust):
     target: float = 1.0
     share: Share = "gradient"
     dual: float | None = 3.0
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
 
     needs = frozenset({"advantage"})
     surveys = frozenset({"logp"})

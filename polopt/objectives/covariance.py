@@ -8,8 +8,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Ratio, Trust, whole_of
-from polopt.objectives.ratio import Token
+from polopt.objectives.parts import Ratio, SurrogateTerm, whole_of
+from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import pessimistic
 from polopt.setting_types import Unbounded
 
@@ -21,7 +21,7 @@ def covariances(
     return (advantage - ops.masked_mean(advantage, mask)) * (logp - ops.masked_mean(logp, mask))
 
 
-class ClipCov(Trust):
+class ClipCov(SurrogateTerm):
     """PPO's clip, and no gradient at all for a few decisions of high covariance. Source: Clip-Cov, arXiv:2505.22617.
 
     Of the whole batch's n decisions, max(1, floor(share n)) are drawn at random among those that the clip leaves free
@@ -37,7 +37,7 @@ class ClipCov(Trust):
     most: Unbounded = 5.0
     low: float = 1.0
     high: float = 1.0
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
     seed: int = 0
 
     needs = frozenset({"logp"})
@@ -85,7 +85,7 @@ class ClipCov(Trust):
         return torch.empty_like(drawn).index_copy(0, order, drawn)
 
 
-class KLCov(Trust):
+class KLCov(SurrogateTerm):
     """The plain surrogate -A r, and coefficient |log r| on the decisions of highest covariance.
 
     Those are the max(1, floor(n percent / 100)) of the whole batch's n decisions with the largest c of `covariances`,

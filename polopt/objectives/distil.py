@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Trust, Weight
+from polopt.objectives.parts import SurrogateTerm, Weight
 
 
 def with_rest(logp: Tensor) -> Tensor:
@@ -17,7 +17,7 @@ def with_rest(logp: Tensor) -> Tensor:
     return torch.cat([logp, ops.log1mexp(logp.logsumexp(-1, keepdim=True))], -1)
 
 
-class Distil(Trust):
+class Distillation(SurrogateTerm):
     """Divergence between the policy p and the teacher q at each decision, over the candidates that the teacher was
     asked about, `extras["candidates"]` [B, T, K]; neither ratio nor advantage counts.
 
@@ -36,7 +36,7 @@ class Distil(Trust):
 
     def setup(self) -> None:
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"objectives.Distil: alpha must be in [0, 1], found {self.alpha}")
+            raise ValueError(f"objectives.Distillation: alpha must be in [0, 1], found {self.alpha}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         taught = experience.mask & experience.extras["taught"][:, None]
@@ -51,7 +51,7 @@ class Distil(Trust):
         return terms, torch.zeros_like(terms)
 
 
-class DistilSampled(Trust):
+class SampledDistillation(SurrogateTerm):
     """KL(p || q) to the teacher by the decisions alone: sg(logp_t - log q_t) logp_t, which is REINFORCE with the
     advantage log q_t - logp_t on each decision. Rows that were not taught have terms of 0.
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Ratio, Trust, Weight, whole_of
-from polopt.objectives.ratio import Token
+from polopt.objectives.parts import Ratio, SurrogateTerm, Weight, whole_of
+from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import pessimistic
 from polopt.part import Part
 
@@ -35,7 +35,7 @@ def entropy_change(
     return -push * (logp.exp() * surprise - entropy_slope)
 
 
-class SteadyEntropy(Weight):
+class STEERWeight(Weight):
     """Less weight on decisions whose update would change the entropy more. Source: STEER, arXiv:2510.10150.
 
     With d = |dH| of `entropy_change` for push = A r, and its extremes over the decisions of the whole batch,
@@ -52,7 +52,7 @@ class SteadyEntropy(Weight):
     low: float = 0.8
     high: float = 1.2
     floor: float = 0.02
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
 
     needs = frozenset({"advantage"})
 
@@ -64,7 +64,7 @@ class SteadyEntropy(Weight):
         allowed = 0 <= self.low <= 1 and (self.low > 0 or self.map == "linear")
         if not allowed or self.high < self.low or self.floor <= 0:
             raise ValueError(
-                "objectives.SteadyEntropy: need 0 <= low <= 1 (0 < low if exponential), high >= low and floor > 0, "
+                "objectives.STEERWeight: need 0 <= low <= 1 (0 < low if exponential), high >= low and floor > 0, "
                 f"found {self.low}, {self.high}, {self.floor}"
             )
 
@@ -113,7 +113,7 @@ class EntropyLevel(Part):
         return experience.mine(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
 
 
-class EntropyClip(Trust):
+class EntropyClip(SurrogateTerm):
     """PPO's clip with bounds that follow the entropy level h of each decision:
 
         h > 0 (undecided):  1 - low                      to  1 + high (1 + strength h)
@@ -153,7 +153,7 @@ class EntropyClip(Trust):
         return self.terms(log_ratio, experience.advantage, self.level(experience))
 
 
-class EntropyAdvantage(Trust):
+class EntropyAdvantage(SurrogateTerm):
     """`trust` on an advantage that follows the entropy level h: A (1 + strength h) where
 
         h > 0 (undecided) and the ratio has left the inner half of the trust region, or

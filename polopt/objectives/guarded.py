@@ -12,7 +12,7 @@ from polopt.objectives.parts import Ratio, Weight
 from polopt.ops import LIMIT
 
 
-class Guarded(Ratio):
+class GRPOGuardRatio(Ratio):
     """log rho_t = s_t (log r_t + |mu_t - mu'_t|^2 / (2 s_t^2)): a Gaussian step's ratio, re-centred and rescaled.
 
     A decision is x ~ N(mu, s^2 I) in D dimensions; mu is the policy's mean, mu' the sampler's. With z the noise that
@@ -36,7 +36,7 @@ class Guarded(Ratio):
         mean, old = evaluation.extras["mean"], experience.extras["mean"]
         if mean.ndim != 3 or old.shape != mean.shape:
             raise ExperienceError(
-                "objectives.Guarded: the sampler's mean, experience.extras['mean'], and the policy's, "
+                "objectives.GRPOGuardRatio: the sampler's mean, experience.extras['mean'], and the policy's, "
                 f"evaluation.extras['mean'], must be [B, T, D] alike, found {list(old.shape)} and {list(mean.shape)}"
             )
         std = _positive(experience, "std", "the standard deviation of each step", self)
@@ -45,7 +45,7 @@ class Guarded(Ratio):
         return (log_ratio / mean.shape[-1] if self.reduce == "mean" else log_ratio).clamp(-LIMIT, LIMIT)
 
 
-class PerTime(Weight):
+class InverseTimeStep(Weight):
     """1 / dt_t, with the length dt of each step's interval, `extras["dt"]` [B, T]: equal weight per time, not per step.
 
     Raises:

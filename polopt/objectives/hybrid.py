@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, check_shape
-from polopt.objectives.parts import Trust, Weight
+from polopt.objectives.parts import SurrogateTerm, Weight
 
 
 class NormalisedEntropy(Weight):
@@ -31,7 +31,7 @@ class NormalisedEntropy(Weight):
         return torch.where(mask, share, 0.5)
 
 
-class HybridClip(Trust):
+class HybridClip(SurrogateTerm):
     """max(-A rho, -A rho') of the mixtures rho = w r + (1 - w) s and rho' = w clip_token(r) + (1 - w) clip_sequence(s).
 
     r is the token's ratio, s the row's geometric mean of them, each clipped to [1 - low, 1 + high] by its own (low,

@@ -20,9 +20,9 @@ def log_mixture(logp: Tensor, probe: Tensor, share: float) -> Tensor:
     return torch.logaddexp(logp + math.log1p(-share), probe + math.log(share))
 
 
-class Mixture(Ratio):
-    """Ratio to the mixture that the batch was drawn from, a share a of it by a probe (`sampling.Probed`), with q the
-    policy that sampled and m the probe:
+class MixtureRatio(Ratio):
+    """Ratio to the mixture that the batch was drawn from, a share a of it by a probe (`sampling.RetryRollouts`), with q
+    the policy that sampled and m the probe:
 
         unit "token":  log p_t - log((1 - a) q_t + a m_t), decision by decision;
         unit "row":    sum_t log p_t - log((1 - a) prod_t q_t + a prod_t m_t), on every decision of the row.
@@ -44,7 +44,7 @@ class Mixture(Ratio):
 
     def setup(self) -> None:
         if self.share is not None and not 0 <= self.share <= 1:
-            raise ValueError(f"objectives.Mixture: share must be in [0, 1], found {self.share}")
+            raise ValueError(f"objectives.MixtureRatio: share must be in [0, 1], found {self.share}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         mask, whole = experience.mask, experience.whole.extras["probe"]

@@ -7,18 +7,18 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Regulariser
-from polopt.objectives.ratio import Token
+from polopt.objectives.ratio import TokenRatio
 from polopt.schedules import Schedule
 
 
-class PerDraw(Ratio):
+class DrawMeanRatio(Ratio):
     """The geometric mean of the ratios of a decision's draws: log r_t / K_t, K = `extras["drawn"]` [B, T].
 
     root False leaves the product, which alone is unbiased: E_old[prod r f] = E_new[f]. The root varies less and is
     another estimator. At K = 1 they are one. Source: continuous chain of thought, arXiv:2505.23648.
     """
 
-    token: Ratio = Token()
+    token: Ratio = TokenRatio()
     root: bool = True
 
     needs = frozenset({"extras.drawn"})

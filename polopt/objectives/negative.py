@@ -9,10 +9,10 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Trust
+from polopt.objectives.parts import SurrogateTerm
 
 
-class NegativeAware(Trust):
+class NFTTerm(SurrogateTerm):
     """-omega log R_t on right rows, -omega log max(x_t, floor) on wrong ones, x_t = (1 - p R_t) / (1 - p).
 
     The sampler is a mixture of what it does when it is right, with weight p, and when it is wrong. Where the policy
@@ -34,7 +34,7 @@ class NegativeAware(Trust):
 
     def setup(self) -> None:
         if self.floor <= 0:
-            raise ValueError(f"objectives.NegativeAware: floor must be > 0, found {self.floor}")
+            raise ValueError(f"objectives.NFTTerm: floor must be > 0, found {self.floor}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         right, rate = self._rates(experience, log_ratio.dtype)

@@ -9,12 +9,12 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Evaluation, Experience
 from polopt.objectives.parts import Ratio, Regulariser, Weight
-from polopt.objectives.ratio import Token
+from polopt.objectives.ratio import TokenRatio
 from polopt.ops import LIMIT
 from polopt.setting_types import Unbounded
 
 
-class Gate(Weight):
+class RatioGate(Weight):
     """1 where a decision still counts, 0 where its ratio r to the sampler says that it has gone far enough.
 
     side: "one" shuts out A > 0 with r > 1 + high and A < 0 with r < 1 - low, whose gradient PPO's clip takes. "two"
@@ -27,16 +27,16 @@ class Gate(Weight):
     low: float = 0.2
     high: float = 0.2
     outer: tuple[float, float] = (0.6, 2.0)
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
 
     needs = frozenset({"advantage"})
 
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
-            raise ValueError(f"objectives.Gate: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
+            raise ValueError(f"objectives.RatioGate: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
         if self.side == "ring" and not (self.low <= self.outer[0] <= 1 and self.high <= self.outer[1]):
             raise ValueError(
-                f"objectives.Gate: outer must lie outside low and high, with outer[0] <= 1, found {self.outer}"
+                f"objectives.RatioGate: outer must lie outside low and high, with outer[0] <= 1, found {self.outer}"
             )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -49,7 +49,7 @@ class Gate(Weight):
         return (~(above | below) | (back & (self.side == "ring"))).to(ratio.dtype)
 
 
-class Importance(Weight):
+class ImportanceWeight(Weight):
     """The ratio to the sampler itself, as a weight; within [1 - low, 1 + high] where these are given.
 
     ratio: a decision's, or that of its row.
@@ -57,11 +57,13 @@ class Importance(Weight):
 
     low: float | None = None
     high: Unbounded | None = None
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
 
     def setup(self) -> None:
         if not 0 <= (self.low or 0) <= 1 or (self.high or 0) < 0:
-            raise ValueError(f"objectives.Importance: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
+            raise ValueError(
+                f"objectives.ImportanceWeight: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}"
+            )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         ratio = self.ratio(experience, evaluation).exp()
@@ -69,7 +71,7 @@ class Importance(Weight):
         return ratio.clamp(min=0 if low is None else 1 - low, max=None if high is None else 1 + high)
 
 
-class ExpAdvantage(Weight):
+class ExponentialAdvantageWeight(Weight):
     """exp(A / temperature): good decisions count more. The exponent stays within +-20."""
 
     temperature: float = 1.0
@@ -78,7 +80,9 @@ class ExpAdvantage(Weight):
 
     def setup(self) -> None:
         if self.temperature <= 0:
-            raise ValueError(f"objectives.ExpAdvantage: temperature must be > 0, found {self.temperature}")
+            raise ValueError(
+                f"objectives.ExponentialAdvantageWeight: temperature must be > 0, found {self.temperature}"
+            )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return (experience.advantage / self.temperature).clamp(-LIMIT, LIMIT).exp()

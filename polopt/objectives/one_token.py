@@ -7,10 +7,10 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Trust
+from polopt.objectives.parts import SurrogateTerm
 
 
-class OneToken(Trust):
+class OneToken(SurrogateTerm):
     """A policy gradient over single tokens, drawn where somebody else said x: hits are paid 1, misses `miss`.
 
         L_t = -A_t sum_a q(a) R(a) logp_t(a),    R(x) = 1, R(a) = miss otherwise
@@ -21,7 +21,8 @@ class OneToken(Trust):
     floor: a missed token's log-probability counts as at least this, so that a negative `miss` cannot push it down
     without end.
 
-    With temperature 1 and miss 0 the expectation is -sg(p) logp, the likelihood weighed with p: see `Likely`.
+    With temperature 1 and miss 0 the expectation is -sg(p) logp, the likelihood weighed with p: see
+    `ProbabilityWeight`.
     Source: one-token rollout, arXiv:2509.26313.
     """
 

@@ -45,7 +45,7 @@ class Ratio(Part):
         raise NotImplementedError
 
 
-class Trust(Part):
+class SurrogateTerm(Part):
     """`trust(log_ratio, experience, evaluation) -> ([B, T] loss terms, [B, T] share held back)`.
 
     How far one batch may move the policy. The second tensor is 1 where the trust region, not the

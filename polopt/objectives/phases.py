@@ -25,7 +25,7 @@ class Phase(Part):
             raise ValueError(f"objectives.Phase: batches must be >= 0 or None, found {self.batches}")
 
 
-class Phased(Objective):
+class ObjectiveSchedule(Objective):
     """One objective after another, by the number of batches that were learned from. Only the present one is consulted:
     what the others declare is not computed.
 
@@ -39,7 +39,8 @@ class Phased(Objective):
         lengths = [phase.batches for phase in self.phases]
         if not lengths or lengths[-1] is not None or None in lengths[:-1]:
             raise ValueError(
-                "objectives.Phased needs a number of batches for each phase but the last, which has None, found "
+                "objectives.ObjectiveSchedule needs a number of batches for each phase but the last, which has "
+                "None, found "
                 f"{lengths}"
             )
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -67,14 +68,14 @@ class Phased(Objective):
         return self.present(experience, evaluation)
 
 
-class Gauge(Part):
+class DecisionMetric(Part):
     """`gauge(experience, evaluation) -> [B, T]`: a number of each decision that somebody wants to watch."""
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         raise NotImplementedError
 
 
-class LayerEntropy(Gauge):
+class LayerEntropy(DecisionMetric):
     """Entropy in nats of what layer `layer` inside the policy would say; see `LayerRatio`."""
 
     layer: int
@@ -96,11 +97,11 @@ class LayerEntropy(Gauge):
         return evaluation.extras[self._name]
 
 
-class Watched(Objective):
+class WithMetrics(Objective):
     """An objective, with the gauges' means over the decisions of its contributing rows among its metrics."""
 
     objective: Objective
-    gauges: Sequence[Gauge]
+    gauges: Sequence[DecisionMetric]
 
     def contributes(self, experience: Experience) -> Tensor:
         return self.objective.contributes(experience)

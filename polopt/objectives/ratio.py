@@ -11,7 +11,7 @@ from polopt.objectives.parts import Ratio
 from polopt.ops import LIMIT
 
 
-class Token(Ratio):
+class TokenRatio(Ratio):
     """Per-decision ratio to the behaviour policy: log r_t = logp_t - behaviour logp_t, within +-20."""
 
     needs = frozenset({"logp"})
@@ -20,7 +20,7 @@ class Token(Ratio):
         return (evaluation.logp - experience.logp).clamp(-LIMIT, LIMIT)
 
 
-class Proximal(Ratio):
+class OldPolicyRatio(Ratio):
     """Per-decision ratio to the learner's own policy before its first update on the batch, `old_logp`.
 
     With `TruncatedImportance` as a weight it splits the ratio to the sampler in two: one part held by the
@@ -33,11 +33,11 @@ class Proximal(Ratio):
         return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
 
 
-class Unsampled(Ratio):
+class RatioExceptDemonstrations(Ratio):
     """Another ratio, and 1 on demonstrated rows, which nobody sampled: exp(logp - sg(logp)), with the gradient of the
     score, whatever a trust region says. For credits that judge demonstrations (`Credit.judges_demonstrations`)."""
 
-    ratio: Ratio = Token()
+    ratio: Ratio = TokenRatio()
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         own = evaluation.logp - evaluation.logp.detach()
@@ -78,14 +78,14 @@ class LayerRatio(Ratio):
         return torch.where(experience.mask, evaluation.extras[self._name] - old, 0).clamp(-LIMIT, LIMIT)
 
 
-class Sequence(Ratio):
+class SequenceRatio(Ratio):
     """Length-normalised ratio of the whole row: log s = mean over decisions of log r_t, on every decision.
 
     The geometric mean of the token ratios. Averaged over the row's decisions, its gradient is
     s A (1/|y|) sum_t grad logp_t. A row without decisions has s = 1. Source: GSPO, arXiv:2507.18071.
     """
 
-    token: Ratio = Token()
+    token: Ratio = TokenRatio()
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         log_ratio = self.token(experience, evaluation) * experience.mask

@@ -48,7 +48,7 @@ class ReferenceKL(Regulariser):
         return slope + (value - slope).detach()
 
 
-class Entropy(Regulariser):
+class EntropyBonus(Regulariser):
     """-coefficient * H(policy) at each decision, in nats: a bonus on staying undecided."""
 
     coefficient: float | Schedule = 0.01

@@ -14,7 +14,7 @@ from polopt.part import Part
 from polopt.schedules import Schedule, now
 
 
-class Rows(Part):
+class RowMask(Part):
     """`rows(experience) -> [B] or [B, T] bool`: which rows, or which of their decisions, a route is for. It sees the
     whole optimiser batch."""
 
@@ -22,7 +22,7 @@ class Rows(Part):
         raise NotImplementedError
 
 
-class Demonstrated(Rows):
+class IsDemonstration(RowMask):
     """Rows that somebody else decided, see `Experience.demonstrated`; `invert` turns it round."""
 
     invert: bool = False
@@ -31,7 +31,7 @@ class Demonstrated(Rows):
         return experience.demonstrated != self.invert
 
 
-class Solved(Rows):
+class IsCorrect(RowMask):
     """Rows whose outcome reaches `threshold`; `invert` turns it round."""
 
     threshold: float = 1.0
@@ -43,7 +43,7 @@ class Solved(Rows):
         return (experience.outcome >= self.threshold) != self.invert
 
 
-class Taught(Rows):
+class HasTeacher(RowMask):
     """Rows of which a teacher knew something, `extras["taught"]` [B] bool; with `below`, of those the ones whose
     outcome falls short of it. `invert` turns it round.
 
@@ -65,7 +65,7 @@ class Taught(Rows):
         return rows != self.invert
 
 
-class Marked(Rows):
+class FieldMask(RowMask):
     """What somebody noted as True, `extras[name]`, [B] for rows or [B, T] for decisions; `invert` turns it round."""
 
     name: str
@@ -79,7 +79,7 @@ class Marked(Rows):
         return experience.extras[self.name] != self.invert
 
 
-class Ended(Rows):
+class Finished(RowMask):
     """Decisions whose episode is over, terminated or truncated, by the end of the row; `invert` turns it round."""
 
     invert: bool = False
@@ -94,16 +94,16 @@ class Ended(Rows):
         return later != self.invert
 
 
-class Route(Part):
+class Branch(Part):
     """Where some rows, or decisions, go. rows: None for all. weight: factor on the objective, a number or a
     schedule."""
 
     objective: Objective
-    rows: Rows | None = None
+    rows: RowMask | None = None
     weight: float | Schedule = 1.0
 
 
-class Routed(Objective):
+class BranchedObjective(Objective):
     """sum_k weight_k objective_k(the rows of route k). Each objective sees a batch in which nothing but its rows holds
     decisions.
 
@@ -111,12 +111,12 @@ class Routed(Objective):
     weighs the same wherever it goes.
     """
 
-    routes: Sequence[Route]
+    routes: Sequence[Branch]
     count: Literal["own", "all"] = "own"
 
     def setup(self) -> None:
         if not len(self.routes):
-            raise ValueError("objectives.Routed needs at least one route, found none")
+            raise ValueError("objectives.BranchedObjective needs at least one route, found none")
 
     def contributes(self, experience: Experience) -> Tensor:
         parts = self._divided(experience)
@@ -139,7 +139,7 @@ class Routed(Objective):
         counted = whole.only(_union(chosen)) if self.count == "all" else None
         return [experience.only(rows, counted) for rows in chosen]
 
-    def _rows(self, route: Route, whole: Experience) -> Tensor:
+    def _rows(self, route: Branch, whole: Experience) -> Tensor:
         if route.rows is None:
             return whole.mask.new_ones(len(whole))
         rows = route.rows(whole)

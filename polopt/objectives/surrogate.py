@@ -10,8 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Loss, SupportError, check_shape
 from polopt.objectives.aggregate import TokenMean
-from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Trust, Weight, unused
-from polopt.objectives.ratio import Token
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight, unused
+from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import Clip
 from polopt.schedules import now
 
@@ -29,8 +29,8 @@ class Surrogate(Objective):
         SupportError: batch and evaluation hold log-probabilities over different supports.
     """
 
-    ratio: Ratio | None = Token()
-    trust: Trust = Clip()
+    ratio: Ratio | None = TokenRatio()
+    trust: SurrogateTerm = Clip()
     weights: Sequence[Weight] = ()
     aggregate: Aggregate = TokenMean()
     regularise: Sequence[Regulariser] = ()
@@ -79,7 +79,7 @@ class Surrogate(Objective):
         return metrics | {name: value.to(part) * part for name, value in self.trust.measured().items()}
 
 
-class Auxiliary(Objective):
+class AuxiliaryLoss(Objective):
     """sum coefficient * aggregate(regulariser), without a policy term: a critic's loss for decisions that teach the
     policy nothing, say."""
 

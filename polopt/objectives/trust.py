@@ -7,8 +7,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Ratio, Trust
-from polopt.objectives.ratio import Token
+from polopt.objectives.parts import Ratio, SurrogateTerm
+from polopt.objectives.ratio import TokenRatio
 from polopt.setting_types import Unbounded
 
 
@@ -27,7 +27,7 @@ def pessimistic(
     return terms, stopped.to(advantage.dtype)
 
 
-class Score(Trust):
+class PolicyGradient(SurrogateTerm):
     """The score function alone: -A_t logp_t. No ratio, no limit; with A = 1 it is the negative log-likelihood."""
 
     silent_at_zero = True
@@ -36,7 +36,7 @@ class Score(Trust):
         return -experience.advantage * evaluation.logp, torch.zeros_like(experience.advantage)
 
 
-class Unlimited(Trust):
+class Unclipped(SurrogateTerm):
     """The plain surrogate -A_t r_t: importance-weighted, without a limit."""
 
     silent_at_zero = True
@@ -45,7 +45,7 @@ class Unlimited(Trust):
         return -experience.advantage * log_ratio.exp(), torch.zeros_like(experience.advantage)
 
 
-class Shaped(Trust):
+class SaturatedRatio(SurrogateTerm):
     """-A r / (r + bend): against a ratio that can be far from 1, the small ones count more than they weigh.
 
     On rows whose behaviour log-probability is 0, r is the policy's probability p itself, and the slope in p is
@@ -58,14 +58,14 @@ class Shaped(Trust):
 
     def setup(self) -> None:
         if self.bend <= 0:
-            raise ValueError(f"objectives.Shaped: bend must be > 0, found {self.bend}")
+            raise ValueError(f"objectives.SaturatedRatio: bend must be > 0, found {self.bend}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         ratio = log_ratio.exp()
         return -experience.advantage * ratio / (ratio + self.bend), torch.zeros_like(experience.advantage)
 
 
-class Clip(Trust):
+class Clip(SurrogateTerm):
     """PPO's pessimistic clip: max(-A r, -A clip(r, 1 - low, 1 + high)), arXiv:1707.06347.
 
     dual, if given (> 1), bounds the term of a negative advantage: min(that, -A dual), arXiv:1912.09729.
@@ -87,7 +87,7 @@ class Clip(Trust):
         return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.high, self.dual)
 
 
-class CentredClip(Trust):
+class CentredClip(SurrogateTerm):
     """PPO's pessimistic clip around where the ratio begins, max(-A r, -A clip(r, r0 - low, r0 + high)).
 
     r0 is the ratio of the learner before its first update on the batch, `old_logp`, to the behaviour policy, as
@@ -99,7 +99,7 @@ class CentredClip(Trust):
 
     low: float = 0.2
     high: Unbounded = 0.2
-    centre: Ratio = Token()
+    centre: Ratio = TokenRatio()
 
     needs = frozenset({"old_logp"})
     silent_at_zero = True
@@ -114,7 +114,7 @@ class CentredClip(Trust):
         return pessimistic(log_ratio.exp(), experience.advantage, start - self.low, start + self.high)
 
 
-class ClipWeight(Trust):
+class ClipWeight(SurrogateTerm):
     """Clip the importance weight, never the gradient: -sg(clip(r, 1 - low, 1 + high)) A logp.
 
     low = None sets no lower bound. Source: CISPO in MiniMax-M1, arXiv:2506.13585.
@@ -131,14 +131,14 @@ class ClipWeight(Trust):
         return -weight * advantage * evaluation.logp, (weight != ratio).to(advantage.dtype)
 
 
-class ValueRegression(Trust):
+class ValueRegression(SurrogateTerm):
     """Regress Q = rho log r on the value of choosing uniformly from here on: (Q_t - sg(target_t))^2 with
 
         target_t = A_t + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)],
 
     the mean over the choices at the row's next decision, and no second term at its last one. The policy is
     softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Take the ratio to
-    `old_logp` (`Proximal`), whose mean is known. Source: ROVER, arXiv:2509.24981.
+    `old_logp` (`OldPolicyRatio`), whose mean is known. Source: ROVER, arXiv:2509.24981.
     """
 
     rho: float = 1.0

@@ -6,19 +6,20 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
-from polopt.objectives.parts import Trust
+from polopt.objectives.parts import SurrogateTerm
 from polopt.objectives.trust import Clip
 
 
-class EachVoice(Trust):
-    """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `credit.Voices` leaves.
+class PerAdvantageSurrogate(SurrogateTerm):
+    """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `credit.MultiAdvantage`
+    leaves.
 
     For terms that scale with a positive advantage's size, as those of every clip do, weights inside the A_k are
     weights of the terms: w trust(A) = trust(w A). The share held back is the mean over voices. `trust` must judge each
     decision by itself.
     """
 
-    trust: Trust = Clip()
+    trust: SurrogateTerm = Clip()
 
     needs = frozenset({"extras.voices"})
 

@@ -14,8 +14,8 @@ from polopt.setting_types import Unbounded
 
 
 class TruncatedImportance(Weight):
-    """Correct for a sampler that is not quite the learner: w = min(exp(old_logp - logp), cap); `Importance` takes the
-    learner of this moment.
+    """Correct for a sampler that is not quite the learner: w = min(exp(old_logp - logp), cap); `ImportanceWeight` takes
+    the learner of this moment.
 
     unit "token" weights each decision by its own ratio, "sequence" each row by the product over its
     decisions. Truncation trades a little bias for bounded variance. Source: truncated importance sampling,
@@ -38,7 +38,7 @@ class TruncatedImportance(Weight):
         return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)
 
 
-class Likely(Weight):
+class ProbabilityWeight(Weight):
     """w = p, the policy's own probability of the decision: what it holds for impossible teaches nothing.
 
     On demonstrations it cancels the 1/p in the gradient of the likelihood. Source: dynamic fine-tuning,
@@ -49,7 +49,7 @@ class Likely(Weight):
         return evaluation.logp.detach().exp()
 
 
-class Undecided(Weight):
+class UncertaintyWeight(Weight):
     """w = p (1 - p), at most 1/4, at p = 1/2: neither what is known already nor what is far off teaches.
 
     It vanishes as p goes to 0, so what is truly new is not learned. Source: phi in CHORD, arXiv:2508.11408.

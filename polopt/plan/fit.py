@@ -12,7 +12,7 @@ from polopt.plan.demands import Demands
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
 from polopt.plan.holds import holds
-from polopt.plan.job import Job
+from polopt.plan.job import PlannedJob
 from polopt.plan.lengths import typical
 from polopt.plan.predict import SAMPLING, phases
 from polopt.plan.shape import shape_of
@@ -45,13 +45,13 @@ class Point:
     seconds: Mapping[str, float]
     peak: float
 
-    def job(self, device: Device) -> Job:
+    def job(self, device: Device) -> PlannedJob:
         """As a person would ask for it: mean, spread and limit of the answers, not each one's length."""
         n, limit = self.lengths, float(self.settings["limit"])
         mean = sum(n) / len(n)
         spread = math.sqrt(sum((x - mean) ** 2 for x in n) / len(n)) / mean
         rows, group = self.settings["rows"], self.settings["group"]
-        return Job(
+        return PlannedJob(
             shape=shape_of(self.config),
             device=device,
             demands=Demands(group=group),
@@ -68,14 +68,14 @@ class Point:
         )
 
 
-def foretold(job: Job, eff: Efficiency) -> dict[str, float]:
+def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     """Seconds of the measures."""
     found, _ = phases(job, eff, holds(job))
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
     return {"rollout": sampled, "learn": sum(found.values()) - sampled - eff.step, "step": sum(found.values())}
 
 
-def fit(jobs: Sequence[Job], points: Sequence[Point]) -> Efficiency:
+def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
     """The efficiencies with the least squares of log(foretold / measured), a step's counted like its parts'."""
     import numpy as np
     from scipy.optimize import least_squares
@@ -122,7 +122,7 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
     }
 
 
-def _bytes(job: Job) -> float:
+def _bytes(job: PlannedJob) -> float:
     """Of training, as it is measured: what the model's weights took before it is not in it."""
     held = holds(job)["device"]
     return held.peak - held.always["weights"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from polopt.plan.shape import Shape
+from polopt.plan.shape import ModelShape
 
 
-def forward(shape: Shape, tokens: float, pairs: float, decided: float) -> float:
+def forward(shape: ModelShape, tokens: float, pairs: float, decided: float) -> float:
     """2 M n + 4 L H D c + 2 V d m for n tokens with c pairs of query and key, of which m meet the vocabulary.
 
     M are the layers' products (Kaplan et al. 2020, arXiv 2001.08361: 2 N per token, and 2 n_ctx d_attn per layer for
@@ -15,13 +15,13 @@ def forward(shape: Shape, tokens: float, pairs: float, decided: float) -> float:
     return 2 * shape.matrix * tokens + attention + 2 * shape.head * decided
 
 
-def backward(shape: Shape, tokens: float, pairs: float, decided: float) -> float:
+def backward(shape: ModelShape, tokens: float, pairs: float, decided: float) -> float:
     """Twice `forward`: gradients by inputs and by weights (6 N per token in all; Hoffmann et al. 2022, arXiv
     2203.15556)."""
     return 2 * forward(shape, tokens, pairs, decided)
 
 
-def recomputed(shape: Shape, tokens: float, pairs: float) -> float:
+def recomputed(shape: ModelShape, tokens: float, pairs: float) -> float:
     """What checkpointing computes again: the layers' forward pass (Korthikanti et al. 2022, arXiv 2205.05198)."""
     return forward(shape, tokens, pairs, 0)
 

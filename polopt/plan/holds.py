@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from polopt.plan import memory
-from polopt.plan.job import Job, heaviest
+from polopt.plan.job import PlannedJob, heaviest
 from polopt.policies.vocabulary import MOST_KEPT
 
 # Bytes for each logit of a sampler's pass: the logits, their log-softmax and its exponential in float32, and the
@@ -44,7 +44,7 @@ class Holds:
         return self.peak + self.aside - self.capacity
 
 
-def holds(job: Job) -> dict[str, Holds]:
+def holds(job: PlannedJob) -> dict[str, Holds]:
     """By kind of device: "device" where all do both, else "learner" and "sampler"."""
     samples = bool(job.demands.drawn)
     if not job.apart:
@@ -55,7 +55,7 @@ def holds(job: Job) -> dict[str, Holds]:
     }
 
 
-def _holds(job: Job, always: Mapping[str, float], *, learns: bool, samples: bool) -> Holds:
+def _holds(job: PlannedJob, always: Mapping[str, float], *, learns: bool, samples: bool) -> Holds:
     always = {name: value for name, value in always.items() if value}
     free = job.device.memory - job.device.aside - sum(always.values())
     concurrent = concurrency(job, free) if samples else 0
@@ -69,7 +69,7 @@ def _holds(job: Job, always: Mapping[str, float], *, learns: bool, samples: bool
     )
 
 
-def _learned(job: Job) -> dict[str, float]:
+def _learned(job: PlannedJob) -> dict[str, float]:
     """Weights, gradients and moments b P, b P, 2 b P over the shards; b P for each frozen copy. Adapters learn instead
     of the weights, which are then kept in the arithmetic's type, and only they are copied; they are in float32 or
     wider."""
@@ -88,12 +88,12 @@ def _learned(job: Job) -> dict[str, float]:
     return {name: memory.sharded(value, job.shards) for name, value in found.items()}
 
 
-def _copy(job: Job) -> float:
+def _copy(job: PlannedJob) -> float:
     """Of the weights, on one of the devices that share a sampler."""
     return memory.weights(job.shape.parameters, job.work) / job.tensor
 
 
-def _served(job: Job) -> dict[str, float]:
+def _served(job: PlannedJob) -> dict[str, float]:
     """What an engine of its own holds beside the learner; polopt's own sampler reads the learner's weights, or, where
     these lie in pieces, a whole copy of them."""
     if not job.demands.drawn or (job.engine == "native" and job.shards == 1):
@@ -101,7 +101,7 @@ def _served(job: Job) -> dict[str, float]:
     return {"sampler's weights": _copy(job) if job.engine == "paged" else job.size * job.shape.parameters}
 
 
-def _learning(job: Job) -> dict[str, float]:
+def _learning(job: PlannedJob) -> dict[str, float]:
     """While the learner works: activations of the largest forward pass, logits, and weights in another precision or
     gathered from their shards."""
     read = heaviest(job.batch, job.micro)
@@ -127,7 +127,7 @@ def _learning(job: Job) -> dict[str, float]:
     return found
 
 
-def _sampling(job: Job, concurrent: int) -> dict[str, float]:
+def _sampling(job: PlannedJob, concurrent: int) -> dict[str, float]:
     """While rows are decoded. polopt's own sampler lays the products' weights out anew, one copy."""
     found = {
         "KV cache": memory.kv_cache(job.shape, concurrent * _tokens_of_row(job), job.work) / job.tensor,
@@ -138,13 +138,13 @@ def _sampling(job: Job, concurrent: int) -> dict[str, float]:
     return found
 
 
-def _tokens_of_row(job: Job) -> float:
+def _tokens_of_row(job: PlannedJob) -> float:
     """Tokens whose keys and values a row keeps: up to the longest answer where room is shared out evenly, the mean one
     where it is paged."""
     return job.prompt + (job.batch.longest if job.engine == "native" else job.batch.mean)
 
 
-def concurrency(job: Job, free: float) -> int:
+def concurrency(job: PlannedJob, free: float) -> int:
     """Rows that one sampler decodes at once: all of its own, or as many as fit, one at least."""
     own = math.ceil(job.rows / job.replicas)
     if job.engine == "native":

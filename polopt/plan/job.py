@@ -10,15 +10,15 @@ import random
 from polopt.config import ConfigError
 from polopt.plan.demands import Demands
 from polopt.plan.hardware import Device
-from polopt.plan.lengths import Batch, typical
+from polopt.plan.lengths import BatchLengths, typical
 from polopt.plan.memory import SIZES
-from polopt.plan.shape import Shape
+from polopt.plan.shape import ModelShape
 from polopt.policies.packing import WORTH
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """rows: of one batch, on all devices together. group: rollouts per prompt. prompt, answer: mean tokens. limit: most
     tokens of an answer. spread: std / mean of answers' lengths before the limit cuts them. lengths: those of a batch
     that is known, instead of answer and spread.
@@ -32,7 +32,7 @@ class Job:
     judging, for each row of the batch. most_logits: how many logits the learner holds at once, None for polopt's own.
     """
 
-    shape: Shape
+    shape: ModelShape
     device: Device
     demands: Demands
     rows: int
@@ -81,7 +81,7 @@ class Job:
             raise ConfigError(f"sharding = {self.sharding!r}: expected ddp or fsdp")
         _ = self.batch
 
-    def but(self, **changes: object) -> Job:
+    def but(self, **changes: object) -> PlannedJob:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     @property
@@ -117,9 +117,9 @@ class Job:
         return self.learners if self.sharding == "fsdp" else 1
 
     @functools.cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> BatchLengths:
         found = self.lengths or typical(self.rows, self.answer, self.limit, self.spread)
-        return Batch(self.rows, self.group, self.prompt, tuple(sorted(found)))
+        return BatchLengths(self.rows, self.group, self.prompt, tuple(sorted(found)))
 
     @property
     def micro(self) -> int:
@@ -142,7 +142,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
-class Read:
+class ForwardTokens:
     """What a forward pass reads: tokens, those of them that are decisions, and the keys that segments read by
     themselves and behind a shared prompt (`memory.made_by_layer`)."""
 
@@ -152,17 +152,17 @@ class Read:
     shared: float
 
 
-def read(prompt: float, lengths: list[float], groups: float) -> Read:
+def read(prompt: float, lengths: list[float], groups: float) -> ForwardTokens:
     """Of rows with answers of these lengths in so many groups, packed as `policies.packing` packs them."""
     rows, decided = len(lengths), sum(lengths)
     saved = prompt * (rows - groups)
     if saved < WORTH * (rows * prompt + decided):
-        return Read(rows * prompt + decided, decided, rows * prompt + decided, 0)
-    return Read(groups * prompt + decided, decided, groups * prompt, rows * prompt + decided)
+        return ForwardTokens(rows * prompt + decided, decided, rows * prompt + decided, 0)
+    return ForwardTokens(groups * prompt + decided, decided, groups * prompt, rows * prompt + decided)
 
 
 @functools.lru_cache(maxsize=256)
-def heaviest(batch: Batch, rows: int) -> Read:
+def heaviest(batch: BatchLengths, rows: int) -> ForwardTokens:
     """The forward pass over so many rows that reads most, of a batch whose lengths fell to groups by lot, when groups
     stand next to groups of like length, the longest first, as the learner sorts them."""
     lengths = list(batch.lengths)

@@ -16,7 +16,7 @@ MOST = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class BatchLengths:
     """`rows` answers in groups of `group`, each group behind a prompt of `prompt` tokens. lengths: ascending, one for
     each row, or for as many equal shares of them.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polopt.plan.shape import Shape
+from polopt.plan.shape import ModelShape
 from polopt.policies.products import LARGE
 
 # Bytes of one number of each type.
@@ -23,7 +23,7 @@ def adam(parameters: float, size: int) -> float:
     return 2 * size * parameters
 
 
-def adapter(shape: Shape, rank: int) -> int:
+def adapter(shape: ModelShape, rank: int) -> int:
     """Parameters of low-rank adapters on all products of the layers: r (in + out) each (Hu et al. 2021, arXiv
     2106.09685). With experts, of every expert."""
     d, q, k, f = shape.width, shape.queries, shape.keys, shape.inner
@@ -32,12 +32,12 @@ def adapter(shape: Shape, rank: int) -> int:
     return rank * shape.layers * (attention + shape.experts * mlp)
 
 
-def kv_cache(shape: Shape, tokens: float, size: float) -> float:
+def kv_cache(shape: ModelShape, tokens: float, size: float) -> float:
     """2 b L K D bytes for each token that is kept (Pope et al. 2022, arXiv 2211.05102)."""
     return 2 * size * shape.layers * shape.keys * tokens
 
 
-def made_by_layer(shape: Shape, tokens: float, keys: float, shared: float = 0, *, repeated: bool = False) -> float:
+def made_by_layer(shape: ModelShape, tokens: float, keys: float, shared: float = 0, *, repeated: bool = False) -> float:
     """Numbers that one layer computes and its backward pass needs, with fused attention, which keeps no scores.
 
         n (norms + mlp) + attention
@@ -58,7 +58,7 @@ def made_by_layer(shape: Shape, tokens: float, keys: float, shared: float = 0, *
     return tokens * (norms + mlp) + attention_of_layer(shape, tokens, keys, shared, repeated=repeated)
 
 
-def attention_of_layer(shape: Shape, tokens: float, keys: float, shared: float, *, repeated: bool) -> float:
+def attention_of_layer(shape: ModelShape, tokens: float, keys: float, shared: float, *, repeated: bool) -> float:
     """n (3 H D + H) + 2 K D (keys read): queries, their output, the output's copy in the order of tokens, and one
     number a head; and keys and values.
 
@@ -69,7 +69,7 @@ def attention_of_layer(shape: Shape, tokens: float, keys: float, shared: float, 
     return tokens * (3 * shape.queries + shape.heads) + 2 * shape.keys * keys + 2 * heads * shared
 
 
-def computed_again(shape: Shape, tokens: float) -> float:
+def computed_again(shape: ModelShape, tokens: float) -> float:
     """Numbers of `made_by_layer` that are not kept, since large products compute what they read again
     (`polopt.policies.recompute`): all of a normalisation but its input, and of an MLP all but its products."""
     large = large_products(shape)
@@ -77,13 +77,13 @@ def computed_again(shape: Shape, tokens: float) -> float:
     return tokens * (norms + large[1] * _gates(shape, 2, 1))
 
 
-def large_products(shape: Shape) -> tuple[bool, bool]:
+def large_products(shape: ModelShape) -> tuple[bool, bool]:
     """Whether those of attention, and of the MLP, keep what they read before it was normalised or activated."""
     attention, mlp = (n * shape.width >= LARGE for n in (max(shape.queries, shape.keys), shape.inner))
     return attention, mlp
 
 
-def cast(shape: Shape, size: int, *, checkpointing: bool) -> float:
+def cast(shape: ModelShape, size: int, *, checkpointing: bool) -> float:
     """Bytes of weights in another precision than their own that exist at once: the output layer's, and those of one
     layer, or of all where their products are small and keep what they multiplied."""
     if checkpointing or all(large_products(shape)):
@@ -91,17 +91,17 @@ def cast(shape: Shape, size: int, *, checkpointing: bool) -> float:
     return size * shape.parameters
 
 
-def _norm(shape: Shape) -> int:
+def _norm(shape: ModelShape) -> int:
     return 2 * shape.width + 2 if shape.norm_bias else 3 * shape.width + 1
 
 
-def _gates(shape: Shape, gated: int, plain: int) -> int:
+def _gates(shape: ModelShape, gated: int, plain: int) -> int:
     """So many times f of an MLP with a gate, or without."""
     return (gated if shape.gated else plain) * shape.inner
 
 
 def activations(
-    shape: Shape,
+    shape: ModelShape,
     tokens: float,
     keys: float,
     shared: float,
@@ -140,7 +140,7 @@ def sharded(whole: float, shards: int) -> float:
     return whole / shards
 
 
-def gathered(shape: Shape, size: float) -> float:
+def gathered(shape: ModelShape, size: float) -> float:
     """Of a sharded model, what is whole while it is used: two layers, the one in use and the next, and the larger of
     the tables (PyTorch FSDP, arXiv 2304.11277)."""
     return size * (2 * shape.layer + shape.head)

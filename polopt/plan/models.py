@@ -10,7 +10,7 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.part import nearest
-from polopt.plan.shape import Shape, shape_of
+from polopt.plan.shape import ModelShape, shape_of
 from polopt.yaml_data import read_yaml
 
 
@@ -20,7 +20,7 @@ def table() -> dict[str, dict[str, Any]]:
     return read_yaml((resources.files("polopt.plan") / "models.yaml").read_text(encoding="utf-8"), "models.yaml")
 
 
-def find(name: str) -> Shape:
+def find(name: str) -> ModelShape:
     """A model's shape: of a folder with a config.json, of such a file, or of the table, by name. What stands before a
     slash, as in Qwen/Qwen2.5-7B, and an ending -Instruct or -Base say nothing about costs.
 

@@ -11,7 +11,7 @@ from typing import Any
 from polopt.plan import seconds
 from polopt.plan.efficiency import Efficiency, Known
 from polopt.plan.holds import Holds, holds
-from polopt.plan.job import Job
+from polopt.plan.job import PlannedJob
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Plan:
     second, learning: those of the batch, whole: of both in turn or at once. run: seconds of all steps. cost: dollars.
     """
 
-    job: Job
+    job: PlannedJob
     known: Known
     memory: dict[str, Holds]
     phases: dict[str, Span]
@@ -77,7 +77,9 @@ class Plan:
         }
 
 
-def phases(job: Job, eff: Efficiency, memory: dict[str, Holds]) -> tuple[dict[str, float], seconds.Decoding | None]:
+def phases(
+    job: PlannedJob, eff: Efficiency, memory: dict[str, Holds]
+) -> tuple[dict[str, float], seconds.Decoding | None]:
     """Seconds of one step, and what decoding was spent on; None where nothing is sampled."""
     concurrent = max(held.concurrent for held in memory.values())
     if any(held.over > 0 for held in memory.values()):  # the times are those of a device that is large enough
@@ -97,14 +99,14 @@ def phases(job: Job, eff: Efficiency, memory: dict[str, Holds]) -> tuple[dict[st
 SAMPLING = ("reading prompts", "decoding", "rewards")
 
 
-def step_seconds(job: Job, found: dict[str, float]) -> float:
+def step_seconds(job: PlannedJob, found: dict[str, float]) -> float:
     """In turn, or the longer of the two at once."""
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
     others = sum(found.values()) - sampled
     return max(sampled, others) if job.asynchronous else sampled + others
 
 
-def predict(job: Job, known: Known, *, remedies: bool = True) -> Plan:
+def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
     """A job's plan. remedies: whether to look for a setting that fits, where this one does not."""
     memory = holds(job)
     likely, decoding = phases(job, known.likely, memory)
@@ -147,7 +149,7 @@ _WHY = {
 }
 
 
-def _bottleneck(job: Job, found: dict[str, float], decoding: seconds.Decoding | None) -> str:
+def _bottleneck(job: PlannedJob, found: dict[str, float], decoding: seconds.Decoding | None) -> str:
     sides = {"decoding": sum(v for n, v in found.items() if n in SAMPLING)}
     name = max(found, key=lambda n: found[n])
     share = found[name] / sum(found.values())
@@ -175,14 +177,14 @@ class _Way:
     name: str
     changes: tuple[tuple[str, Any], ...]
 
-    def of(self, job: Job) -> Job:
+    def of(self, job: PlannedJob) -> PlannedJob:
         return job.but(**dict(self.changes))
 
 
 _STAY = _Way(0.0, "", ())
 
 
-def _ways(job: Job) -> list[list[_Way]]:
+def _ways(job: PlannedJob) -> list[list[_Way]]:
     """What may be changed, one list for each setting, staying as it is among them."""
     micro, rows = [_STAY], job.micro
     while rows > 1:
@@ -200,7 +202,7 @@ def _ways(job: Job) -> list[list[_Way]]:
     return [shards, kept, micro, tensor, engine]
 
 
-def _remedies(job: Job) -> Iterator[str]:
+def _remedies(job: PlannedJob) -> Iterator[str]:
     """Settings that fit: every single change that does, else the changes together that give up least, on as few devices
     as it takes; and adapters instead of all weights."""
     ways = _ways(job)
@@ -217,7 +219,7 @@ def _remedies(job: Job) -> Iterator[str]:
             yield "LoRA of rank 32" + ("" if found == "alone" else f" and {found}")
 
 
-def _together(job: Job) -> str:
+def _together(job: PlannedJob) -> str:
     """The changes that make it fit and give up least; empty if none do, or none are needed."""
     every = sorted(itertools.product(*_ways(job)), key=lambda ways: sum(way.price for way in ways))
     for ways in every:
@@ -226,5 +228,5 @@ def _together(job: Job) -> str:
     return ""
 
 
-def _fits(job: Job) -> bool:
+def _fits(job: PlannedJob) -> bool:
     return all(held.over <= 0 for held in holds(job).values())

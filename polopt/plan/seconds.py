@@ -8,7 +8,7 @@ import math
 
 from polopt.plan import flops, memory
 from polopt.plan.efficiency import Efficiency
-from polopt.plan.job import Job, read
+from polopt.plan.job import PlannedJob, read
 
 # Bytes that choosing a token moves for each logit: read and written about seven times in float32.
 CHOOSING = 28
@@ -41,7 +41,7 @@ def slots(lengths: list[float], count: int) -> list[float]:
     return sorted(places)
 
 
-def decoding(job: Job, eff: Efficiency, concurrent: int) -> Decoding:
+def decoding(job: PlannedJob, eff: Efficiency, concurrent: int) -> Decoding:
     """One batch of rollouts on the sampler that gets the longest answer.
 
     A pass over a rows takes what calling its layers takes, and the longer of 2 (M + V d) a FLOPs and reading the
@@ -86,7 +86,7 @@ def decoding(job: Job, eff: Efficiency, concurrent: int) -> Decoding:
     return Decoding(parts, tail)
 
 
-def prefill(job: Job, eff: Efficiency) -> float:
+def prefill(job: PlannedJob, eff: Efficiency) -> float:
     """Each prompt once, on all devices that sample."""
     batch = job.batch
     work = flops.forward(job.shape, batch.prompts * batch.prompt, batch.prompt_pairs, batch.prompts)
@@ -103,7 +103,7 @@ class Pass:
     pieces: int
 
 
-def over_batch(job: Job) -> Pass:
+def over_batch(job: PlannedJob) -> Pass:
     """A prompt is read once per group if that pays in one piece."""
     batch, shape, n = job.batch, job.shape, job.learners
     whole = read(batch.prompt, list(batch.lengths), len(batch.lengths) / batch.group)
@@ -122,7 +122,7 @@ def over_batch(job: Job) -> Pass:
     )
 
 
-def learning(job: Job, eff: Efficiency) -> dict[str, float]:
+def learning(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     """Seconds of passes without gradient, of forward and backward, of the optimiser and of traffic that is not hidden.
 
     Backward is twice forward, once where only adapters learn, and checkpointing adds the layers' forward pass again.
@@ -154,7 +154,7 @@ def learning(job: Job, eff: Efficiency) -> dict[str, float]:
     }
 
 
-def _links(job: Job, pieces: int, learned: float, before: float) -> float:
+def _links(job: PlannedJob, pieces: int, learned: float, before: float) -> float:
     n, reach = job.learners, job.device.reach(job.learners)
     if n == 1:
         return 0.0
@@ -166,7 +166,7 @@ def _links(job: Job, pieces: int, learned: float, before: float) -> float:
     return (passes * weights + pieces * job.epochs * share * job.size * learned) / reach
 
 
-def handing_over(job: Job, eff: Efficiency) -> float:
+def handing_over(job: PlannedJob, eff: Efficiency) -> float:
     """The new weights' way to the samplers: laid out anew beside the learner, gathered from its shards, or sent."""
     if not job.demands.drawn:
         return 0.0

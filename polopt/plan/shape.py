@@ -11,7 +11,7 @@ from polopt.part import nearest
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """L `layers` of `width` d: attention of H `heads`, which share K `kv_heads` of `head_width` D, and an MLP of
     `inner` f, with a gate or without.
 
@@ -112,7 +112,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def shape_of(config: Mapping[str, Any], name: str = "") -> Shape:
+def shape_of(config: Mapping[str, Any], name: str = "") -> ModelShape:
     """The shape that a `config.json` says.
 
     Raises:
@@ -135,9 +135,9 @@ def shape_of(config: Mapping[str, Any], name: str = "") -> Shape:
 FAMILIES = ("gpt2", *_FAMILIES)
 
 
-def _gpt2(config: Mapping[str, Any], name: str) -> Shape:
+def _gpt2(config: Mapping[str, Any], name: str) -> ModelShape:
     width, heads = config["n_embd"], config["n_head"]
-    return Shape(
+    return ModelShape(
         name=name,
         layers=config["n_layer"],
         width=width,
@@ -156,13 +156,13 @@ def _gpt2(config: Mapping[str, Any], name: str) -> Shape:
     )
 
 
-def _llama(config: Mapping[str, Any], name: str, family: dict[str, Any]) -> Shape:
+def _llama(config: Mapping[str, Any], name: str, family: dict[str, Any]) -> ModelShape:
     width, heads = config["hidden_size"], config["num_attention_heads"]
     sparse = config["model_type"] == "qwen3_moe"
     if sparse and (config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1):
         raise ConfigError(f"{name}: experts in some layers only are not known here; take a model with them in all")
     bias = bool(config.get("attention_bias", False))
-    return Shape(
+    return ModelShape(
         name=name,
         layers=config["num_hidden_layers"],
         width=width,

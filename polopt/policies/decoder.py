@@ -120,7 +120,7 @@ def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowR
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """h = x + out(attention(qkv(norm(x)))), then h + down(mix(up(norm(h)))).
 
     heads query heads share kv_heads key and value heads of `width`. query_norm, key_norm act on each head.
@@ -156,7 +156,7 @@ class Layer:
         h = _plus(self.out(attended.flatten(1)), x)
         return _plus(self.down.joined(self.mix, *self.up.each(self.mlp_norm, h)), h)
 
-    def prepared(self, dtype: torch.dtype) -> Layer:
+    def prepared(self, dtype: torch.dtype) -> DecoderLayer:
         """The same with all products `Linear.prepared`."""
         return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
 
@@ -240,7 +240,7 @@ class Decoder:
         """[2, N, 1, D] cosines and sines of rotary positions [N], None for models with learned positions."""
         return None
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[DecoderLayer]:
         raise NotImplementedError
 
     def final_norm(self) -> Rowwise:
@@ -299,11 +299,11 @@ def _once(layer: Callable[..., Tensor], *arguments: Any) -> Tensor:
     return layer(*arguments)
 
 
-def _whole_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None) -> Tensor:
+def _whole_layer(layer: DecoderLayer, packed: Packed, x: Tensor, rotation: Tensor | None) -> Tensor:
     return layer.finish(x, packed.attend(*layer.project(x, rotation)))
 
 
-def _last_layer(layer: Layer, packed: Packed, x: Tensor, rotation: Tensor | None, at: Tensor) -> Tensor:
+def _last_layer(layer: DecoderLayer, packed: Packed, x: Tensor, rotation: Tensor | None, at: Tensor) -> Tensor:
     """Only what is asked for passes through the layer's second half."""
     attended = packed.attend(*layer.project(x, rotation))
     return layer.finish(ops.take(x, at), ops.take(attended, at))
@@ -322,11 +322,11 @@ class Gpt2(Decoder):
         trunk = self.model.transformer
         return (F.embedding(tokens, trunk.wte.weight) + F.embedding(position, trunk.wpe.weight)).to(self.stream)
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[DecoderLayer]:
         heads = self.model.config.n_head
         for block in self.model.transformer.h:
             attention, mlp = block.attn, block.mlp
-            yield Layer(
+            yield DecoderLayer(
                 heads=heads,
                 kv_heads=heads,
                 width=self.model.config.n_embd // heads,
@@ -365,13 +365,13 @@ class Llama(Decoder):
         cosine, sine = self.model.model.rotary_emb(like, positions[None])
         return torch.stack([cosine[0], sine[0]])[:, :, None].to(self.dtype)
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[DecoderLayer]:
         config = self.model.config
         heads = config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         for block in self.model.model.layers:
             attention, mlp = block.self_attn, block.mlp
-            yield Layer(
+            yield DecoderLayer(
                 heads=heads,
                 kv_heads=config.num_key_value_heads,
                 width=width,

@@ -14,7 +14,7 @@ from polopt.policies.decoder import Decoder
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lookahead import explore
 from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, check_attention, sample
-from polopt.sampling.lookahead import Look
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.support import Support
 
 
@@ -138,7 +138,7 @@ class NativeEngine:
         limit: int,
         stop: frozenset[int],
         generator: torch.Generator,
-        look: Look,
+        look: LookaheadConfig,
     ) -> list[Sampled]:
         """As `sample`, with trees of rollouts among the answers."""
         decoder, stops = self.decoder, torch.tensor(sorted(stop), device=self.policy.device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Trunk:
+class Backbone:
     """A model's layers and what normalises the last one's output, found by trying.
 
     Raises:

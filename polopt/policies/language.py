@@ -20,7 +20,7 @@ from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merge
 from polopt.policies.checkpointing import checkpoint_layers
 from polopt.policies.copies import frozen_copy
 from polopt.policies.decoder import Decoder, adapted, as_made
-from polopt.policies.inner import Trunk
+from polopt.policies.inner import Backbone
 from polopt.policies.packing import pack
 from polopt.policies.places import config_at, place_of
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
@@ -335,8 +335,8 @@ class LanguagePolicy(nn.Module):
         return self.model.config.get_text_config().num_hidden_layers
 
     @functools.cached_property
-    def _trunk(self) -> Trunk:
-        return Trunk(self.model)
+    def _trunk(self) -> Backbone:
+        return Backbone(self.model)
 
     def _norm(self, states: Tensor) -> Tensor:
         """What the network does to the last layer's output before the output layer."""

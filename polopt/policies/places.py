@@ -16,7 +16,7 @@ GGUF = ".gguf"
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ModelPlace:
     """name: a folder, or a name of the hub. gguf: the file in it that holds everything, None where the folder has the
     Hugging Face format."""
 
@@ -29,7 +29,7 @@ class Place:
         return {} if self.gguf is None else {"gguf_file": self.gguf}
 
 
-def place_of(name: str | Path, where: str = "the model") -> Place:
+def place_of(name: str | Path, where: str = "the model") -> ModelPlace:
     """The place that a name means; a name that is nothing here may be one of the hub. where: the setting, for messages.
 
     A folder with one GGUF file and no config.json means that file.
@@ -40,7 +40,7 @@ def place_of(name: str | Path, where: str = "the model") -> Place:
     path = path_of(name, where)
     if path.is_file():
         _check_gguf(path, where)
-        return Place(str(path.parent), path.name)
+        return ModelPlace(str(path.parent), path.name)
     if path.suffix == GGUF:
         raise ConfigError(f"{where}: there is no file {path}; correct the path")
     if path.is_dir() and not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
@@ -53,11 +53,11 @@ def place_of(name: str | Path, where: str = "the model") -> Place:
         if not found:
             raise ConfigError(f"{where} is a folder with neither a config.json nor a GGUF file, so it holds no model")
         _check_gguf(found[0], where)
-        return Place(str(path), found[0].name)
-    return Place(str(name))
+        return ModelPlace(str(path), found[0].name)
+    return ModelPlace(str(name))
 
 
-def config_at(place: Place) -> Any:
+def config_at(place: ModelPlace) -> Any:
     """The `transformers` config of the model in a place. That of a GGUF file is kept: reading one takes seconds."""
     from transformers import AutoConfig
 

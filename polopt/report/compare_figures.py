@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from polopt.metrics import Comparison, Trials, t_interval
+from polopt.metrics import Comparison, MethodRuns, t_interval
 from polopt.report.figures import Figure, Panel, Trace, band, color, line, stack, text
 
 
@@ -36,7 +36,7 @@ def _curves(comparison: Comparison) -> Figure | None:
     return Figure("curves", "Held-out accuracy while training", caption, spec["data"], spec["layout"], wide=True)
 
 
-def _seed(trials: Trials, index: int, paint: str) -> Trace:
+def _seed(trials: MethodRuns, index: int, paint: str) -> Trace:
     return line(
         trials.curves[index],
         trials.name,

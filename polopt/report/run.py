@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunData:
     """What a run folder says. `troubles` are sentences on what could not be read."""
 
     name: str
@@ -49,7 +49,7 @@ class Run:
         return result
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunData:
     """Read a run folder.
 
     Raises:
@@ -67,7 +67,7 @@ def read_run(folder: Path) -> Run:
     info = _json(folder / "run.json", troubles)
     recipe = _yaml(recipe_text, troubles)
     lines = {name: _jsonl(folder / f"{name}.jsonl", troubles) for name in LOGS}
-    return Run(
+    return RunData(
         name=folder.resolve().name,
         recipe_text=recipe_text,
         recipe=recipe,

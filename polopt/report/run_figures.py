@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line, name_stages, stack, text
-from polopt.report.run import Record, Run, number, rate
+from polopt.report.run import Record, RunData, number, rate
 
 PERCENT = {"tickformat": ".2~%"}
 # Numbers far below 1, written short enough for the margin: 1.5e-13.
@@ -15,12 +15,12 @@ SMALL = {"tickformat": ".2~g", "exponentformat": "e", "automargin": True}
 SHARE = {"tickformat": ".0%", "range": [0, 1.04]}
 
 
-def run_figures(run: Run) -> list[Figure]:
+def run_figures(run: RunData) -> list[Figure]:
     figures = (make(run) for make in FIGURES)
     return [f for f in figures if f is not None]
 
 
-def figure(run: Run, name: str, title: str, caption: str, panels: Sequence[Panel]) -> Figure | None:
+def figure(run: RunData, name: str, title: str, caption: str, panels: Sequence[Panel]) -> Figure | None:
     """Panels that have something to show as one figure; None if none has."""
     shown = [p for p in panels if p.traces]
     if not shown:
@@ -29,13 +29,13 @@ def figure(run: Run, name: str, title: str, caption: str, panels: Sequence[Panel
     return Figure(name, title, caption, spec["data"], spec["layout"])
 
 
-def lines(run: Run, keys: dict[str, str], *, start: int = 0, **style: Any) -> list[Trace]:
+def lines(run: RunData, keys: dict[str, str], *, start: int = 0, **style: Any) -> list[Trace]:
     """One line for each measured key, named by its value; colours from the palette's position `start` on."""
     measured = [(name, points) for key, name in keys.items() if (points := run.series(key))]
     return [line(points, name, color(start + i), **style) for i, (name, points) in enumerate(measured)]
 
 
-def learning_curve(run: Run) -> Figure | None:
+def learning_curve(run: RunData) -> Figure | None:
     traces = []
     training = run.series("solved")
     if training:
@@ -65,7 +65,7 @@ def learning_curve(run: Run) -> Figure | None:
     )
 
 
-def _curve(run: Run, key: str) -> list[tuple[float, tuple[float, float, float]]]:
+def _curve(run: RunData, key: str) -> list[tuple[float, tuple[float, float, float]]]:
     """(step, rate) in order; of two evaluations at one step the later one counts."""
     by_step = {}
     for evaluation in run.evaluations:
@@ -124,7 +124,7 @@ def by_kind(rows: Sequence[Record]) -> Figure | None:
     return Figure("by-kind", "Where did it improve?", caption, data, layout, wide=True)
 
 
-def reward(run: Run) -> Figure | None:
+def reward(run: RunData) -> Figure | None:
     mean, spread = run.series("reward/mean"), dict(run.series("reward/std"))
     columns = [c for m in run.metrics if (c := _histogram(m)) is not None]
     traces = [line(mean, "mean reward")] if mean else []
@@ -159,7 +159,7 @@ def _histogram(record: Record) -> tuple[float, list[float], list[float]] | None:
     return step, edges, counts  # type: ignore[return-value]
 
 
-def outcomes(run: Run) -> Figure | None:
+def outcomes(run: RunData) -> Figure | None:
     keys = sorted({k for m in run.metrics for k in m if k.startswith("outcome/") and k != "outcome/mean"})
     if len(keys) < 2:
         return None
@@ -168,7 +168,7 @@ def outcomes(run: Run) -> Figure | None:
     return figure(run, "outcomes", "Which tasks are being learned?", caption, [Panel("share solved", traces, SHARE)])
 
 
-def signal(run: Run) -> Figure | None:
+def signal(run: RunData) -> Figure | None:
     traces = lines(run, {"groups/signal": "with an advantage"}, form=".1%")
     mixed = lines(run, {"groups/mixed": "right and wrong"}, start=1, form=".1%")
     for trace in mixed:  # seen where it lies on the other line, as it does for most methods
@@ -178,7 +178,7 @@ def signal(run: Run) -> Figure | None:
     return figure(run, "signal", "How much of a batch teaches?", caption, panels)
 
 
-def truth(run: Run) -> Figure | None:
+def truth(run: RunData) -> Figure | None:
     if not run.series("signal/true"):
         return None
     paid = lines(run, {"outcome/mean": "what was paid", "signal/true": "what was right"}, form=".1%")
@@ -188,7 +188,7 @@ def truth(run: Run) -> Figure | None:
     return figure(run, "truth", "Does the reward mean what it should?", caption, panels)
 
 
-def entropy(run: Run) -> Figure | None:
+def entropy(run: RunData) -> Figure | None:
     panels = [Panel("nats per token", lines(run, {"entropy": "entropy"}), {"rangemode": "tozero"})]
     kls = sorted({k for m in run.metrics for k in m if k.startswith("kl/")})
     panels.append(Panel("distance to the reference", lines(run, {k: k for k in kls}, start=1)))
@@ -196,7 +196,7 @@ def entropy(run: Run) -> Figure | None:
     return figure(run, "entropy", "Is it still exploring?", caption, panels)
 
 
-def ratio(run: Run) -> Figure | None:
+def ratio(run: RunData) -> Figure | None:
     moved = lines(run, {"ratio/mean": "mean ratio"}) + lines(run, {"ratio/max": "largest ratio"}, start=1, peaks=True)
     clipped = lines(run, {"clip_fraction": "clipped"}, start=2, form=".2%")
     panels = [
@@ -207,7 +207,7 @@ def ratio(run: Run) -> Figure | None:
     return figure(run, "ratio", "How big are the steps?", caption, panels)
 
 
-def length(run: Run) -> Figure | None:
+def length(run: RunData) -> Figure | None:
     lengths = lines(run, {"length/mean": "mean length"}) + lines(
         run, {"length/max": "longest"}, start=1, peaks=True, form=".0f"
     )
@@ -220,7 +220,7 @@ def length(run: Run) -> Figure | None:
     return figure(run, "length", "How long are the answers?", caption, panels)
 
 
-def gradient(run: Run) -> Figure | None:
+def gradient(run: RunData) -> Figure | None:
     noise = [(s, n) for s, n in run.series("grad_noise") if n > 0]
     panels = [
         Panel("gradient norm", lines(run, {"grad_norm": "gradient norm"}), {"rangemode": "tozero"}),
@@ -237,7 +237,7 @@ def gradient(run: Run) -> Figure | None:
     return figure(run, "gradient", "Is the gradient sound?", caption, panels)
 
 
-def mismatch(run: Run) -> Figure | None:
+def mismatch(run: RunData) -> Figure | None:
     gaps = {key: [(s, v) for s, v in run.series(f"mismatch/{key}") if v > 0] for key in ("mean", "max")}
     traces = [
         line(points, name, color(i), peaks=name == "max") for i, (name, points) in enumerate(gaps.items()) if points
@@ -255,7 +255,7 @@ def mismatch(run: Run) -> Figure | None:
     return figure(run, "mismatch", "Do sampler and learner agree?", caption, panels)
 
 
-def loss(run: Run) -> Figure | None:
+def loss(run: RunData) -> Figure | None:
     panels = [
         Panel("loss", lines(run, {"loss": "loss"})),
         Panel(
@@ -268,7 +268,7 @@ def loss(run: Run) -> Figure | None:
     return figure(run, "loss", "Loss and learning rate", caption, panels)
 
 
-def time(run: Run) -> Figure | None:
+def time(run: RunData) -> Figure | None:
     parts = {f"seconds/{k}": k for k in ("rollout", "reward", "learn")}
     areas = [
         {
@@ -291,7 +291,7 @@ def time(run: Run) -> Figure | None:
     return figure(run, "time", "Where does the time go?", caption, panels)
 
 
-FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
+FIGURES: tuple[Callable[[RunData], Figure | None], ...] = (
     reward,
     truth,
     signal,

@@ -18,7 +18,7 @@ SHADES = ("90 % or more", "50 %", "20 %", "5 %", "1 %", "less")
 
 
 @dataclasses.dataclass(frozen=True)
-class Token:
+class ShownToken:
     """`shade` is None where the policy did not decide (tool output) or no log-probability was written."""
 
     text: str
@@ -44,7 +44,7 @@ class Sample:
     solved: bool
     truncated: bool
     step: int | None
-    tokens: list[Token]
+    tokens: list[ShownToken]
 
 
 def choose(records: Sequence[Record]) -> list[Sample]:
@@ -67,7 +67,7 @@ def choose(records: Sequence[Record]) -> list[Sample]:
     return result
 
 
-def _sample(record: Record, tokens: list[Token]) -> Sample:
+def _sample(record: Record, tokens: list[ShownToken]) -> Sample:
     step = number(record.get("step"))
     return Sample(
         when=str(record.get("when", "")),
@@ -88,7 +88,7 @@ def _known(record: Record, name: str) -> str | None:
     return None if record.get(name) is None else _cut(str(record[name]))
 
 
-def _tokens(record: Record) -> list[Token]:
+def _tokens(record: Record) -> list[ShownToken]:
     words, logps = record.get("tokens"), record.get("logp")
     if not isinstance(words, list) or not isinstance(logps, list) or len(words) != len(logps):
         return []
@@ -98,7 +98,7 @@ def _tokens(record: Record) -> list[Token]:
     for word, value, own in zip(words, logps, decided, strict=True):
         logp = number(value) if own else None
         shade = None if logp is None else sum(logp < edge for edge in LOG_PROBABILITIES)
-        result.append(Token(str(word), logp, shade))
+        result.append(ShownToken(str(word), logp, shade))
     return result
 
 

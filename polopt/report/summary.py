@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from polopt.metrics import Parting, reward_parting
-from polopt.report.run import Record, Run, number, rate
+from polopt.metrics import RewardDivergence, reward_parting
+from polopt.report.run import Record, RunData, number, rate
 from polopt.training.evaluate import change as measured_change
 
 Rate = tuple[float, float, float]
@@ -26,7 +26,7 @@ class Change:
     change: Rate | None = None
 
 
-def changes(run: Run) -> list[Change]:
+def changes(run: RunData) -> list[Change]:
     """One change for each evaluated stage: from its own "before", else from the evaluation ahead of it."""
     measured = [e for e in run.evaluations if rate(e) is not None]
     result = []
@@ -66,7 +66,7 @@ def kinds(change: Change) -> list[Record]:
     return sorted(rows, key=lambda r: -_gain(r))
 
 
-def others(run: Run) -> list[Record]:
+def others(run: RunData) -> list[Record]:
     """A row for each set of other problems, as `kinds`, with its name as `kind`."""
     found = []
     for name in dict.fromkeys(str(e.get("name")) for e in run.others):
@@ -103,7 +103,7 @@ def _gain(row: Record) -> float:
     return row["after"][0] - row["before"][0] if row["before"] and row["after"] else -2.0
 
 
-def notices(run: Run, change: Change | None) -> list[str]:
+def notices(run: RunData, change: Change | None) -> list[str]:
     """What a careful reader would point out."""
     result = list(run.troubles)
     if run.info.get("finished") is not True:
@@ -153,7 +153,7 @@ def notices(run: Run, change: Change | None) -> list[str]:
     return result
 
 
-def without_steps(run: Run) -> list[str]:
+def without_steps(run: RunData) -> list[str]:
     """Returns the stages that have trained and in which no batch gave a gradient."""
     stages: dict[str, bool] = {}
     for record in run.metrics:
@@ -163,7 +163,7 @@ def without_steps(run: Run) -> list[str]:
     return [name for name, stepped in stages.items() if not stepped]
 
 
-def parting(run: Run, points: int = 40) -> Parting | None:
+def parting(run: RunData, points: int = 40) -> RewardDivergence | None:
     """Where what was paid and what was right part in the last stage, if both were measured, from means of so many
     stretches of it; None where there is too little to tell."""
     truth = dict(run.series("signal/true"))
@@ -181,14 +181,14 @@ def parting(run: Run, points: int = 40) -> Parting | None:
     )
 
 
-def _recent(run: Run, key: str) -> float | None:
+def _recent(run: RunData, key: str) -> float | None:
     """Mean of the last tenth of a series, at least one value."""
     values = [v for _, v in run.series(key)]
     tail = values[-max(len(values) // 10, 1) :]
     return sum(tail) / len(tail) if tail else None
 
 
-def headline(run: Run) -> list[tuple[str, str]]:
+def headline(run: RunData) -> list[tuple[str, str]]:
     """(label, value) of the small facts under the title."""
     recipe, info = run.recipe, run.info
     method = info.get("method") or recipe.get("method")

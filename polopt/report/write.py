@@ -9,7 +9,7 @@ from typing import Any
 from polopt.metrics import Comparison
 from polopt.report import compare_figures, run_figures, samples, summary
 from polopt.report.page import render, write
-from polopt.report.run import Run, read_run
+from polopt.report.run import RunData, read_run
 
 
 def write_report(run: Path) -> Path:
@@ -98,6 +98,6 @@ def machine_facts(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(str(k), str(v)) for k, v in (*known, *items)]
 
 
-def _citations(run: Run) -> list[str]:
+def _citations(run: RunData) -> list[str]:
     found = run.info.get("citation", [])
     return [str(c) for c in found] if isinstance(found, list) else [str(found)]

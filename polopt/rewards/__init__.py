@@ -1,110 +1,127 @@
 """What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
 
-from polopt.rewards.aligned import Aligned
-from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, Window
+from polopt.rewards.aligned import AlignedReward
+from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, LengthWindow
 from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
-from polopt.rewards.editing import Clean, Consistent, Correct, InForm
-from polopt.rewards.envelope import Envelope
+from polopt.rewards.editing import EtConCleanness, EtConConsistency, EtConCorrectness, EtConForm
+from polopt.rewards.envelope import LengthEnvelope
 from polopt.rewards.flawed import FlawedPositive, step_verdict
-from polopt.rewards.judged import Judged
+from polopt.rewards.judged import JudgedReward
 from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
-from polopt.rewards.marks import Answering, Longer, Mark, OfKind, Right, Signalled, SolvedGroups, TopGroups
-from polopt.rewards.measured import Audit, Measured
-from polopt.rewards.modelled import Modelled
-from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
-from polopt.rewards.noted import Noted
-from polopt.rewards.parts import (
-    Clipped,
-    Environment,
-    Gated,
-    KLPenalty,
-    Outcome,
-    Overlong,
-    Paid,
-    Paying,
-    Reward,
-    Scaled,
-    Sum,
+from polopt.rewards.marks import (
+    AnswerMatches,
+    LongerThan,
+    Mark,
+    OutcomeAtLeast,
+    SignalAbove,
+    SolvedGroups,
+    TaskKindIs,
+    TopGroups,
 )
-from polopt.rewards.payoffs import Legible, Payoffs, payoffs
+from polopt.rewards.measured import AuditedRubric, ProgramGrader
+from polopt.rewards.modelled import LinearTokenReward
+from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
+from polopt.rewards.noted import FieldReward
+from polopt.rewards.parts import (
+    ClippedReward,
+    ConditionalReward,
+    EnvironmentReward,
+    KLPenalty,
+    OutcomeReward,
+    OverlongPenalty,
+    PositiveReward,
+    Reward,
+    ScaledReward,
+    SumOfRewards,
+    TurnRewards,
+)
+from polopt.rewards.payoffs import DistinctPayoffs, LegiblePayoffs, payoffs
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
-from polopt.rewards.shaped import Discounted, Shaped, bent, interval_iou
-from polopt.rewards.surprise import Surprise
+from polopt.rewards.shaped import BentReward, DiscountedDemonstrations, bent, interval_iou
+from polopt.rewards.surprise import SurprisalPenalty
 from polopt.rewards.thinking import ThinkOrNot
 from polopt.rewards.unit_tests import UnitTest
-from polopt.rewards.welfare import GeometricMean, Least, arithmetic_mean, choose, efficient, geometric_mean, least
+from polopt.rewards.welfare import (
+    GeometricMean,
+    MinimumReward,
+    arithmetic_mean,
+    choose,
+    efficient,
+    geometric_mean,
+    least,
+)
 
 __all__ = [
-    "Aligned",
+    "AlignedReward",
+    "AnswerMatches",
     "AnswerRatio",
-    "Answering",
-    "Audit",
+    "AuditedRubric",
     "BackwardCorrected",
+    "BentReward",
     "Blocks",
     "Brevity",
     "Chat",
-    "Clean",
-    "Clipped",
-    "Consistent",
-    "Correct",
+    "ClippedReward",
+    "ConditionalReward",
     "Departure",
-    "Discounted",
+    "DiscountedDemonstrations",
     "Discriminator",
-    "Envelope",
-    "Environment",
+    "DistinctPayoffs",
+    "EnvironmentReward",
+    "EtConCleanness",
+    "EtConConsistency",
+    "EtConCorrectness",
+    "EtConForm",
+    "FieldReward",
     "FixedRates",
     "FlawedPositive",
     "ForwardCorrected",
-    "Gated",
     "GeometricMean",
     "Grader",
     "HTTPGrader",
     "HTTPJudge",
     "HTTPMeta",
     "HasBlock",
-    "InForm",
     "Item",
     "Judge",
-    "Judged",
+    "JudgedReward",
     "KLPenalty",
     "LeadingBlocks",
     "LearnedJudge",
-    "Least",
-    "Legible",
+    "LegiblePayoffs",
+    "LengthEnvelope",
+    "LengthWindow",
     "LinearLength",
+    "LinearTokenReward",
     "LogRatio",
-    "Longer",
+    "LongerThan",
     "Mark",
-    "Measured",
     "Meta",
-    "Modelled",
-    "Noted",
+    "MinimumReward",
     "NotedRates",
-    "OfKind",
-    "Outcome",
-    "Overlong",
-    "Paid",
-    "Paying",
-    "Payoffs",
+    "OutcomeAtLeast",
+    "OutcomeReward",
+    "OverlongPenalty",
+    "PositiveReward",
+    "ProgramGrader",
     "Rates",
     "RejudgedRates",
     "RelativeLength",
     "Reward",
-    "Right",
     "RubricReward",
-    "Scaled",
-    "Shaped",
-    "Signalled",
+    "ScaledReward",
+    "SignalAbove",
     "SolvedGroups",
-    "Sum",
-    "Surprise",
+    "SumOfRewards",
+    "SurprisalPenalty",
+    "TaskKindIs",
     "ThinkOrNot",
     "TopGroups",
+    "TurnRewards",
     "UnitTest",
-    "Window",
     "arithmetic_mean",
     "bent",
     "choose",

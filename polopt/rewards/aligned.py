@@ -10,7 +10,7 @@ from polopt.experience import Experience, ExperienceError
 from polopt.rewards.parts import Reward
 
 
-class Aligned(Reward):
+class AlignedReward(Reward):
     """r_t = phi_1(x_t) + phi_2(x_t) r_primary,t + phi_3(x_t) r_aux,t on each decision, phi_k linear in the features x.
 
     Primary is what the world pays, `reward`; `extras["aux"]` [B, T] is the designer's hint; `extras["features"]`
@@ -25,7 +25,7 @@ class Aligned(Reward):
 
     def setup(self) -> None:
         if self.features < 1:
-            raise ValueError(f"rewards.Aligned: features must be >= 1, found {self.features}")
+            raise ValueError(f"rewards.AlignedReward: features must be >= 1, found {self.features}")
         start = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
         self.register_buffer("phi", start[:, None].repeat(1, self.features))
 
@@ -34,7 +34,8 @@ class Aligned(Reward):
         B, T = experience.mask.shape
         if aux.shape != (B, T) or features.shape != (B, T, self.features):
             raise ExperienceError(
-                f"rewards.Aligned: extras['aux'] must be [B, T] = {[B, T]} and extras['features'] [B, T, features] = "
+                f"rewards.AlignedReward: extras['aux'] must be [B, T] = {[B, T]} and extras['features'] [B, T, "
+                "features] = "
                 f"{[B, T, self.features]}, found {list(aux.shape)} and {list(features.shape)}"
             )
         primary = ops.per_decision_reward(experience.reward, experience.mask)

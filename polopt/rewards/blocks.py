@@ -36,7 +36,7 @@ def begins_with(text: str, names: Sequence[str]) -> bool:
     return re.match(pattern + r"(?=\n|\Z)", text, re.DOTALL) is not None
 
 
-class Read(Reward):
+class TextReward(Reward):
     """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
 
     needs = frozenset({"extras.answer"})
@@ -49,7 +49,7 @@ class Read(Reward):
         return torch.tensor(found, dtype=experience.precision, device=experience.device)
 
 
-class Blocks(Read):
+class Blocks(TextReward):
     """1 for an answer that is the blocks `names`, each once, in this order, and nothing besides; else 0."""
 
     names: Sequence[str]
@@ -62,7 +62,7 @@ class Blocks(Read):
         return float(in_order(text, self.names))
 
 
-class LeadingBlocks(Read):
+class LeadingBlocks(TextReward):
     """1 for an answer that `begins_with` the blocks `names`, else 0. Source: the format reward of GTAlign,
     arXiv:2510.08872."""
 
@@ -78,7 +78,7 @@ class LeadingBlocks(Read):
         return float(begins_with(text, self.names))
 
 
-class HasBlock(Read):
+class HasBlock(TextReward):
     """1 for an answer with a block `name`, wherever it stands, else 0."""
 
     name: str
@@ -87,7 +87,7 @@ class HasBlock(Read):
         return float(block(text, self.name) is not None)
 
 
-class Extent(Reward):
+class LengthFunction(Reward):
     """A function of an answer's length L, `worth(L) -> [B]`.
 
     unit: decisions of the row, or words or characters of the answer's text. block: of that block alone, 0 where it is
@@ -130,10 +130,10 @@ class Extent(Reward):
         return text if self.block is None else block(text, self.block) or ""
 
 
-class Window(Extent):
+class LengthWindow(LengthFunction):
     """sigmoid(k (L - low)) sigmoid(k (high - L)): about 1 between low and high, with soft edges of width 1 / k.
 
-    `Envelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
+    `LengthEnvelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
     """
 
     low: float
@@ -144,7 +144,7 @@ class Window(Extent):
         super().setup()
         if not self.low < self.high or self.steepness <= 0:
             raise ValueError(
-                "rewards.Window: need low < high and steepness > 0, found "
+                "rewards.LengthWindow: need low < high and steepness > 0, found "
                 f"low={self.low}, high={self.high}, steepness={self.steepness}"
             )
 
@@ -154,7 +154,7 @@ class Window(Extent):
         )
 
 
-class Brevity(Extent):
+class Brevity(LengthFunction):
     """exp(-L / scale): 1 for nothing, falling with every word. Source: GTAlign, arXiv:2510.08872."""
 
     scale: float

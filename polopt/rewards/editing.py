@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from polopt.experience import Experience, ExperienceError
-from polopt.rewards.blocks import Read
+from polopt.rewards.blocks import TextReward
 
 TAG, BOX = "answer", r"\boxed{"
 NEGATIONS = {"no", "not"}
@@ -80,14 +80,14 @@ def consistent(text: str, old: str | None) -> float:
     return 0.5
 
 
-class InForm(Read):
+class EtConForm(TextReward):
     """`in_form` of the answer. Source: EtCon, arXiv:2512.04753."""
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         return in_form(text)
 
 
-class Clean(Read):
+class EtConCleanness(TextReward):
     """`clean` of the answer. Source: EtCon, arXiv:2512.04753."""
 
     most: int = 2000
@@ -96,7 +96,7 @@ class Clean(Read):
         return clean(text, self.most)
 
 
-class Correct(Read):
+class EtConCorrectness(TextReward):
     r"""`correct` of what the answer has in \boxed{}, against its task's solution.
 
     A list of many words has 0.75 of it as soon as the right ones are among them. The paper also pays 0.4 to 0.6 for a
@@ -112,13 +112,14 @@ class Correct(Read):
         task = experience.extras["task"][row]
         if task.reference is None:
             raise ExperienceError(
-                f"rewards.Correct needs the solution of each task, found none for {task.id}; give the tasks solutions, "
-                "or let the world judge, with rewards.Outcome"
+                f"rewards.EtConCorrectness needs the solution of each task, found none for {task.id}; give the "
+                "tasks solutions, "
+                "or let the world judge, with rewards.OutcomeReward"
             )
         return correct(boxed(text), task.reference)
 
 
-class Consistent(Read):
+class EtConConsistency(TextReward):
     """`consistent` of the answer, the old fact being in its task's row as `field`. Source: EtCon, arXiv:2512.04753."""
 
     field: str = "old"

@@ -8,13 +8,13 @@ from polopt.experience import Experience
 from polopt.rewards.parts import Reward
 
 
-class Envelope(Reward):
+class LengthEnvelope(Reward):
     """A trapezium over the length |y|, in decisions, least < low <= high < most:
 
         0 below least, rising to 1 at low, 1 up to high, falling to 0 at most, and 0 beyond.
 
-    `Gated` by `OfKind`, one such term for each kind of task makes a length of its own for each. Source: task-level
-    length shaping, arXiv:2604.08539, equation 9.
+    `ConditionalReward` by `TaskKindIs`, one such term for each kind of task makes a length of its own for each. Source:
+    task-level length shaping, arXiv:2604.08539, equation 9.
     """
 
     least: int
@@ -25,7 +25,7 @@ class Envelope(Reward):
     def setup(self) -> None:
         if not 0 <= self.least < self.low <= self.high < self.most:
             raise ValueError(
-                "rewards.Envelope: need 0 <= least < low <= high < most, found "
+                "rewards.LengthEnvelope: need 0 <= least < low <= high < most, found "
                 f"{self.least}, {self.low}, {self.high}, {self.most}"
             )
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.marks import Mark, Right, Signalled
+from polopt.rewards.marks import Mark, OutcomeAtLeast, SignalAbove
 from polopt.rewards.parts import Reward
 
 
@@ -20,8 +20,8 @@ class FlawedPositive(Reward):
     """
 
     weight: float = 1.0
-    flawed: Mark = Signalled(name="flawed")
-    right: Mark = Right()
+    flawed: Mark = SignalAbove(name="flawed")
+    right: Mark = OutcomeAtLeast()
 
     def setup(self) -> None:
         if self.weight < 0:

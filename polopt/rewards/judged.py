@@ -9,7 +9,7 @@ from polopt.rewards.judges.parts import Judge
 from polopt.rewards.parts import Reward
 
 
-class Judged(Reward):
+class JudgedReward(Reward):
     """What a judge says of each row's answer to its task's prompt; of a row of many turns, of its last answer.
 
     A judge that compares is given the task's solution for a reference. A score is comparable with others of the same
@@ -38,7 +38,8 @@ class Judged(Reward):
         solution = getattr(task, "solution", None)
         if solution is None:
             raise ExperienceError(
-                f"rewards.Judged: the judge compares with the task's solution, and task {getattr(task, 'id', task)!r} "
+                "rewards.JudgedReward: the judge compares with the task's solution, and task "
+                f"{getattr(task, 'id', task)!r} "
                 "has none; give the tasks solutions, or take a judge that reads the answer alone"
             )
         return solution

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
-from polopt.rewards.marks import Mark, Right
+from polopt.rewards.marks import Mark, OutcomeAtLeast
 from polopt.rewards.parts import Reward
 
 
-class OfLength(Reward):
+class LengthReward(Reward):
     """A reward for what a row is long in: of "decisions", "turns" in which something was decided, or a number that the
     world noted of each row, `extras[of]`, such as its tool calls. right: which rows are right."""
 
     of: str = "decisions"
-    right: Mark = Right()
+    right: Mark = OutcomeAtLeast()
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -36,7 +36,7 @@ class OfLength(Reward):
         return count.to(experience.outcome.dtype)
 
 
-class RelativeLength(OfLength):
+class RelativeLength(LengthReward):
     """-weight sigmoid((L_i - m) / s) for right rows, 0 for wrong ones; m and s: mean and population's standard
     deviation of the length of the group's right rows.
 
@@ -44,7 +44,7 @@ class RelativeLength(OfLength):
     """
 
     of: str = "decisions"
-    right: Mark = Right()
+    right: Mark = OutcomeAtLeast()
     weight: float = 0.2
 
     reads_batch = True
@@ -61,7 +61,7 @@ class RelativeLength(OfLength):
         return torch.where(right, -self.weight * torch.sigmoid(apart), 0)
 
 
-class LinearLength(OfLength):
+class LinearLength(LengthReward):
     """weight (free - L_i / limit): at free 0 what a row's length costs, at free 1 what is left of the limit.
 
     rows: for "all" rows, or for the "right" ones alone. limit None takes the batch's horizon.
@@ -71,7 +71,7 @@ class LinearLength(OfLength):
     """
 
     of: str = "decisions"
-    right: Mark = Right()
+    right: Mark = OutcomeAtLeast()
     weight: float = 0.2
     free: float = 0.0
     limit: int | None = None

@@ -26,7 +26,7 @@ class Mark(Part):
         raise NotImplementedError
 
 
-class Right(Mark):
+class OutcomeAtLeast(Mark):
     """The outcome reaches `threshold`."""
 
     threshold: float = 1.0
@@ -37,7 +37,7 @@ class Right(Mark):
         return experience.outcome >= self.threshold
 
 
-class Signalled(Mark):
+class SignalAbove(Mark):
     """The world's signal `name`, `extras["signal_<name>"]` [B], is above `above`. NaN, a judge that did not answer, is
     not."""
 
@@ -52,7 +52,7 @@ class Signalled(Mark):
         return experience.extras[f"signal_{self.name}"] > self.above
 
 
-class OfKind(Mark):
+class TaskKindIs(Mark):
     """The task is of one of these kinds, `extras["kind"]`."""
 
     kinds: tuple[str, ...]
@@ -63,7 +63,7 @@ class OfKind(Mark):
         return torch.tensor([kind in self.kinds for kind in experience.extras["kind"]], device=experience.device).bool()
 
 
-class Answering(Mark):
+class AnswerMatches(Mark):
     """The regular expression `pattern` finds something in the answer, `extras["answer"]`; `invert` turns it round."""
 
     pattern: str
@@ -75,14 +75,16 @@ class Answering(Mark):
         try:
             re.compile(self.pattern, re.DOTALL)
         except re.error as error:
-            raise ValueError(f"rewards.Answering: pattern {self.pattern!r} is no regular expression: {error}") from None
+            raise ValueError(
+                f"rewards.AnswerMatches: pattern {self.pattern!r} is no regular expression: {error}"
+            ) from None
 
     def forward(self, experience: Experience) -> Tensor:
         found = [re.search(self.pattern, text, re.DOTALL) is not None for text in experience.extras["answer"]]
         return torch.tensor(found, device=experience.device).bool() != self.invert
 
 
-class Longer(Mark):
+class LongerThan(Mark):
     """The row has more than `than` decisions."""
 
     than: int
@@ -95,7 +97,7 @@ class SolvedGroups(Mark):
     """Rows of groups of which a share of at least `least` is right, and some row is. At 1 all must be."""
 
     least: float = 1.0
-    right: Mark = Right()
+    right: Mark = OutcomeAtLeast()
 
     needs = frozenset({"group"})
     reads_batch = True
@@ -117,7 +119,7 @@ class TopGroups(Mark):
     """
 
     share: float = 0.2
-    right: Mark = Right()
+    right: Mark = OutcomeAtLeast()
 
     needs = frozenset({"group"})
     reads_batch = True

@@ -30,7 +30,7 @@ SEEN: Mapping[str, Callable[[str], float]] = {
 EXTENT = frozenset({"characters", "words", "lines"})
 
 
-class Measured(Grader):
+class ProgramGrader(Grader):
     """Marks that a program gives. An item's name says what: "outcome", what the world paid; a name in `SEEN`, of the
     answer's text; or `extras.<name>`, a number that the world or the loop noted of each row."""
 
@@ -48,7 +48,7 @@ class Measured(Grader):
                 found.add(item.name)
             else:
                 raise ValueError(
-                    f"rewards.Measured: no item is called {item.name!r}{nearest(item.name, ['outcome', *SEEN])}; "
+                    f"rewards.ProgramGrader: no item is called {item.name!r}{nearest(item.name, ['outcome', *SEEN])}; "
                     "or write extras.<name> for a number of the batch"
                 )
         return frozenset(found)
@@ -75,7 +75,7 @@ class Measured(Grader):
         return torch.as_tensor(experience.extras[name.removeprefix("extras.")], device=experience.device)
 
 
-class Audit(Meta):
+class AuditedRubric(Meta):
     """Believe an item as far as it goes with what a careful look says of the same rows: where its marks and `truth`
     have a correlation of 0 or less, its trust falls to `factor` times what it was; where it is above 0, it rises by as
     much again, to 1 at most.
@@ -89,9 +89,9 @@ class Audit(Meta):
 
     def setup(self) -> None:
         if not 0 <= self.factor < 1:
-            raise ValueError(f"rewards.Audit: factor must be in [0, 1), found {self.factor}")
+            raise ValueError(f"rewards.AuditedRubric: factor must be in [0, 1), found {self.factor}")
         if self.truth != "outcome" and not self.truth.startswith("extras."):
-            raise ValueError(f"rewards.Audit: truth must be outcome or extras.<name>, found {self.truth!r}")
+            raise ValueError(f"rewards.AuditedRubric: truth must be outcome or extras.<name>, found {self.truth!r}")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -10,7 +10,7 @@ from polopt.experience import Experience, ExperienceError
 from polopt.rewards.parts import Reward
 
 
-class Modelled(Reward):
+class LinearTokenReward(Reward):
     """What a linear model of the row's tokens says that `reward` is: which tokens occur, and which two in a row.
 
     It is fitted to the first `batches` batches by least squares with a penalty `ridge` |w|^2; these are paid the reward
@@ -32,7 +32,7 @@ class Modelled(Reward):
     def setup(self) -> None:
         if self.batches < 1 or self.features < 2 or self.ridge <= 0:
             raise ValueError(
-                "rewards.Modelled: need batches >= 1, features >= 2 and ridge > 0, found "
+                "rewards.LinearTokenReward: need batches >= 1, features >= 2 and ridge > 0, found "
                 f"{self.batches}, {self.features} and {self.ridge}"
             )
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
@@ -50,7 +50,8 @@ class Modelled(Reward):
         paid = self.reward(experience)
         if paid.ndim != 1:
             raise ExperienceError(
-                f"rewards.Modelled needs one reward for each row, [{len(paid)}], found {list(paid.shape)}; add what is "
+                f"rewards.LinearTokenReward needs one reward for each row, [{len(paid)}], found {list(paid.shape)}; "
+                "add what is "
                 "per decision afterwards"
             )
         if self.training and len(paid):

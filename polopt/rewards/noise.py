@@ -11,7 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.rewards.marks import Mark, Right
+from polopt.rewards.marks import Mark, OutcomeAtLeast
 from polopt.rewards.parts import Reward
 
 
@@ -80,7 +80,7 @@ class RejudgedRates(Rates):
     """
 
     judge: str = "signal_true"
-    verdict: Mark = Right()
+    verdict: Mark = OutcomeAtLeast()
     negatives: float = 0.1
     positives: float = 0.0
     decay: float = 0.9
@@ -153,7 +153,7 @@ class BackwardCorrected(Reward):
     """
 
     rates: Rates = FixedRates()
-    verdict: Mark = Right()
+    verdict: Mark = OutcomeAtLeast()
     least: float = 0.1
 
     def setup(self) -> None:
@@ -170,11 +170,11 @@ class ForwardCorrected(Reward):
     ones: as a weight of the score, (1 - rho0 - rho1) times the clean gradient, and rho0 need not be known.
 
     verdict: as for `BackwardCorrected`. A weight, not a reward to be compared: any group mean taken off it undoes the
-    correction, so its credit is `Relative(baseline=None, scale=None)`. Source: arXiv:2510.00915.
+    correction, so its credit is `RelativeAdvantage(baseline=None, scale=None)`. Source: arXiv:2510.00915.
     """
 
     rates: Rates = FixedRates()
-    verdict: Mark = Right()
+    verdict: Mark = OutcomeAtLeast()
 
     def forward(self, experience: Experience) -> Tensor:
         _, rho1 = self.rates(experience)

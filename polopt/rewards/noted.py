@@ -9,7 +9,7 @@ from polopt.experience import Experience
 from polopt.rewards.parts import Reward
 
 
-class Noted(Reward):
+class FieldReward(Reward):
     """What the world or the loop noted of each row as `extras[name]`, [B]. A world's signal x is called signal_x."""
 
     name: str

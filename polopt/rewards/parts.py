@@ -31,7 +31,7 @@ class Reward(Part):
         return experience.replace(reward=self(experience))
 
 
-class Environment(Reward):
+class EnvironmentReward(Reward):
     """The batch's own `reward`, [B] or [B, T], as the environment paid it."""
 
     needs = frozenset({"reward"})
@@ -41,7 +41,7 @@ class Environment(Reward):
         return reward if reward.ndim == 1 else torch.where(experience.mask, reward, 0)
 
 
-class Outcome(Reward):
+class OutcomeReward(Reward):
     """scale * outcome + shift: what the world paid. Scale 2 and shift -1 turn right/wrong 1/0 into +1/-1."""
 
     scale: float = 1.0
@@ -53,7 +53,7 @@ class Outcome(Reward):
         return experience.outcome * self.scale + self.shift
 
 
-class Overlong(Reward):
+class OverlongPenalty(Reward):
     """Soft punishment of length, with L = limit and c = buffer:
 
         0 if |y| <= L - c;    (L - c - |y|) / c in between;    -1 beyond L.
@@ -70,13 +70,14 @@ class Overlong(Reward):
 
     def setup(self) -> None:
         if self.buffer is not None and self.buffer < 1:
-            raise ValueError(f"rewards.Overlong: buffer must be >= 1, found {self.buffer}")
+            raise ValueError(f"rewards.OverlongPenalty: buffer must be >= 1, found {self.buffer}")
 
     def forward(self, experience: Experience) -> Tensor:
         limit = self.limit if self.limit is not None else experience.horizon
         if limit is None:
             raise ExperienceError(
-                "rewards.Overlong needs the longest row allowed: set Overlong(limit=...) or give the batch its "
+                "rewards.OverlongPenalty needs the longest row allowed: set OverlongPenalty(limit=...) or give the "
+                "batch its "
                 "horizon, found neither"
             )
         buffer = self.buffer if self.buffer is not None else max(1, limit // 5)
@@ -85,7 +86,7 @@ class Overlong(Reward):
         return torch.where(length > limit, -1.0, soft)
 
 
-class Paid(Reward):
+class TurnRewards(Reward):
     """weight_k times what the world paid for the answer of turn k, `extras["paid"]`, on its last decision.
 
     weights: one for each turn, the last of them for all further turns; none given means 1 each.
@@ -132,7 +133,7 @@ class KLPenalty(Reward):
         return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 
 
-class Scaled(Reward):
+class ScaledReward(Reward):
     """Outcomes in units of their own spread so far: R / std, or (R - mean) / std if centred.
 
     mean and std (n - 1 in its denominator) are those of all earlier batches; the current batch enters only after it
@@ -145,7 +146,7 @@ class Scaled(Reward):
         ExperienceError: the reward is one for each decision; a spread is that of outcomes.
     """
 
-    reward: Reward = Outcome()
+    reward: Reward = OutcomeReward()
     centred: bool = False
 
     def setup(self) -> None:
@@ -156,7 +157,8 @@ class Scaled(Reward):
         reward = self.reward(experience)
         if reward.ndim != 1:
             raise ExperienceError(
-                f"rewards.Scaled needs one reward for each row, [{len(reward)}], found {list(reward.shape)}; scale the "
+                f"rewards.ScaledReward needs one reward for each row, [{len(reward)}], found {list(reward.shape)}; "
+                "scale the "
                 "outcome and add what is per decision afterwards"
             )
         count, mean, squares = (self.get_buffer(name) for name in ("count", "mean", "squares"))
@@ -175,7 +177,7 @@ class Scaled(Reward):
         squares.add_((reward - reward.mean()).square().sum() + apart.square() * before * n / count)
 
 
-class Clipped(Reward):
+class ClippedReward(Reward):
     """The reward within -limit and limit."""
 
     reward: Reward
@@ -183,13 +185,13 @@ class Clipped(Reward):
 
     def setup(self) -> None:
         if self.limit <= 0:
-            raise ValueError(f"rewards.Clipped: limit must be > 0, found {self.limit}")
+            raise ValueError(f"rewards.ClippedReward: limit must be > 0, found {self.limit}")
 
     def forward(self, experience: Experience) -> Tensor:
         return self.reward(experience).clamp(-self.limit, self.limit)
 
 
-class Paying(Mark):
+class PositiveReward(Mark):
     """The row's `reward` [B] is above `above`."""
 
     reward: Reward
@@ -199,7 +201,7 @@ class Paying(Mark):
         return self.reward(experience) > self.above
 
 
-class Gated(Reward):
+class ConditionalReward(Reward):
     """The reward where `when` holds, `otherwise` elsewhere."""
 
     reward: Reward
@@ -211,7 +213,7 @@ class Gated(Reward):
         return torch.where(when if reward.ndim == 1 else when[:, None], reward, self.otherwise)
 
 
-class Combined(Reward):
+class CombinedReward(Reward):
     """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
     Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
@@ -255,7 +257,7 @@ class Combined(Reward):
         if any(v.ndim == 2 for v in values) and not self.by_decision:
             raise ExperienceError(
                 f"{name_of(type(self))} needs terms of one reward for each row, [{len(experience)}], found shapes "
-                f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.Sum"
+                f"{[list(v.shape) for v in values]}; add what is per decision afterwards, with rewards.SumOfRewards"
             )
         return values
 
@@ -269,7 +271,7 @@ class Combined(Reward):
         return self.rule(values, weights)
 
 
-class Sum(Combined):
+class SumOfRewards(CombinedReward):
     """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
 
     weights: one per term; none given means 1 each.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.blocks import Read, block
+from polopt.rewards.blocks import TextReward, block
 from polopt.situation import Situation
 
 # What a user's question may be, clear or vague, by what may be done: answer, ask back, or both.
@@ -56,7 +56,7 @@ def distinct(found: Tensor, gap: float = 0.1) -> float:
     return float(((apart > 0).double() + (apart > gap * size).double()).mean() / 2)
 
 
-class Payoffs(Read):
+class DistinctPayoffs(TextReward):
     """`distinct` of the payoffs in the answer's block `block`; 0 where there are none that can be read.
 
     It pays for numbers that differ, not for true ones: any unequal table has all of it. Source: GTAlign,
@@ -71,7 +71,7 @@ class Payoffs(Read):
         return 0.0 if found is None else distinct(found, self.gap)
 
 
-class Legible(Read):
+class LegiblePayoffs(TextReward):
     """1 where the answer's block `block` holds payoffs that can be read, else 0."""
 
     block: str = "payoff"

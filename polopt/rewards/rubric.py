@@ -14,7 +14,7 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.part import Part
 from polopt.rewards.parts import Reward
-from polopt.rewards.texts import Texts
+from polopt.rewards.texts import TextBuffers
 from polopt.situation import Situation
 
 
@@ -105,7 +105,7 @@ class RubricReward(Reward):
             )
         self.grader.reads(self.items)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-        self.history = Texts([written(self.items)])
+        self.history = TextBuffers([written(self.items)])
         self._next: list[Item] | None = None  # lives from a batch's reward to the end of learning from it
 
     @property

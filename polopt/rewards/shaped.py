@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.parts import Outcome, Reward
+from polopt.rewards.parts import OutcomeReward, Reward
 
 
 def bent(reward: Tensor, knee: float = 0.8, above: float = 0.01, below: float = 1.0) -> Tensor:
@@ -36,7 +36,7 @@ def interval_iou(found: Tensor, true: Tensor) -> Tensor:
     return torch.where(union > 0, shared / torch.where(union > 0, union, 1), same)
 
 
-class Shaped(Reward):
+class BentReward(Reward):
     """Another reward, bent at the knee: `bent(reward)`.
 
     Among rewards above the knee hardly any difference is left, so that a perfect row no longer pushes good ones below
@@ -44,7 +44,7 @@ class Shaped(Reward):
     linear and changes no z-score. Source: TempSamp-R1, arXiv:2509.18056.
     """
 
-    reward: Reward = Outcome()
+    reward: Reward = OutcomeReward()
     knee: float = 0.8
     above: float = 0.01
     below: float = 1.0
@@ -52,7 +52,7 @@ class Shaped(Reward):
     def setup(self) -> None:
         if not 0 <= self.knee <= 1 or self.above <= 0 or self.below <= 0:
             raise ValueError(
-                "rewards.Shaped: need knee in [0, 1], above > 0 and below > 0, found "
+                "rewards.BentReward: need knee in [0, 1], above > 0 and below > 0, found "
                 f"{self.knee}, {self.above} and {self.below}"
             )
 
@@ -60,14 +60,14 @@ class Shaped(Reward):
         return bent(self.reward(experience), self.knee, self.above, self.below)
 
 
-class Discounted(Reward):
+class DiscountedDemonstrations(Reward):
     """Another reward, of which demonstrated rows are paid the share `factor`.
 
     For credits that are shown them (`Credit.judges_demonstrations`): a solution that is paid less lifts its group's
     mean less. Source: the reward downscaling of TempSamp-R1, arXiv:2509.18056.
     """
 
-    reward: Reward = Outcome()
+    reward: Reward = OutcomeReward()
     factor: float = 0.8
 
     def forward(self, experience: Experience) -> Tensor:

@@ -9,7 +9,7 @@ from polopt.experience import Experience
 from polopt.rewards.parts import Reward
 
 
-class Surprise(Reward):
+class SurprisalPenalty(Reward):
     """-coefficient * logp of the behaviour policy, on each decision.
 
     Its expectation is coefficient times the entropy of whole rows, and so is, on policy, its policy gradient. Outcome

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Texts(nn.Module):
+class TextBuffers(nn.Module):
     """A list of texts as buffers of bytes, in UTF-8, so that a checkpoint of tensors holds them. It loads a list of any
     length."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.marks import Mark, Signalled
+from polopt.rewards.marks import Mark, SignalAbove
 from polopt.rewards.parts import Reward
 
 
@@ -18,8 +18,8 @@ class ThinkOrNot(Reward):
     Source: AdaCoT, arXiv:2505.11896.
     """
 
-    thought: Mark = Signalled(name="working")
-    need: Mark = Signalled(name="needed")
+    thought: Mark = SignalAbove(name="working")
+    need: Mark = SignalAbove(name="needed")
     malformed: Mark | None = None
     miss: float = 0.2
     over: float = 0.2

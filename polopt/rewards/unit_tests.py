@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from polopt.experience import Experience
-from polopt.rewards.blocks import Read
+from polopt.rewards.blocks import TextReward
 from polopt.situation import Situation
 
 # What is wanted first, then smells that are not wanted, by what their absence is called.
@@ -105,7 +105,7 @@ def _commented(text: str) -> bool:
         return False
 
 
-class UnitTest(Read):
+class UnitTest(TextReward):
     """Mean of some `metrics` of the answer, a unit test of the function that its task's row names as `field`; -1 for
     what is no Python. Source: RLSQM, arXiv:2310.02368.
 

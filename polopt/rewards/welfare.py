@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt.rewards.parts import Combined
+from polopt.rewards.parts import CombinedReward
 
 # [K, ...] utilities of K parties, [K] weights -> [...] welfare.
 Rule = Callable[[Tensor, Tensor], Tensor]
@@ -53,7 +53,7 @@ def choose(payoffs: Tensor, rule: Rule, price: Tensor | None = None, weights: Te
     return rule(payoffs, weights).argmax()
 
 
-class GeometricMean(Combined):
+class GeometricMean(CombinedReward):
     """(prod_k u_k^w_k)^(1 / sum w): worth nothing where any term is, so that no term can make up for another.
 
     With two terms of equal weight it is the root of the Nash product. floor: the least that a term counts for; at 0
@@ -74,13 +74,13 @@ class GeometricMean(Combined):
         return geometric_mean(values, weights, self.floor)
 
 
-class Least(Combined):
+class MinimumReward(CombinedReward):
     """The smallest of the terms: the welfare of whoever has least. Weights other than 0 make no difference."""
 
     def setup(self) -> None:
         super().setup()
         if self.weights and not any(w > 0 for w in self.weights):
-            raise ValueError(f"rewards.Least needs a weight > 0, found {list(self.weights)}")
+            raise ValueError(f"rewards.MinimumReward needs a weight > 0, found {list(self.weights)}")
 
     def rule(self, values: Tensor, weights: Tensor) -> Tensor:
         return least(values, weights)

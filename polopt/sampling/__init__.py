@@ -1,103 +1,114 @@
 """Which rollouts to buy, and which to keep."""
 
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
-from polopt.sampling.branches import Branches
-from polopt.sampling.budgets import GradientVariance, Knapsack
-from polopt.sampling.chance import Ranked, Resampled
-from polopt.sampling.choices import Curriculum, Posterior
-from polopt.sampling.cuts import Cuts, InDoubt
+from polopt.sampling.branches import TreeRollouts
+from polopt.sampling.budgets import GradientVarianceAllocator, KnapsackAllocator
+from polopt.sampling.chance import RankedRows, ResampledRows
+from polopt.sampling.choices import Curriculum, PosteriorScore
+from polopt.sampling.cuts import SegmentRollouts, UncertainTokens
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
-from polopt.sampling.guides import Prefixes, Rules
+from polopt.sampling.guides import RulePrompts, SolutionPrefixes
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
-from polopt.sampling.mix import Mix, Replaced, WithDemonstrations, WithSolutions, WithTexts
-from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform, select_rows
-from polopt.sampling.phrasings import Neighbours, Phrasings
-from polopt.sampling.pool import FolderPool, LocalPool, Pool, Shared
-from polopt.sampling.predicted import Foretold, Predicted, Promising, Sequential
+from polopt.sampling.mix import BatchMixer, ReplacedBySolutions, WithDemonstrations, WithSolutions, WithTexts
+from polopt.sampling.parts import (
+    EqualRollouts,
+    PromptAugmenter,
+    RolloutAllocator,
+    Sampling,
+    Select,
+    Source,
+    Start,
+    TaskSampler,
+    UniformTasks,
+    select_rows,
+)
+from polopt.sampling.phrasings import ConsecutiveTasks, Paraphrases
+from polopt.sampling.pool import FolderPool, LocalPool, Pool, PublishedGroup
+from polopt.sampling.predicted import PredictedAllocator, SequentialAllocator, TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
-from polopt.sampling.probe import Probed, trie_logp
-from polopt.sampling.promoting import VariancePromoting
-from polopt.sampling.recompose import Marked, Recomposed, shortest_right_longest_wrong
+from polopt.sampling.probe import RetryRollouts, trie_logp
+from polopt.sampling.promoting import VariancePromotingSampler
+from polopt.sampling.recompose import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.sampling.replay import Replay
-from polopt.sampling.rollouts import Demonstrations, Rollouts, Texts
-from polopt.sampling.select import Balanced, Best, Distinct, NonZero, Varied
-from polopt.sampling.subsets import MostVaried, TopDecisions, most_varied
-from polopt.sampling.success import Success
-from polopt.sampling.successes import Successes
+from polopt.sampling.rollouts import Demonstrations, RawTexts, Rollouts
+from polopt.sampling.select import BalancedGroups, MixedGroups, NonZeroAdvantage, TopK, UniqueAnswers
+from polopt.sampling.subsets import HighestVariance, TopDecisions, most_varied
+from polopt.sampling.success import SuccessCounts
+from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.swarm import Swarm
-from polopt.sampling.table import Table
-from polopt.sampling.tagged import Cheapest, Tagged
+from polopt.sampling.table import TaskTable
+from polopt.sampling.tagged import ShortestCorrect, TaggedPrompts
 from polopt.sampling.temperature import EntropyTemperature
-from polopt.sampling.trigger import WithoutTrigger
-from polopt.sampling.windows import Windows
+from polopt.sampling.trigger import MaskThinkDecision
+from polopt.sampling.windows import PartialRollouts
 
 __all__ = [
-    "Balanced",
+    "BalancedGroups",
     "BaseRate",
-    "Best",
-    "Branches",
-    "Budget",
-    "Cheapest",
-    "Choice",
+    "BatchMixer",
+    "ConsecutiveTasks",
     "Curriculum",
-    "Cuts",
     "Demonstrations",
-    "Distinct",
     "EntropyTemperature",
-    "Even",
+    "EqualRollouts",
     "FolderPool",
-    "Foretold",
-    "GradientVariance",
-    "Guide",
+    "GradientVarianceAllocator",
+    "HighestVariance",
     "History",
     "InContext",
-    "InDoubt",
-    "Knapsack",
+    "KnapsackAllocator",
+    "LengthRecomposed",
     "LocalPool",
     "Lookahead",
     "LookaheadRollouts",
-    "Marked",
-    "Mix",
-    "MostVaried",
-    "Neighbours",
-    "NonZero",
-    "Phrasings",
+    "MaskThinkDecision",
+    "MixedGroups",
+    "NonZeroAdvantage",
+    "Paraphrases",
+    "PartialRollouts",
     "Pool",
-    "Posterior",
-    "Predicted",
+    "PosteriorScore",
+    "PredictedAllocator",
     "Predictor",
-    "Prefixes",
-    "Probed",
-    "Promising",
-    "Ranked",
-    "Recomposed",
-    "Replaced",
+    "PromptAugmenter",
+    "PublishedGroup",
+    "RankedRows",
+    "RawTexts",
+    "ReplacedBySolutions",
     "Replay",
-    "Resampled",
+    "ResampledRows",
+    "RetryRollouts",
+    "RolloutAllocator",
     "Rollouts",
-    "Rules",
+    "RulePrompts",
     "Sampling",
+    "SegmentRollouts",
     "Select",
-    "Sequential",
-    "Shared",
+    "SelectByField",
+    "SequentialAllocator",
+    "ShortestCorrect",
+    "SolutionPrefixes",
     "Source",
     "Start",
-    "Success",
-    "Successes",
+    "SuccessCounts",
+    "SuccessReplay",
     "Swarm",
-    "Table",
-    "Tagged",
-    "Texts",
+    "TaggedPrompts",
+    "TaskSampler",
+    "TaskTable",
     "TopDecisions",
-    "Uniform",
-    "VariancePromoting",
-    "Varied",
-    "Windows",
+    "TopK",
+    "TopPredicted",
+    "TreeRollouts",
+    "UncertainTokens",
+    "UniformTasks",
+    "UniqueAnswers",
+    "UsesPredictor",
+    "VariancePromotingSampler",
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",
-    "WithoutTrigger",
     "allocate",
     "allocate_exactly",
     "apportioned",

@@ -12,7 +12,7 @@ from polopt.experience import Experience, Support
 from polopt.sampling.parts import Sampling, Source
 
 
-class Branches(Sampling):
+class TreeRollouts(Sampling):
     """A tree of rollouts below each prompt, whose edges are the rows of the batch.
 
     From the prompt and from every node that has not ended, factors[depth] edges go on, each at most `window` decisions
@@ -36,7 +36,8 @@ class Branches(Sampling):
     def setup(self) -> None:
         if not len(self.factors) or min(self.factors) < 1 or self.window < 1:
             raise ValueError(
-                f"sampling.Branches: need factors >= 1, one a level, and window >= 1, found {list(self.factors)} and "
+                "sampling.TreeRollouts: need factors >= 1, one a level, and window >= 1, found "
+                f"{list(self.factors)} and "
                 f"{self.window}"
             )
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.allocation import apportioned, knapsack, neyman
-from polopt.sampling.parts import Budget, Buy, Source
-from polopt.sampling.success import Success
+from polopt.sampling.parts import Buy, RolloutAllocator, Source
+from polopt.sampling.success import SuccessCounts
 from polopt.situation import Situation
 
 
-class Knapsack(Budget):
+class KnapsackAllocator(RolloutAllocator):
     """Most rollouts to those tasks on which one more is worth most: `allocation.knapsack` has the rule.
 
     success: what is known of a task's success; as a default the rate of its last visit. low, up: the least and the
@@ -25,21 +25,24 @@ class Knapsack(Budget):
     Source: arXiv:2509.25849.
     """
 
-    success: Success = Success(prior=(0.0, 0.0), keep_used=0.0)
+    success: SuccessCounts = SuccessCounts(prior=(0.0, 0.0), keep_used=0.0)
     low: int = 2
     up: int = 128
     confidence: float | None = 0.9
 
     def setup(self) -> None:
         if not 1 <= self.low <= self.up:
-            raise ValueError(f"sampling.Knapsack: need 1 <= low <= up, found {self.low} and {self.up}")
+            raise ValueError(f"sampling.KnapsackAllocator: need 1 <= low <= up, found {self.low} and {self.up}")
         if self.confidence is not None and not 0 < self.confidence < 1:
-            raise ValueError(f"sampling.Knapsack: confidence must be in (0, 1), or None, found {self.confidence}")
+            raise ValueError(
+                f"sampling.KnapsackAllocator: confidence must be in (0, 1), or None, found {self.confidence}"
+            )
 
     def check(self, group: int) -> None:
         if not self.low <= group <= self.up:
             raise ValueError(
-                f"sampling.Knapsack: tasks are to have {self.low} to {self.up} rollouts, with a group of {group} on "
+                f"sampling.KnapsackAllocator: tasks are to have {self.low} to {self.up} rollouts, with a group of "
+                f"{group} on "
                 "average; set group between low and up"
             )
 
@@ -51,7 +54,7 @@ class Knapsack(Budget):
         self.success.observe(experience)
 
 
-class GradientVariance(Budget):
+class GradientVarianceAllocator(RolloutAllocator):
     """Rollouts where the gradient of the accepted ones varies most, found out by a first round that nobody learns from.
 
     First `first` rollouts of each task give p, the share that is accepted (`outcome` of at least `accept`), and G, the
@@ -77,11 +80,13 @@ class GradientVariance(Budget):
     def setup(self) -> None:
         if self.first < 1 or self.least < 0:
             raise ValueError(
-                f"sampling.GradientVariance: need first >= 1 and least >= 0, found {self.first} and {self.least}"
+                f"sampling.GradientVarianceAllocator: need first >= 1 and least >= 0, found {self.first} and "
+                f"{self.least}"
             )
         if self.alpha < 0 or not 0 < self.most <= 1:
             raise ValueError(
-                f"sampling.GradientVariance: need alpha >= 0 and most in (0, 1], found {self.alpha} and {self.most}"
+                f"sampling.GradientVarianceAllocator: need alpha >= 0 and most in (0, 1], found {self.alpha} and "
+                f"{self.most}"
             )
 
     def refusals(self, situation: Situation) -> Iterator[str]:
@@ -93,7 +98,8 @@ class GradientVariance(Budget):
     def check(self, group: int) -> None:
         if group < self.least:
             raise ValueError(
-                f"sampling.GradientVariance: every task is to have least = {self.least} rollouts, with a group of "
+                f"sampling.GradientVarianceAllocator: every task is to have least = {self.least} rollouts, with a "
+                "group of "
                 f"{group}; raise group"
             )
 

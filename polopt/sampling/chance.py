@@ -16,7 +16,7 @@ from polopt.sampling.parts import Select
 LEAST = 1e-8
 
 
-class Chance(Select):
+class RandomSelect(Select):
     """A selection that draws, with numbers that `seed` and the batches drawn from so far determine.
 
     They are counted in a buffer, so that a resumed run draws what it would have drawn. Counts in training mode only.
@@ -38,7 +38,7 @@ class Chance(Select):
         return numbers.to(experience.device)
 
 
-class Ranked(Chance):
+class RankedRows(RandomSelect):
     """Keep, of each group, the `best` rows of highest outcome, the `worst` of lowest, and `others` of the rest by
     chance.
 
@@ -57,7 +57,7 @@ class Ranked(Chance):
         super().setup()
         if min(self.best, self.worst, self.others) < 0 or self.best + self.worst + self.others < 1:
             raise ValueError(
-                "sampling.Ranked: best, worst and others must be >= 0 and not all 0, found "
+                "sampling.RankedRows: best, worst and others must be >= 0 and not all 0, found "
                 f"{self.best}, {self.worst} and {self.others}"
             )
 
@@ -72,7 +72,7 @@ class Ranked(Chance):
         return experience[keep]
 
 
-class Resampled(Chance):
+class ResampledRows(RandomSelect):
     """As many rows as there were, drawn again with replacement, each with a probability in proportion to
 
         "power": |outcome|^power;    "extremes": 1 at the batch's highest and lowest outcome, else 0;

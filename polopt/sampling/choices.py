@@ -9,8 +9,8 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.part import name_of
-from polopt.sampling.parts import Choice, Source
-from polopt.sampling.success import Success
+from polopt.sampling.parts import Source, TaskSampler
+from polopt.sampling.success import SuccessCounts
 from polopt.schedules import Schedule, now
 
 
@@ -26,14 +26,14 @@ def worth(p: Tensor, by: Literal["gain", "variance"]) -> Tensor:
     return p * (1 - p) ** (2 if by == "gain" else 1)
 
 
-class Foremost(Choice):
+class TopScore(TaskSampler):
     """The tasks of the highest score, a function of their success rate. Level ones: by lot.
 
     success: what is known of it. draw: whether a task's rate is drawn from its posterior (Thompson sampling), so that
     tasks of which little is known come to their turn, or its mean.
     """
 
-    success: Success = Success()
+    success: SuccessCounts = SuccessCounts()
     draw: bool = True
 
     def setup(self) -> None:
@@ -71,7 +71,7 @@ class Foremost(Choice):
         }
 
 
-class Posterior(Foremost):
+class PosteriorScore(TopScore):
     """The tasks that promise most, at a success rate p drawn from their Beta posterior:
 
         "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
@@ -85,7 +85,7 @@ class Posterior(Foremost):
         return worth(p, self.by)
 
 
-class Curriculum(Foremost):
+class Curriculum(TopScore):
     """The tasks whose success rate is nearest to `target`, a number or a schedule: from easy to hard as it falls."""
 
     target: float | Schedule = 0.5

@@ -12,7 +12,7 @@ from polopt.sampling.parts import Select, Source
 from polopt.sampling.rollouts import Rollouts
 
 
-class Cuts(Rollouts):
+class SegmentRollouts(Rollouts):
     """Rollouts that are cut where the policy was in doubt, with the value of the state at each cut.
 
     In doubt are the decisions that were taken with a probability below `threshold`; each row is cut before the first
@@ -36,7 +36,8 @@ class Cuts(Rollouts):
         super().setup()
         if self.interval < 1 or self.rollouts < 1:
             raise ValueError(
-                f"sampling.Cuts: need interval >= 1 and rollouts >= 1, found {self.interval} and {self.rollouts}"
+                f"sampling.SegmentRollouts: need interval >= 1 and rollouts >= 1, found {self.interval} and "
+                f"{self.rollouts}"
             )
 
     def drawn(self, kept: float, decisions: float) -> float:
@@ -72,7 +73,7 @@ def _states(batch: Experience, rows: Tensor, columns: Tensor) -> tuple[Tensor, T
     return one, shared
 
 
-class InDoubt(Select):
+class UncertainTokens(Select):
     """Keep the decisions that the sampler took with a probability below `threshold`; the others stay context.
 
     A choice that was all but certain has hardly any alternative to learn about. Source: the probability mask of SPO,

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, Support
-from polopt.sampling.parts import Guide, Source, Start
-from polopt.sampling.table import Table
+from polopt.sampling.parts import PromptAugmenter, Source, Start
+from polopt.sampling.table import TaskTable
 from polopt.situation import Situation
 
 # Stands where somebody has yet to write the rules.
 NO_RULES = "\nThink of the rules."
 
 
-class Prefixes(Guide):
+class SolutionPrefixes(PromptAugmenter):
     """Each task twice: as it is, and with the beginning of its demonstrated solution, no more of it than helps.
 
     A solution has checkpoints k = 0 to `checkpoints`, after the share most * k / checkpoints of its decisions. When a
@@ -45,10 +45,10 @@ class Prefixes(Guide):
     def setup(self) -> None:
         if self.checkpoints < 1 or not 0 <= self.most <= 1 or self.tries < 0:
             raise ValueError(
-                "sampling.Prefixes: need checkpoints >= 1, most in [0, 1] and tries >= 0, found "
+                "sampling.SolutionPrefixes: need checkpoints >= 1, most in [0, 1] and tries >= 0, found "
                 f"{self.checkpoints}, {self.most} and {self.tries}"
             )
-        self.table = Table(checkpoint=-1.0)  # -1: the task has not come yet
+        self.table = TaskTable(checkpoint=-1.0)  # -1: the task has not come yet
 
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         column = self.table.sized(source.size).column("checkpoint")
@@ -99,13 +99,13 @@ class Prefixes(Guide):
         column[task] = (column[task] + step).clamp(0, self.checkpoints)
 
 
-class Rules(Guide):
+class RulePrompts(PromptAugmenter):
     """Each task twice: as it is, and for a sampler that has `rules` to read behind the prompt. plain False: the latter
     alone.
 
     hidden: the rules are no part of the rows that were sampled with them, so that the policy learns to do without.
     `extras["hinted"]` marks these rows; their `logp` is that of who had read the rules. The two are groups of their
-    own: `credit.Task` compares them with each other. Source: PolicyRollout, arXiv:2510.09474.
+    own: `credit.SameTask` compares them with each other. Source: PolicyRollout, arXiv:2510.09474.
     """
 
     rules: str
@@ -114,7 +114,7 @@ class Rules(Guide):
 
     def setup(self) -> None:
         if not self.rules:
-            raise ValueError("sampling.Rules: rules must be a text, found none")
+            raise ValueError("sampling.RulePrompts: rules must be a text, found none")
 
     def cautions(self, situation: Situation) -> Iterator[str]:
         if self.rules == NO_RULES:

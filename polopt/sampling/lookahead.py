@@ -85,7 +85,7 @@ class Lookahead(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class LookaheadConfig:
     """How a source samples with a look ahead: the rule, and which share of each group is the leaves of a tree."""
 
     rule: Lookahead
@@ -135,7 +135,7 @@ class LookaheadRollouts(Rollouts):
                 f"no tree can branch with {self.look!r}: a further branch needs top >= 2, least < 0.5, apart > 0 and "
                 "until > 0"
             )
-        elif Look(self.look, now(self.share)).branches(self.group) == 1:
+        elif LookaheadConfig(self.look, now(self.share)).branches(self.group) == 1:
             yield f"of a group of {self.group} one row is a tree's, which cannot branch; raise group or share"
 
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
@@ -152,7 +152,7 @@ class LookaheadRollouts(Rollouts):
     def play(
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
-        look = Look(self.look, now(self.share))
+        look = LookaheadConfig(self.look, now(self.share))
         batch = source.rollout(tasks, copies, support, starts=starts, look=look)
         place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
         leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)

@@ -46,7 +46,7 @@ def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
     )
 
 
-class Memory(nn.Module):
+class BatchBuffer(nn.Module):
     """Batches of any number and shape, as buffers. `batches()` has them in the order in which they were given."""
 
     def __init__(self) -> None:

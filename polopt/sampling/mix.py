@@ -17,7 +17,7 @@ from polopt.part import Part
 from polopt.sampling.parts import Select, Source
 
 
-class Mix(Part):
+class BatchMixer(Part):
     """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below.
 
     asks: what the source must have besides tasks, any of "demonstrations" and "texts".
@@ -29,7 +29,7 @@ class Mix(Part):
         raise NotImplementedError
 
 
-class WithDemonstrations(Mix):
+class WithDemonstrations(BatchMixer):
     """The demonstrated solutions of the tasks that come next: `each` of them for every row of the batch, at least one.
 
     They solve other tasks than the rollouts. Source: the expert rows of CHORD, arXiv:2508.11408.
@@ -47,7 +47,7 @@ class WithDemonstrations(Mix):
         return _beside(experience, source.demonstrate(max(1, round(self.each * source.rows))), Experience.cat)
 
 
-class WithSolutions(Mix):
+class WithSolutions(BatchMixer):
     """A demonstrated solution of every prompt whose rollouts have a mean outcome of at most `gate`, in their group.
 
     gate 0 helps where nothing was paid, 1 everywhere (outcomes in [0, 1]), -1 nowhere. Source: HPT, arXiv:2509.04419.
@@ -64,7 +64,7 @@ class WithSolutions(Mix):
         return _beside(experience, source.solve(own[hard]), Experience.join) if hard.any() else experience
 
 
-class WithTexts(Mix):
+class WithTexts(BatchMixer):
     """With `probability`, the next `rows` raw texts, in pieces of at most `length` tokens; else nothing.
 
     One draw a batch, from the source's generator, and none at probability 0 or 1. Source: the stochastic auxiliary
@@ -94,7 +94,7 @@ class WithTexts(Mix):
         return bool(torch.rand((), generator=source.generator) < self.probability)
 
 
-class Replaced(Select):
+class ReplacedBySolutions(Select):
     """Drop the rollouts of every prompt that comes with its solution (see `WithSolutions`), now that they are judged.
 
     Source: the switch of HPT, arXiv:2509.04419.

@@ -13,7 +13,7 @@ from polopt.experience import Evaluation, Experience, ExperienceError, Support
 from polopt.part import Part
 
 if TYPE_CHECKING:
-    from polopt.sampling.lookahead import Look
+    from polopt.sampling.lookahead import LookaheadConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Source(Protocol):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         """Play the tasks of these numbers [M], `copies` times each (one number or [M], 0 for not at all), with the
         current policy over `support`. `group` is the place in `tasks`, where a task may stand twice.
@@ -229,7 +229,7 @@ def select_rows(selects: Iterable[Select], experience: Experience) -> Experience
     return experience
 
 
-class Choice(Part):
+class TaskSampler(Part):
     """`choice(source, count) -> [count]`: numbers of the tasks that the next rollouts are bought for."""
 
     def forward(self, source: Source, count: int) -> Tensor:
@@ -242,7 +242,7 @@ class Choice(Part):
         """
 
 
-class Uniform(Choice):
+class UniformTasks(TaskSampler):
     """The tasks in random order, all of them before any comes again."""
 
     def forward(self, source: Source, count: int) -> Tensor:
@@ -254,10 +254,10 @@ class Uniform(Choice):
 Buy = Callable[[Tensor], Experience]
 
 
-class Budget(Part):
+class RolloutAllocator(Part):
     """`budget(source, tasks, group, buy) -> experience`: how many rollouts each task gets, about `group` on average.
 
-    tasks: [M] numbers, as a `Choice` gave them.
+    tasks: [M] numbers, as a `TaskSampler` gave them.
     """
 
     def check(self, group: int) -> None:
@@ -271,10 +271,10 @@ class Budget(Part):
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
-        """As `Choice.observe`."""
+        """As `TaskSampler.observe`."""
 
 
-class Even(Budget):
+class EqualRollouts(RolloutAllocator):
     """The same number of rollouts for every task."""
 
     def fixed(self, group: int) -> int:
@@ -284,7 +284,7 @@ class Even(Budget):
         return buy(torch.full_like(tasks, group))
 
 
-class Guide(Part):
+class PromptAugmenter(Part):
     """`guide(source, tasks) -> (tasks, starts)`: how the rollouts of the chosen tasks begin.
 
     A task may come out several times, each a group of its own; each: how often every one of them does.
@@ -299,4 +299,4 @@ class Guide(Part):
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
-        """As `Choice.observe`; `extras["given"]` and `extras["hinted"]` tell how each row began."""
+        """As `TaskSampler.observe`; `extras["given"]` and `extras["hinted"]` tell how each row began."""

@@ -7,21 +7,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polopt.sampling.parts import Choice, Guide, Source, Start
+from polopt.sampling.parts import PromptAugmenter, Source, Start, TaskSampler
 
 
-class Phrasings(Guide):
+class Paraphrases(PromptAugmenter):
     """Every task once behind each of these endings of its prompt, "" for the prompt as it is: groups of their own, of
     one meaning. Each begins afresh, without having read the others.
 
-    `credit.Strata(by=credit.Noted(name="index"), within=credit.Everyone())` are the rows of one meaning.
+    `credit.Strata(by=credit.FieldMeasure(name="index"), within=credit.WholeBatch())` are the rows of one meaning.
     """
 
     endings: Sequence[str]
 
     def setup(self) -> None:
         if len(set(self.endings)) < len(self.endings) or not self.endings:
-            raise ValueError(f"sampling.Phrasings needs endings that differ, one at least, found {list(self.endings)}")
+            raise ValueError(
+                f"sampling.Paraphrases needs endings that differ, one at least, found {list(self.endings)}"
+            )
 
     @property
     def each(self) -> int:  # type: ignore[override]
@@ -32,7 +34,7 @@ class Phrasings(Guide):
         return torch.repeat_interleave(tasks, self.each), starts * len(tasks)
 
 
-class Neighbours(Choice):
+class ConsecutiveTasks(TaskSampler):
     """Tasks in runs of `each`, which follow each other in the data: 0 to each - 1, each to 2 each - 1, and so on. A
     last run that is shorter is left out. Where a task comes in so many phrasings, they are learned from together.
 
@@ -44,13 +46,14 @@ class Neighbours(Choice):
 
     def setup(self) -> None:
         if self.each < 1:
-            raise ValueError(f"sampling.Neighbours: each must be >= 1, found {self.each}")
+            raise ValueError(f"sampling.ConsecutiveTasks: each must be >= 1, found {self.each}")
 
     def forward(self, source: Source, count: int) -> Tensor:
         runs = source.size // self.each
         if not runs:
             raise ValueError(
-                f"sampling.Neighbours: runs of {self.each} tasks need at least as many, found {source.size}; set each"
+                f"sampling.ConsecutiveTasks: runs of {self.each} tasks need at least as many, found {source.size}; "
+                "set each"
             )
         first = source.take(max(1, count // self.each)) % runs * self.each
         return (first[:, None] + torch.arange(self.each)).flatten()

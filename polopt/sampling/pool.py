@@ -21,7 +21,7 @@ NODE, FILE = re.compile(r"\w[\w.-]{0,99}"), re.compile(r"[0-9]{8,12}\.json")
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class PublishedGroup:
     """A group of answers to one task, as whoever sampled it publishes it.
 
     task, name: the task's number, and a name that is the same in every process. answers: of each row, the text of each
@@ -50,7 +50,7 @@ class Pool(Part):
 
     skipped = 0
 
-    def publish(self, node: str, number: int, groups: Sequence[Shared]) -> None:
+    def publish(self, node: str, number: int, groups: Sequence[PublishedGroup]) -> None:
         """Make a batch known, all of it at once."""
         raise NotImplementedError
 
@@ -58,7 +58,7 @@ class Pool(Part):
         """Who has published, in the order of their names."""
         raise NotImplementedError
 
-    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[Shared]]:
+    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[PublishedGroup]]:
         """A node's last `newest` batches, of lower numbers than `before` if it is given, by their numbers."""
         raise NotImplementedError
 
@@ -72,16 +72,16 @@ class LocalPool(Pool):
 
     name: str = "pool"
 
-    def _batches(self) -> dict[str, dict[int, list[Shared]]]:
+    def _batches(self) -> dict[str, dict[int, list[PublishedGroup]]]:
         return _LOCAL.setdefault(self.name, {})
 
-    def publish(self, node: str, number: int, groups: Sequence[Shared]) -> None:
+    def publish(self, node: str, number: int, groups: Sequence[PublishedGroup]) -> None:
         self._batches().setdefault(node, {})[number] = list(groups)
 
     def nodes(self) -> list[str]:
         return sorted(self._batches())
 
-    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[Shared]]:
+    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[PublishedGroup]]:
         batches = self._batches().get(node, {})
         return {n: batches[n] for n in _last(batches, newest, before)}
 
@@ -96,7 +96,7 @@ class LocalPool(Pool):
 
 
 # What a part's copies share cannot be the part's own.
-_LOCAL: dict[str, dict[str, dict[int, list[Shared]]]] = {}
+_LOCAL: dict[str, dict[str, dict[int, list[PublishedGroup]]]] = {}
 
 
 class FolderPool(Pool):
@@ -114,7 +114,7 @@ class FolderPool(Pool):
 
     path: str
 
-    def publish(self, node: str, number: int, groups: Sequence[Shared]) -> None:
+    def publish(self, node: str, number: int, groups: Sequence[PublishedGroup]) -> None:
         home = self._home(node)
         content = json.dumps([dataclasses.asdict(group) for group in groups], ensure_ascii=False).encode()
         if len(content) > MOST_BYTES:
@@ -140,8 +140,8 @@ class FolderPool(Pool):
             if NODE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
         )
 
-    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[Shared]]:
-        home, batches = self._home(node), dict[int, list[Shared]]()
+    def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[PublishedGroup]]:
+        home, batches = self._home(node), dict[int, list[PublishedGroup]]()
         for number in _last(self._numbers(home), newest, before):
             try:
                 batches[number] = groups_of(_content(home / f"{number:08d}.json"))
@@ -203,7 +203,7 @@ LogP = Annotated[float, pydantic.Field(le=0, allow_inf_nan=False)]
 
 
 class _Group(pydantic.BaseModel):
-    """What `Shared` must be to be learned from."""
+    """What `PublishedGroup` must be to be learned from."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -233,11 +233,11 @@ class _Group(pydantic.BaseModel):
 _PUBLICATION = pydantic.TypeAdapter(Annotated[list[_Group], pydantic.Field(max_length=MOST_GROUPS)])
 
 
-def groups_of(content: bytes) -> list[Shared]:
+def groups_of(content: bytes) -> list[PublishedGroup]:
     """The groups of a publication, in JSON: every field of its type, numbers finite, log-probabilities at most 0, as
     many of each as there are rows, turns and tokens.
 
     Raises:
         ValueError: it is none.
     """
-    return [Shared(**dict(group)) for group in _PUBLICATION.validate_json(content)]
+    return [PublishedGroup(**dict(group)) for group in _PUBLICATION.validate_json(content)]

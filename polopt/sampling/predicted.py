@@ -12,13 +12,13 @@ from polopt.experience import Experience, ExperienceError
 from polopt.part import Part
 from polopt.sampling.allocation import allocate
 from polopt.sampling.choices import foremost, worth
-from polopt.sampling.parts import Budget, Buy, Choice, Source
+from polopt.sampling.parts import Buy, RolloutAllocator, Source, TaskSampler
 from polopt.sampling.predictor import InContext, Predictor
 from polopt.sampling.success import unaided
-from polopt.sampling.table import Table
+from polopt.sampling.table import TaskTable
 
 
-class Foretold(Part):
+class UsesPredictor(Part):
     """A success rate of every task, from a predictor that is shown what the policy scored lately.
 
     predictor: who predicts. context: how many tasks it is shown, those that were tried last. low, high: the least and
@@ -40,7 +40,7 @@ class Foretold(Part):
                 f"{type(self).__name__}: need context >= 1 and low < high, found {self.context}, {self.low} and "
                 f"{self.high}"
             )
-        self.tried = Table(score=0.0, batch=0.0)
+        self.tried = TaskTable(score=0.0, batch=0.0)
 
     def predict(self, source: Source, tasks: Tensor) -> Tensor:
         """[M] success rates, float64."""
@@ -78,12 +78,12 @@ class Foretold(Part):
         batch[index.to(score.device)] = batch.max() + 1
 
 
-class Promising(Foretold, Choice):
+class TopPredicted(UsesPredictor, TaskSampler):
     """Of the `of` times as many tasks that come next, those that promise most at their predicted success rate p:
 
         "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
 
-    Level ones: by lot. With of=1 this is `Uniform`. A task that is passed over comes again with the next shuffle.
+    Level ones: by lot. With of=1 this is `UniformTasks`. A task that is passed over comes again with the next shuffle.
     Source: V0, arXiv:2602.03584, for the prediction; the worth of a task is that of arXiv:2511.18902.
     """
 
@@ -99,7 +99,7 @@ class Promising(Foretold, Choice):
     def setup(self) -> None:
         super().setup()
         if self.of < 1:
-            raise ValueError(f"sampling.Promising: of must be >= 1, found {self.of}")
+            raise ValueError(f"sampling.TopPredicted: of must be >= 1, found {self.of}")
 
     def forward(self, source: Source, count: int) -> Tensor:
         tasks = source.take(self.of * count)
@@ -110,7 +110,7 @@ class Promising(Foretold, Choice):
         return tasks[foremost(worth(p, self.by), count, source.generator).to(tasks.device)]
 
 
-class Predicted(Foretold, Budget):
+class PredictedAllocator(UsesPredictor, RolloutAllocator):
     """Counts between `least` and `most` that add up to `group` a task and are worth the most (`allocate`), by predicted
     success rates: few for tasks that are all but certain either way.
 
@@ -127,7 +127,9 @@ class Predicted(Foretold, Budget):
     def setup(self) -> None:
         super().setup()
         if not 1 <= self.least <= self.most:
-            raise ValueError(f"sampling.Predicted: need 1 <= least <= most, found {self.least} and {self.most}")
+            raise ValueError(
+                f"sampling.PredictedAllocator: need 1 <= least <= most, found {self.least} and {self.most}"
+            )
 
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         rate = self.predict(source, tasks)
@@ -135,7 +137,7 @@ class Predicted(Foretold, Budget):
         return noted(buy(counts), rate)
 
 
-class Sequential(Foretold, Budget):
+class SequentialAllocator(UsesPredictor, RolloutAllocator):
     """`group` rollouts of every task, then one more, again and again, of those where it pays, up to `most`.
 
     In units in which outcomes go from -1 to 1, k rollouts of mean m beside a prior v leave the error
@@ -159,7 +161,9 @@ class Sequential(Foretold, Budget):
     def setup(self) -> None:
         super().setup()
         if self.most < 1 or self.cost < 0:
-            raise ValueError(f"sampling.Sequential: need most >= 1 and cost >= 0, found {self.most} and {self.cost}")
+            raise ValueError(
+                f"sampling.SequentialAllocator: need most >= 1 and cost >= 0, found {self.most} and {self.cost}"
+            )
 
     def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
         rate = self.predict(source, tasks)

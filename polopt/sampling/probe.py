@@ -28,7 +28,7 @@ def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
     return [[found(text, end) for end in range(len(text))] for text in texts]
 
 
-class Probed(Rollouts):
+class RetryRollouts(Rollouts):
     """Rollouts, and *probes*: failed rows that are cut, told one of `texts` as if they had said it, and go on.
 
     Of the rows whose outcome is below `solved`, each is probed with probability `chance`. It is cut in its last turn,
@@ -62,12 +62,13 @@ class Probed(Rollouts):
         super().setup()
         if not self.texts or not 0 <= self.chance <= 1 or self.keep < 0 or not 0 <= self.kept < 1:
             raise ValueError(
-                "sampling.Probed: need at least one text, chance in [0, 1], keep >= 0 and kept in [0, 1), found "
+                "sampling.RetryRollouts: need at least one text, chance in [0, 1], keep >= 0 and kept in [0, 1), found "
                 f"{len(self.texts)} texts, {self.chance}, {self.keep} and {self.kept}"
             )
         if self.support.truncated or self.support.by_entropy is not None or self.adapt is not None:
             raise ValueError(
-                "sampling.Probed: what is put into a row may have no probability under top-k and top-p, and has no "
+                "sampling.RetryRollouts: what is put into a row may have no probability under top-k and top-p, and "
+                "has no "
                 f"temperature of its own; sample with top_k 0, top_p 1 and one temperature, found {self.support} and "
                 f"adapt={self.adapt!r}"
             )
@@ -155,7 +156,8 @@ def _check(names: Sequence[str], texts: Sequence[Sequence[int]]) -> None:
         others = [list(other[: len(text)]) for j, other in enumerate(texts) if j != i]
         if not text or list(text) in others:
             raise ValueError(
-                f"sampling.Probed: text {names[i]!r} has no tokens or begins another, so that what follows it is no "
+                f"sampling.RetryRollouts: text {names[i]!r} has no tokens or begins another, so that what follows "
+                "it is no "
                 "probability; end each text alike, as with a full stop"
             )
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
-from polopt.sampling.parts import Choice, Source
-from polopt.sampling.table import Table
+from polopt.sampling.parts import Source, TaskSampler
+from polopt.sampling.table import TaskTable
 
 Measure = Literal["distinct", "self-bleu", "edit distance"]
 EPS = 1e-8
@@ -19,7 +19,7 @@ EPS = 1e-8
 AT_ONCE = 1024
 
 
-class VariancePromoting(Choice):
+class VariancePromotingSampler(TaskSampler):
     """floor(share n) of n tasks by lot, with replacement, in proportion to their weights; the others in turn.
 
     Before the first batch, and again after every `every` batches that were learned from, all tasks are rolled out
@@ -45,14 +45,15 @@ class VariancePromoting(Choice):
     def setup(self) -> None:
         if not (0 <= self.share <= 1 and 0 <= self.momentum <= 1):
             raise ValueError(
-                f"sampling.VariancePromoting: share and momentum must be in [0, 1], found {self.share} and "
+                f"sampling.VariancePromotingSampler: share and momentum must be in [0, 1], found {self.share} and "
                 f"{self.momentum}"
             )
         if self.every < 1 or self.rollouts < 1:
             raise ValueError(
-                f"sampling.VariancePromoting: need every >= 1 and rollouts >= 1, found {self.every} and {self.rollouts}"
+                f"sampling.VariancePromotingSampler: need every >= 1 and rollouts >= 1, found {self.every} and "
+                f"{self.rollouts}"
             )
-        self.table = Table(weight=0.0)
+        self.table = TaskTable(weight=0.0)
         # Batches learned from since the weights were renewed; -1 before there are any.
         self.register_buffer("age", torch.tensor(-1))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import name_of
-from polopt.sampling.memory import Memory
+from polopt.sampling.memory import BatchBuffer
 from polopt.sampling.parts import Select, Source
 from polopt.sampling.replay import aged
 from polopt.sampling.rollouts import Rollouts
@@ -27,7 +27,7 @@ def shortest_right_longest_wrong(length: Tensor, right: Tensor, group: Tensor, s
     return ops.group_place(torch.where(right, -length, length).double(), same) < kept
 
 
-class Marked(Select):
+class SelectByField(Select):
     """Keep the rows that somebody marked, `extras[name]` [B] bool."""
 
     name: str = "chosen"
@@ -40,7 +40,7 @@ class Marked(Select):
         return experience[experience.extras[self.name]]
 
 
-class Recomposed(Rollouts):
+class LengthRecomposed(Rollouts):
     """Rollouts of which a batch learns from the shortest right and the longest wrong ones; the rest comes later.
 
     A priority batch chooses, of each group, the share `share` of its right rows that are shortest and of its wrong rows
@@ -51,7 +51,8 @@ class Recomposed(Rollouts):
 
     `extras["chosen"]` [B] bool marks the rows to learn from. statistics: "selected" gives those alone, so that credit
     compares the rows of a recomposed group with each other. "full" gives the whole groups, in both kinds of batch:
-    credit then compares with all that was sampled, and `Marked()` in the algorithm's `select` must drop the others.
+    credit then compares with all that was sampled, and `SelectByField()` in the algorithm's `select` must drop the
+    others.
 
     by: what is short, "decisions" or "turns". The draw is the source's generator's, none at probability 0 or 1, or if
     nothing waits. With share 1 nothing is left, and this is `Rollouts`, number for number.
@@ -72,7 +73,8 @@ class Recomposed(Rollouts):
         super().setup()
         if self.adapt is not None or self.support.by_entropy is not None:
             raise ValueError(
-                "sampling.Recomposed: memory holds no temperatures of single decisions; leave adapt, and by_entropy of "
+                "sampling.LengthRecomposed: memory holds no temperatures of single decisions; leave adapt, and "
+                "by_entropy of "
                 "the support, None"
             )
         if not 0 < self.share <= 1 or self.batches < 1:
@@ -80,8 +82,8 @@ class Recomposed(Rollouts):
                 f"{name_of(type(self))}: need share in (0, 1] and batches >= 1, found {self.share} and {self.batches}"
             )
         if isinstance(self.compensate, float) and not 0 <= self.compensate <= 1:
-            raise ValueError(f"sampling.Recomposed: compensate must be in [0, 1], found {self.compensate}")
-        self.memory = Memory()
+            raise ValueError(f"sampling.LengthRecomposed: compensate must be in [0, 1], found {self.compensate}")
+        self.memory = BatchBuffer()
         self.register_buffer("due", torch.zeros((), dtype=torch.bool))
 
     def gather(self, source: Source) -> Experience:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.memory import Memory
+from polopt.sampling.memory import BatchBuffer
 from polopt.sampling.parts import Source
 from polopt.sampling.rollouts import Rollouts
 from polopt.schedules import Schedule, now
@@ -47,7 +47,7 @@ class Replay(Rollouts):
             raise ValueError(f"sampling.Replay: batches must be >= 1, found {self.batches}")
         if isinstance(self.share, float) and not 0 <= self.share <= 1:
             raise ValueError(f"sampling.Replay: share must be in [0, 1], found {self.share}")
-        self.memory = Memory()
+        self.memory = BatchBuffer()
 
     def gather(self, source: Source) -> Experience:
         kept = self.memory.batches()

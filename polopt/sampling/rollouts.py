@@ -11,8 +11,19 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, ExperienceError, Support
 from polopt.part import default_of, settings_of, to_plain
-from polopt.sampling.mix import Mix
-from polopt.sampling.parts import Budget, Choice, Even, Guide, Sampling, Select, Source, Start, Uniform, select_rows
+from polopt.sampling.mix import BatchMixer
+from polopt.sampling.parts import (
+    EqualRollouts,
+    PromptAugmenter,
+    RolloutAllocator,
+    Sampling,
+    Select,
+    Source,
+    Start,
+    TaskSampler,
+    UniformTasks,
+    select_rows,
+)
 from polopt.sampling.temperature import EntropyTemperature
 
 
@@ -29,14 +40,14 @@ class Rollouts(Sampling):
     """
 
     group: int = 8
-    choice: Choice = Uniform()
-    budget: Budget = Even()
-    guide: Guide | None = None
+    choice: TaskSampler = UniformTasks()
+    budget: RolloutAllocator = EqualRollouts()
+    guide: PromptAugmenter | None = None
     support: Support = Support()
     adapt: EntropyTemperature | None = None
     select: Sequence[Select] = ()
     refills: int = 0
-    mix: Sequence[Mix] = ()
+    mix: Sequence[BatchMixer] = ()
 
     def setup(self) -> None:
         if self.group < 1 or self.refills < 0:
@@ -160,7 +171,7 @@ class Demonstrations(_Imitated):
         return source.demonstrate(source.rows)
 
 
-class Texts(_Imitated):
+class RawTexts(_Imitated):
     """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
 
     length: int = 512
@@ -169,7 +180,7 @@ class Texts(_Imitated):
 
     def setup(self) -> None:
         if self.length < 1:
-            raise ValueError(f"sampling.Texts: length must be >= 1, found {self.length}")
+            raise ValueError(f"sampling.RawTexts: length must be >= 1, found {self.length}")
 
     def forward(self, source: Source) -> Experience:
         return source.texts(source.rows, self.length)

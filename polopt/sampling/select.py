@@ -10,7 +10,7 @@ from polopt.sampling.parts import Select
 from polopt.setting_types import Unbounded
 
 
-class Varied(Select):
+class MixedGroups(Select):
     """Keep the groups whose outcomes differ; a unanimous group has no relative advantage.
 
     Decides on `outcome`, what the world paid, not on the shaped reward, whose small differences (lengths)
@@ -27,7 +27,7 @@ class Varied(Select):
         return experience[(high > low)[index]]
 
 
-class Best(Select):
+class TopK(Select):
     """Keep the `count` rows of each group with the highest outcome (ties: the earlier row), None for all, if it
     reaches `threshold`.
 
@@ -41,7 +41,7 @@ class Best(Select):
 
     def setup(self) -> None:
         if self.count is not None and self.count < 1:
-            raise ValueError(f"sampling.Best: count must be >= 1, found {self.count}")
+            raise ValueError(f"sampling.TopK: count must be >= 1, found {self.count}")
 
     def forward(self, experience: Experience) -> Experience:
         keep = experience.outcome >= self.threshold
@@ -50,7 +50,7 @@ class Best(Select):
         return experience[keep]
 
 
-class Balanced(Select):
+class BalancedGroups(Select):
     """Drop what a group has too much of below its mean outcome: at most as many rows stay below as are not.
 
     The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a lot. A credit that
@@ -71,7 +71,7 @@ class Balanced(Select):
         return experience[~below | (place <= room)]
 
 
-class Distinct(Select):
+class UniqueAnswers(Select):
     """Keep the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
 
     needs = frozenset({"group", "extras.answer"})
@@ -86,7 +86,7 @@ class Distinct(Select):
         return experience[rows]
 
 
-class NonZero(Select):
+class NonZeroAdvantage(Select):
     """Keep the rows that credit found something in: an advantage other than 0 at some decision.
 
     Where every decision counts the same, rows without advantage dilute the others. For an algorithm's `select`.

@@ -38,7 +38,7 @@ def most_varied(x: Float[Tensor, "n"], keep: int) -> Bool[Tensor, "n"]:
     return chosen
 
 
-class MostVaried(Select):
+class HighestVariance(Select):
     """Keep the rows whose advantages vary most: the round(share n) of n rows, at least one, with the largest variance.
 
     within: "batch" chooses among all rows, "group" in each group for itself (there at least two rows make sense: one

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.table import Table
+from polopt.sampling.table import TaskTable
 
 
-class Success(Part):
+class SuccessCounts(Part):
     """Right and wrong rollouts of each task, later ones weighing more: a + right and b + wrong, as in Beta(a, b).
 
     prior: a and b, what an untried task counts as; (0, 0) for knowing nothing, where rates are NaN. keep_all: what is
@@ -32,13 +32,13 @@ class Success(Part):
 
     def setup(self) -> None:
         if min(self.prior) < 0 or (0 in self.prior and max(self.prior) > 0):
-            raise ValueError(f"sampling.Success: prior needs two numbers > 0, or both 0, found {self.prior}")
+            raise ValueError(f"sampling.SuccessCounts: prior needs two numbers > 0, or both 0, found {self.prior}")
         if not (0 <= self.keep_all <= 1 and 0 <= self.keep_used <= 1):
             raise ValueError(
-                f"sampling.Success: keep_all and keep_used must be in [0, 1], found {self.keep_all} and "
+                f"sampling.SuccessCounts: keep_all and keep_used must be in [0, 1], found {self.keep_all} and "
                 f"{self.keep_used}"
             )
-        self.table = Table(right=0.0, wrong=0.0)
+        self.table = TaskTable(right=0.0, wrong=0.0)
 
     def observe(self, experience: Experience) -> None:
         """Count these rollouts."""

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.memory import Memory
-from polopt.sampling.mix import Mix
+from polopt.sampling.memory import BatchBuffer
+from polopt.sampling.mix import BatchMixer
 from polopt.sampling.parts import Source
 from polopt.sampling.replay import aged
 
 
-class Successes(Mix):
+class SuccessReplay(BatchMixer):
     """Remembers right answers to each task, and brings one back to a prompt whose rollouts hold none.
 
     Right is an outcome of at least `right`. Of each task the last `each` right rows are kept, of the last `tasks` tasks
@@ -37,8 +37,8 @@ class Successes(Mix):
 
     def setup(self) -> None:
         if self.each < 1 or self.tasks < 1:
-            raise ValueError(f"sampling.Successes: each and tasks must be >= 1, found {self.each} and {self.tasks}")
-        self.memory = Memory()
+            raise ValueError(f"sampling.SuccessReplay: each and tasks must be >= 1, found {self.each} and {self.tasks}")
+        self.memory = BatchBuffer()
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, experience: Experience, source: Source) -> Experience:

@@ -10,9 +10,9 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.part import name_of
 from polopt.sampling.parts import Source
-from polopt.sampling.pool import LocalPool, Pool, Shared
+from polopt.sampling.pool import LocalPool, Pool, PublishedGroup
 from polopt.sampling.rollouts import Rollouts
-from polopt.sampling.select import Varied
+from polopt.sampling.select import MixedGroups
 from polopt.schedules import Schedule, now
 
 
@@ -114,7 +114,7 @@ class Swarm(Rollouts):
             found += self._received(source, [offered[i] for i in some])
         return found
 
-    def _offered(self, source: Source) -> list[tuple[int, Shared]]:
+    def _offered(self, source: Source) -> list[tuple[int, PublishedGroup]]:
         """Groups that may be drawn, and their ages."""
         number, found = int(self.get_buffer("batches")), []
         for node in self.pool.nodes():
@@ -128,10 +128,10 @@ class Swarm(Rollouts):
         names = source.names(torch.tensor([group.task for _, group in found], dtype=torch.long))
         return [one for one, name in zip(found, names, strict=True) if one[1].name == name]
 
-    def _fits(self, group: Shared) -> bool:
+    def _fits(self, group: PublishedGroup) -> bool:
         return not self.correct or (group.ids is not None and group.temperature == self.support.temperature)
 
-    def _received(self, source: Source, chosen: Sequence[tuple[int, Shared]]) -> list[Experience]:
+    def _received(self, source: Source, chosen: Sequence[tuple[int, PublishedGroup]]) -> list[Experience]:
         """Those of the groups that this node's own world does not pay all alike."""
         tasks = torch.tensor([group.task for _, group in chosen])
         said = [group.ids if self.correct else group.answers for _, group in chosen]
@@ -152,14 +152,14 @@ class Swarm(Rollouts):
             kept = ops.group_sum(foreign, batch.group) == 0
             self.pool.skipped += len(set(batch.group[~kept].tolist()))
             batch = batch[kept]
-        varied = Varied()(batch)
+        varied = MixedGroups()(batch)
         return [
             _told(varied[varied.group == place], chosen[place][0], external=True)
             for place in sorted(set(varied.group.tolist()))
         ]
 
 
-def shared(source: Source, experience: Experience, *, exactly: bool) -> list[Shared]:
+def shared(source: Source, experience: Experience, *, exactly: bool) -> list[PublishedGroup]:
     """What a node publishes of its rows, group by group. exactly: with tokens and log-probabilities."""
     answers, index = source.answers(experience), experience.extras["index"]
     first = ops.group_first(experience.group)
@@ -169,7 +169,7 @@ def shared(source: Source, experience: Experience, *, exactly: bool) -> list[Sha
     for row, name in zip(first.tolist(), names, strict=True):
         rows = (experience.group == experience.group[row]).nonzero().flatten().tolist()
         found.append(
-            Shared(
+            PublishedGroup(
                 task=int(index[row]),
                 name=name,
                 answers=[answers[r] for r in rows],

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 
-class Table(nn.Module):
-    """Columns of float64, one number a task: `Table(right=1.0, wrong=1.0)` names them and what they begin as.
+class TaskTable(nn.Module):
+    """Columns of float64, one number a task: `TaskTable(right=1.0, wrong=1.0)` names them and what they begin as.
 
     How many tasks there are is known when the first batch is bought: call `sized(source.size)` before reading.
     """

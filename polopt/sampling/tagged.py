@@ -9,10 +9,10 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.parts import Guide, Select, Source, Start
+from polopt.sampling.parts import PromptAugmenter, Select, Source, Start
 
 
-class Tagged(Guide):
+class TaggedPrompts(PromptAugmenter):
     """Every task is asked with one of `count` texts behind its prompt, that of its part of the tasks.
 
     Part j holds the tasks of numbers from j n / count to before (j + 1) n / count, of n: tasks in the order of their
@@ -26,10 +26,11 @@ class Tagged(Guide):
 
     def setup(self) -> None:
         if self.count < 1:
-            raise ValueError(f"sampling.Tagged: count must be >= 1, found {self.count}")
+            raise ValueError(f"sampling.TaggedPrompts: count must be >= 1, found {self.count}")
         if "{number}" not in self.wording and self.count > 1:
             raise ValueError(
-                f"sampling.Tagged: the wording must hold {{number}}, or all prefixes are one; found {self.wording!r}"
+                f"sampling.TaggedPrompts: the wording must hold {{number}}, or all prefixes are one; found "
+                f"{self.wording!r}"
             )
 
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
@@ -41,7 +42,7 @@ class Tagged(Guide):
         return self.wording.replace("{number}", str(number))
 
 
-class Cheapest(Select):
+class ShortestCorrect(Select):
     """Keep, of each group, the `count` right rows with the fewest decisions; ties: the earlier row.
 
     A row is right whose outcome reaches `right`. Where some answers think first and others do not, this shows which
@@ -55,7 +56,7 @@ class Cheapest(Select):
 
     def setup(self) -> None:
         if self.count < 1:
-            raise ValueError(f"sampling.Cheapest: count must be >= 1, found {self.count}")
+            raise ValueError(f"sampling.ShortestCorrect: count must be >= 1, found {self.count}")
 
     def forward(self, experience: Experience) -> Experience:
         right = experience.outcome >= self.right

@@ -10,7 +10,7 @@ from polopt.experience import Experience
 from polopt.sampling.parts import Select
 
 
-class WithoutTrigger(Select):
+class MaskThinkDecision(Select):
     """All decisions but those that decide whether to think: the row's first `count`, or, with `after`, so many behind
     the first place at which it says these tokens. A row that never says them keeps all.
 
@@ -24,7 +24,7 @@ class WithoutTrigger(Select):
 
     def setup(self) -> None:
         if self.count < 1:
-            raise ValueError(f"sampling.WithoutTrigger: count must be >= 1, found {self.count}")
+            raise ValueError(f"sampling.MaskThinkDecision: count must be >= 1, found {self.count}")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience, Support
-from polopt.sampling.memory import Memory
+from polopt.sampling.memory import BatchBuffer
 from polopt.sampling.parts import Sampling, Source
 
 
-class Windows(Sampling):
+class PartialRollouts(Sampling):
     """At most `window` new decisions a row and batch: rows that have not ended go on in the next one.
 
     A batch has `source.rows` rows: those that were not over, gone on with the policy of now, and new ones for those
@@ -30,8 +30,8 @@ class Windows(Sampling):
 
     def setup(self) -> None:
         if self.window < 1:
-            raise ValueError(f"sampling.Windows: window must be >= 1, found {self.window}")
-        self.memory = Memory()
+            raise ValueError(f"sampling.PartialRollouts: window must be >= 1, found {self.window}")
+        self.memory = BatchBuffer()
 
     def forward(self, source: Source) -> Experience:
         parts = []

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt.solvers.linear import Solver
+from polopt.solvers.linear import LinearSolver
 
 
 def implicit_gradient(
-    update: Callable[[Tensor, Tensor], Tensor], slope: Tensor, theta: Tensor, phi: Tensor, solver: Solver
+    update: Callable[[Tensor, Tensor], Tensor], slope: Tensor, theta: Tensor, phi: Tensor, solver: LinearSolver
 ) -> Tensor:
     """dJ(theta*(phi)) / dphi at an end theta of the inner optimisation, where update(theta, phi) = 0:
 

@@ -12,7 +12,7 @@ from polopt.part import Part
 Product = Callable[[Tensor], Tensor]
 
 
-class Solver(Part):
+class LinearSolver(Part):
     """`solver(times, transposed, b [N]) -> [N]`, an x with (A + damping I) x ~ b; times: A v, transposed: A'v.
 
     damping: how much is added to every eigenvalue, so that a nearly singular A does not blow up what hardly matters.
@@ -24,7 +24,7 @@ class Solver(Part):
         raise NotImplementedError
 
 
-class ConjugateGradient(Solver):
+class ConjugateGradient(LinearSolver):
     """At most `iterations` steps of conjugate gradients, until the residual is `tolerance` of what it was.
 
     symmetric: A + damping is symmetric and positive definite. False solves the normal equations instead, which is right
@@ -69,7 +69,7 @@ class ConjugateGradient(Solver):
         return x
 
 
-class Neumann(Solver):
+class Neumann(LinearSolver):
     """rate sum_{k < terms} (I - rate (A + damping I))^k b: steps of x <- x + rate (b - (A + damping I) x) from 0.
 
     It converges where every eigenvalue of A + damping lies within 1 / rate of 1 / rate. Fewer terms see less far.

@@ -11,7 +11,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training.references import References, load_parameters, parameters_of, wholly
 from polopt.training.run import Run
 from polopt.training.teach import Teacher
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 
 class Beside:
@@ -19,7 +19,7 @@ class Beside:
     more than it was; None if the algorithm has none. rows: as `Teacher`."""
 
     def __init__(
-        self, policy: LanguagePolicy, algorithm: Algorithm, rows: int | None, team: Team | None = None
+        self, policy: LanguagePolicy, algorithm: Algorithm, rows: int | None, team: ProcessGroup | None = None
     ) -> None:
         self.references = References(policy, algorithm)
         self.teacher = Teacher(policy, algorithm.teacher, rows, team) if algorithm.teacher is not None else None

@@ -21,7 +21,7 @@ from polopt.plan.clock import fastest
 from polopt.plan.fit import Point, fitted
 from polopt.plan.hardware import Device
 from polopt.training.beside import Beside
-from polopt.training.estimate import Coin
+from polopt.training.estimate import AlternatingOutcome
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe
@@ -99,7 +99,7 @@ class _Timed(Learner):
         return found
 
 
-class _Noted(Coin):
+class _Noted(AlternatingOutcome):
     """Notes how long the answers of the last batch were, and how long they took."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Any]:

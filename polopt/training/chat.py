@@ -21,7 +21,7 @@ from polopt.training.run import Run, Which
 from polopt.training.trained import load_policy
 
 
-class Conversation:
+class ChatSession:
     """What has been said to a policy and by it; each question is answered behind all that stands before it.
 
     A tokenizer without a chat template has no way to write who says what: then each question stands alone.
@@ -78,11 +78,11 @@ class Conversation:
 
 def conversations(
     folder: Path | str, *, base: bool = True, checkpoint: Which | None = None, **settings: Any
-) -> dict[str, Conversation]:
+) -> dict[str, ChatSession]:
     """A conversation with each of a run's policies: "base", the model that it began with (if `base`, and the run began
     with one), and "trained". Of a folder with a model it is "model" alone.
 
-    checkpoint: of a run, finished or not; the policy that it ended with if None. settings: of `Conversation`; the
+    checkpoint: of a run, finished or not; the policy that it ended with if None. settings: of `ChatSession`; the
     system prompt and the arguments of the chat template are the recipe's.
 
     Raises:
@@ -91,11 +91,11 @@ def conversations(
     folder = Path(folder)
     trained = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if not (folder / "recipe.yaml").is_file():
-        return {"model": Conversation(trained, **settings)}
+        return {"model": ChatSession(trained, **settings)}
     with entered(Run.open(folder.absolute())) as recipe:
         spec = recipe.policy
         first = load_model(spec.model, dtype=spec.dtype) if base and spec.model is not None else None
         system = recipe.tasks_of(recipe.main_stage).get("system")
     settings |= {"system": system, "chat_template_kwargs": spec.chat_template_kwargs}
-    found = {} if first is None else {"base": Conversation(first, **settings)}
-    return {**found, "trained": Conversation(trained, **settings)}
+    found = {} if first is None else {"base": ChatSession(first, **settings)}
+    return {**found, "trained": ChatSession(trained, **settings)}

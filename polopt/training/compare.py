@@ -14,14 +14,14 @@ from statistics import mean
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.metrics import Comparison, Trials
+from polopt.metrics import Comparison, MethodRuns
 from polopt.part import diff
 from polopt.training import recipe as recipes
 from polopt.training.language import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 from polopt.training.trackers import require_packages
-from polopt.training.trials import Offices, Processes, Trial, train_all
+from polopt.training.trials import ComparedRun, LocalExecutor, RunExecutor, train_all
 
 Method = str | dict[str, Any]
 
@@ -35,7 +35,7 @@ def compare(
     changes: Mapping[str, Any] | None = None,
     processes: int | None = None,
     cluster: str | None = None,
-    watch: Callable[[Sequence[Trial]], None] | None = None,
+    watch: Callable[[Sequence[ComparedRun]], None] | None = None,
 ) -> Comparison:
     """Train every method with seeds 0 to seeds - 1 and compare their held-out accuracy; the first is the yardstick.
 
@@ -71,7 +71,7 @@ def compare(
     if cluster is None:  # whose machines have packages of their own
         require_packages(planned[0][2])
     with _offices(folder, workers, processes, cluster) as offices:
-        trials = [Trial(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
+        trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, offices, watch or (lambda _: None))
     comparison = Comparison([_trials(name, [t for t in trials if t.name == name]) for name in names])
     written = {**record(comparison), "about": about(trials)}
@@ -79,7 +79,7 @@ def compare(
     return comparison
 
 
-def about(trials: Sequence[Trial]) -> dict[str, Any]:
+def about(trials: Sequence[ComparedRun]) -> dict[str, Any]:
     """What was compared, as plain data: recipe, machine, and of each method what differs from the first, what it took
     and where its runs are. seconds, tokens (sampled), kinds (held-out accuracy): means over its runs."""
     first = trials[0]
@@ -107,15 +107,15 @@ def about_folder(folder: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _offices(folder: Path, workers: int, processes: int | None, cluster: str | None) -> Iterator[Offices]:
+def _offices(folder: Path, workers: int, processes: int | None, cluster: str | None) -> Iterator[RunExecutor]:
     if cluster is None:
-        yield Processes(folder, workers)
+        yield LocalExecutor(folder, workers)
         return
     from polopt.training.cluster.address import connected
-    from polopt.training.cluster.trials import Tasks
+    from polopt.training.cluster.trials import RayExecutor
 
     with connected(cluster) as ray:
-        yield Tasks(ray, folder, processes)
+        yield RayExecutor(ray, folder, processes)
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
@@ -155,12 +155,12 @@ def _run(recipe: Recipe, folder: Path) -> Run:
     return run
 
 
-def _trials(name: str, trials: Sequence[Trial]) -> Trials:
+def _trials(name: str, trials: Sequence[ComparedRun]) -> MethodRuns:
     curves = [_curve(trial) for trial in trials]
-    return Trials(name, [t.seed for t in trials], [curve[-1][1] for curve in curves], curves)
+    return MethodRuns(name, [t.seed for t in trials], [curve[-1][1] for curve in curves], curves)
 
 
-def _curve(trial: Trial) -> list[tuple[float, float]]:
+def _curve(trial: ComparedRun) -> list[tuple[float, float]]:
     """(step, held-out accuracy) of the last stage."""
     stage = trial.recipe.main_stage
     return [(e["step"], e["pass@1"]["estimate"]) for e in trial.run.read("evaluations") if e["stage"] == stage]

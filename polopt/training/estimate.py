@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.plan.holds import Holds, holds
-from polopt.plan.job import Job
+from polopt.plan.job import PlannedJob
 from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
@@ -25,9 +25,9 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.transcript import Transcript
+from polopt.training.transcript import EpisodeRecord
 from polopt.worlds.protocol import Tasks
 
 # Trials of a step, at most, with answers of either length.
@@ -103,7 +103,7 @@ def servers_of(algorithm: Algorithm) -> frozenset[str]:
 
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     """Tokens of the longest opening among the first tasks."""
-    dialogue = Player(policy, tasks, limit).dialogue
+    dialogue = EpisodePlayer(policy, tasks, limit).dialogue
     first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
     return max(map(len, dialogue.openings([(task.prompt, task.history) for task in first])))
 
@@ -118,7 +118,7 @@ def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:
     limit = recipe.limit_of(stage)
     if not any(isinstance(a.sampling, Demonstrations) for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
-    dialogue = Player(training.policy, tasks, limit).dialogue
+    dialogue = EpisodePlayer(training.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
     lengths = [len(dialogue.answer(s)) for s in shown if s] or [limit]
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
@@ -134,7 +134,7 @@ def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
     return max(found, key=lambda held: held.peak)
 
 
-def _counted(held: Holds, policy: LanguagePolicy, job: Job) -> Holds:
+def _counted(held: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
     """What can be counted on the policy itself is: with an adapter only its own parameters learn and are compared with,
     and its maps are merged with the base's while answers are drawn, where that is in float32."""
     own = _bytes(policy.own_parameters().values())
@@ -155,10 +155,10 @@ def _bytes(parameters: Iterable[Tensor]) -> float:
     return sum(p.numel() * p.element_size() for p in parameters)
 
 
-class Coin(Player):
+class AlternatingOutcome(EpisodePlayer):
     """Every second episode counts as solved, so that all groups teach, as an untrained policy's would not."""
 
-    def play(self, *args: Any, **kwargs: Any) -> list[Transcript]:
+    def play(self, *args: Any, **kwargs: Any) -> list[EpisodeRecord]:
         rows = super().play(*args, **kwargs)
         for i, row in enumerate(rows):
             row.reward = float(i % 2)
@@ -195,7 +195,7 @@ def _trials(training: LanguageTraining, name: str, limit: int, budget: float) ->
 
 def _time_step(training: LanguageTraining, name: str, stage: StageSpec, limit: int) -> float:
     algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = Coin(training.policy, training.splits[name].train, limit, training.engine, training.grounds)
+    player = AlternatingOutcome(training.policy, training.splits[name].train, limit, training.engine, training.grounds)
     source = training.source(name, stage.rows, player)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     beside = Beside(training.policy, algorithm, stage.micro_rows)
@@ -212,7 +212,7 @@ def _problem_seconds(training: LanguageTraining) -> Span:
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
     found = []
     for limit in answer_lengths(training, stage):
-        player = Player(training.policy, heldout, limit, training.engine, training.grounds)
+        player = EpisodePlayer(training.policy, heldout, limit, training.engine, training.grounds)
         start = time.perf_counter()
         evaluate(player, tasks, support=spec.support)
         found.append((time.perf_counter() - start) / len(tasks))

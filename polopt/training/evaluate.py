@@ -10,10 +10,10 @@ import torch
 
 from polopt.metrics import Interval, pass_at_k, rate_change, rate_interval
 from polopt.support import PLAIN, Support
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.shares import shares
-from polopt.training.team import Team
-from polopt.training.transcript import Transcript
+from polopt.training.team import ProcessGroup
+from polopt.training.transcript import EpisodeRecord
 from polopt.worlds.protocol import Task
 
 # Rows per batch of episodes.
@@ -21,11 +21,12 @@ BATCH = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class Accuracy:
+class HeldOutScore:
     """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
 
     solved: of each kind's problems, in their order, how many of the samples solved it. wrong: how many episodes were
-    given up or cut short, by the names of `Grounds.counts`; where they were not solved before, they count as unsolved.
+    given up or cut short, by the names of `EpisodeExecutor.counts`; where they were not solved before, they count as
+    unsolved.
     """
 
     problems: int
@@ -33,7 +34,7 @@ class Accuracy:
     overall: dict[int, Interval]
     kinds: dict[str, tuple[Interval, int]]
     solved: dict[str, list[int]] = dataclasses.field(repr=False)
-    rows: list[Transcript] = dataclasses.field(repr=False)
+    rows: list[EpisodeRecord] = dataclasses.field(repr=False)
     wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
@@ -53,21 +54,21 @@ class Accuracy:
 
 
 def evaluate(
-    player: Player,
+    player: EpisodePlayer,
     tasks: Sequence[Task],
     *,
     samples: int = 1,
     k: Sequence[int] = (),
     support: Support = PLAIN,
     seed: int = 0,
-    team: Team | None = None,
-) -> Accuracy:
+    team: ProcessGroup | None = None,
+) -> HeldOutScore:
     """Play `samples` episodes of each task. The world says whether an episode solved it.
 
     Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
     interval, however many samples each has. The processes of a team share the tasks, and all know the result.
     """
-    team = Team() if team is None else team
+    team = ProcessGroup() if team is None else team
     generator = torch.Generator().manual_seed(seed + team.rank)
     mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
     before = player.grounds.counts
@@ -76,7 +77,7 @@ def evaluate(
     # Prompts of like length share a batch; batches put back in order afterwards.
     mine = shares([1] * len(tasks), team.size)[team.rank].tolist()
     order = sorted(mine, key=lambda i: len(tasks[i].prompt))
-    rows: dict[int, list[Transcript]] = {}
+    rows: dict[int, list[EpisodeRecord]] = {}
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
         played = player.play([tasks[i] for i in chosen], samples, support, generator)
@@ -91,7 +92,7 @@ def evaluate(
     kinds: dict[str, list[int]] = {kind: [] for kind in sorted({task.kind for task in tasks})}
     for task, count in zip(tasks, solved, strict=True):
         kinds[task.kind].append(count)
-    return Accuracy(
+    return HeldOutScore(
         problems=len(tasks),
         samples=samples,
         overall={n: _interval(solved, samples, n) for n in (1, *(n for n in k if n != 1))},

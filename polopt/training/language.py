@@ -34,22 +34,30 @@ from polopt.training.cluster.ahead import Ahead
 from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.source import ClusterSource
-from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.extension import extended, same
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.measure import describe, metrics_of, rollout_records, show, zeros_meant
 from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.planning import check_memory
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.recipe import Recipe
 from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import Run, Witness
+from polopt.training.run import ReadOnlyRun, Run
 from polopt.training.source import LanguageSource
-from polopt.training.supply import Gathered, Handed, InTurn, Supply, gather, meter, since
-from polopt.training.team import Processes, Team, assemble
-from polopt.training.team_source import TeamSource
+from polopt.training.supply import (
+    BatchIterator,
+    BroadcastBatches,
+    RolloutBatch,
+    SynchronousBatches,
+    gather,
+    meter,
+    since,
+)
+from polopt.training.team import ProcessGroup, TorchProcessGroup, assemble
+from polopt.training.team_source import GroupSource
 from polopt.training.trackers import require_packages, tracking
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
@@ -96,11 +104,11 @@ class LanguageTraining:
         recipe: Recipe,
         run: Run,
         watchers: tuple[Watcher, ...] = (),
-        team: Team | None = None,
+        team: ProcessGroup | None = None,
         crew: Crew | None = None,
     ) -> None:
         self.recipe, self.run_folder, self.watchers, self.crew = recipe, run, watchers, crew
-        self.team = Team() if team is None else team
+        self.team = ProcessGroup() if team is None else team
         require_packages(recipe)
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -128,7 +136,7 @@ class LanguageTraining:
             tasks, limit = self.splits[name].train, recipe.limit_of(name)
             self._warn(check_effects(algorithm, situation_of(name, algorithm, tasks, limit, self.policy)))
         self.policy.to(recipe.device)
-        sharded = recipe.parallel == "fsdp" and isinstance(self.team, Processes)
+        sharded = recipe.parallel == "fsdp" and isinstance(self.team, TorchProcessGroup)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
         self.engine = recipe.rollout.build(self.policy)
         self.grounds = recipe.episodes.build(self._worlds())
@@ -279,12 +287,12 @@ class LanguageTraining:
                 if done == stage.steps:
                     break
 
-    def player(self, stage: str) -> Player:
+    def player(self, stage: str) -> EpisodePlayer:
         """Who plays a stage's tasks in this process."""
         limit = self.recipe.limit_of(stage)
-        return Player(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
+        return EpisodePlayer(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
 
-    def source(self, stage: str, rows: int, player: Player) -> LanguageSource:
+    def source(self, stage: str, rows: int, player: EpisodePlayer) -> LanguageSource:
         """Where a stage's experience comes from, in batches of `rows`."""
         settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
@@ -292,27 +300,27 @@ class LanguageTraining:
             return ClusterSource(player, self.crew, stage, **settings)
         if self.team.size == 1 or self.recipe.cluster is not None:
             return LanguageSource(player, **settings)
-        return TeamSource(player, self.team, **settings)
+        return GroupSource(player, self.team, **settings)
 
     @contextmanager
     def _supply(
         self, source: LanguageSource, algorithm: Algorithm, first: int, steps: int, tensors: Mapping[str, Tensor]
-    ) -> Iterator[Supply]:
+    ) -> Iterator[BatchIterator]:
         if isinstance(source, ClusterSource):
             ahead = Ahead(source, algorithm.sampling, self.policy, self.global_step - first)
             with ahead.running(first, steps, tensors) as supply:
-                yield Handed(supply, self.team, self.recipe.device) if self.team.size > 1 else supply
+                yield BroadcastBatches(supply, self.team, self.recipe.device) if self.team.size > 1 else supply
         elif self.recipe.cluster is not None:
-            yield Handed(None, self.team, self.recipe.device)
+            yield BroadcastBatches(None, self.team, self.recipe.device)
         else:
-            yield InTurn(source, algorithm.sampling)
+            yield SynchronousBatches(source, algorithm.sampling)
 
     def step(self, source: LanguageSource, learner: Learner, step: int, beside: Beside) -> dict[str, Any]:
         """Sample, reward, credit, update: one batch."""
         return self.learn(gather(source, learner.algorithm.sampling), source, learner, step, beside)
 
     def learn(
-        self, batch: Gathered, source: LanguageSource, learner: Learner, step: int, beside: Beside
+        self, batch: RolloutBatch, source: LanguageSource, learner: Learner, step: int, beside: Beside
     ) -> dict[str, Any]:
         """Reward, credit, update."""
         algorithm, experience = learner.algorithm, batch.experience
@@ -365,7 +373,7 @@ class LanguageTraining:
             experience = beside.teacher.teach(experience, needs & TAUGHT)
         return experience
 
-    def _evaluate(self, stage: str, when: str, problems: int) -> Accuracy:
+    def _evaluate(self, stage: str, when: str, problems: int) -> HeldOutScore:
         accuracy = self._accuracy(self.splits[stage].heldout, self.recipe.limit_of(stage), problems)
         record = {"step": self.global_step, "stage": stage, "when": when, "seconds": self._elapsed()}
         self.run_folder.log("evaluations", {**record, **accuracy.record()})
@@ -379,14 +387,14 @@ class LanguageTraining:
             watcher.evaluation({**record, **accuracy.record()})
         return accuracy
 
-    def _accuracy(self, heldout: Tasks, limit: int, problems: int) -> Accuracy:
+    def _accuracy(self, heldout: Tasks, limit: int, problems: int) -> HeldOutScore:
         spec = self.recipe.evaluation
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = Player(self.policy, heldout, limit, self.engine, self.grounds)
+        player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.grounds)
         seed = self.recipe.seed_of("evaluation", self.global_step)
         return evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team)
 
-    def _show(self, accuracy: Accuracy, when: str, **of: str) -> None:
+    def _show(self, accuracy: HeldOutScore, when: str, **of: str) -> None:
         """Write some of the answers down."""
         for row in _examples(accuracy):
             shown = show(row, self.policy.tokenizer)
@@ -400,7 +408,13 @@ class LanguageTraining:
             watcher.step(record)
 
     def _save(
-        self, stage: str, stage_step: int, learner: Learner, source: LanguageSource, beside: Beside, supply: Supply
+        self,
+        stage: str,
+        stage_step: int,
+        learner: Learner,
+        source: LanguageSource,
+        beside: Beside,
+        supply: BatchIterator,
     ) -> None:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.learned).items()}
         tensors = wholly(tensors | learner.state() | beside.state() | supply.state())
@@ -476,7 +490,7 @@ def train(
             return resume(folder, watchers=watchers, address=address, anyway=anyway)
         warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
         return Run(folder)
-    run = Run(folder) if team.leads else Witness(folder)
+    run = Run(folder) if team.leads else ReadOnlyRun(folder)
     with crew_of(recipe, address, team) as crew:
         if team.size == 1:
             check_memory(recipe)
@@ -539,7 +553,7 @@ def resume(
     changed = origin.require_unchanged(run, anyway=anyway)
     with origin.entered(run) as recipe:
         team = assemble(recipe.device)
-        run = run if team.leads else Witness(run.folder)
+        run = run if team.leads else ReadOnlyRun(run.folder)
         with run.exclusive(wait_s), crew_of(recipe, address, team) as crew:
             if changes:
                 recipe = team.first(lambda: extended(run, changes))
@@ -582,7 +596,7 @@ def _befell(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name.startswith("episodes/") and value}
 
 
-def _examples(accuracy: Accuracy, each: int = 6) -> Iterator[Any]:
+def _examples(accuracy: HeldOutScore, each: int = 6) -> Iterator[Any]:
     """A few solved and a few unsolved episodes of each kind."""
     shown: dict[tuple[str, bool], int] = {}
     for row in accuracy.rows:

@@ -20,7 +20,7 @@ from polopt.part import nearest
 from polopt.policies.sharded import laid, whole
 from polopt.training.noise import NoiseMeter
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.team import Team, blank, nothing
+from polopt.training.team import ProcessGroup, blank, nothing
 from polopt.training.transcript import prompts_of
 
 
@@ -68,10 +68,10 @@ class Learner:
         algorithm: Algorithm,
         stage: StageSpec,
         generator: torch.Generator,
-        team: Team | None = None,
+        team: ProcessGroup | None = None,
     ) -> None:
         self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
-        self.team = Team() if team is None else team
+        self.team = ProcessGroup() if team is None else team
         self.parameters = learning(policy, stage.train)
         self.optimiser = optimiser_of(self.parameters, stage.optimiser)
         self.noise = NoiseMeter()

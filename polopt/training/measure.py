@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.metrics import attempts, audit_verifier, correction, mixed_groups, perplexity, reference_kl
 from polopt.objectives.surrogate import unused
 from polopt.part import Part, name_of
-from polopt.training.transcript import Transcript
+from polopt.training.transcript import EpisodeRecord
 
 
 @torch.no_grad()
@@ -177,7 +177,7 @@ def _decided(ids: Sequence[int], decided: Sequence[bool], tokenizer: Any) -> str
     return " ▸ ".join(tokenizer.decode([ids[i] for i in some], skip_special_tokens=True) for _, some in turns)
 
 
-def show(row: Transcript, tokenizer: Any) -> dict[str, Any]:
+def show(row: EpisodeRecord, tokenizer: Any) -> dict[str, Any]:
     """A sample for people: texts, tokens from the first decision on, and each token's log-probability."""
     start = row.decided.index(True) if any(row.decided) else len(row.ids)
     return {

@@ -15,8 +15,8 @@ from polopt.config import ConfigError
 from polopt.plan.demands import demands
 from polopt.plan.hardware import Device
 from polopt.plan.holds import holds
-from polopt.plan.job import Job
-from polopt.plan.shape import Shape, shape_of
+from polopt.plan.job import PlannedJob
+from polopt.plan.shape import ModelShape, shape_of
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.preflight import config_of
 from polopt.training.recipe import PolicySpec, Recipe, StageSpec
@@ -27,16 +27,16 @@ def job_of(
     policy: PolicySpec,
     algorithm: Algorithm,
     *,
-    shape: Shape,
+    shape: ModelShape,
     device: Device,
     prompt: float,
     answer: float,
     limit: float,
     kept: float = 0.6,
     **others: Any,
-) -> Job:
-    """prompt, answer, limit: mean tokens, and the most of an answer. kept: as `demands`. others: settings of `Job` that
-    no recipe has, or that shall differ from the recipe's.
+) -> PlannedJob:
+    """prompt, answer, limit: mean tokens, and the most of an answer. kept: as `demands`. others: settings of
+    `PlannedJob` that no recipe has, or that shall differ from the recipe's.
 
     Raises:
         ConfigError: settings that do not go together.
@@ -56,7 +56,7 @@ def job_of(
     }
     given = {name: value for name, value in others.items() if value is not None}
     settings |= given
-    return Job(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
+    return PlannedJob(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
 
 
 # Tokens of a prompt where none has been seen yet: few, so that what is said to be needed is needed.
@@ -89,7 +89,7 @@ def check_memory(recipe: Recipe) -> None:
                 )
 
 
-def jobs_of(recipe: Recipe, shape: Shape, device: str, prompt: int) -> Iterator[tuple[str, Job]]:
+def jobs_of(recipe: Recipe, shape: ModelShape, device: str, prompt: int) -> Iterator[tuple[str, PlannedJob]]:
     """Each stage's name and job on one device that holds anything, with prompts of so many tokens and answers that run
     to their limit."""
     kind = torch.device(device).type  # how many logits exist at once depends on it
@@ -109,7 +109,7 @@ def memory_of(device: str) -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def shape_of_place(name: str) -> Shape:
+def shape_of_place(name: str) -> ModelShape:
     """The shape of a named model, from its config: its parameters are counted without memory.
 
     Raises:
@@ -121,7 +121,7 @@ def shape_of_place(name: str) -> Shape:
         return shape_of_model(AutoModelForCausalLM.from_config(config_of(name)))
 
 
-def shape_of_model(model: Any) -> Shape:
+def shape_of_model(model: Any) -> ModelShape:
     """The shape of a `transformers` model with its parameters counted; of an architecture that plans do not know, as if
     it were Llama's."""
     config = model.config.get_text_config()
@@ -129,7 +129,7 @@ def shape_of_model(model: Any) -> Shape:
         shape = shape_of(config.to_dict())
     except ConfigError:
         width, heads = config.hidden_size, config.num_attention_heads
-        shape = Shape(
+        shape = ModelShape(
             name=config.model_type,
             layers=config.num_hidden_layers,
             width=width,

@@ -14,15 +14,15 @@ from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
-from polopt.sampling.lookahead import Look
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.training.preflight_models import check_room
-from polopt.training.told import Told, each
-from polopt.training.transcript import Transcript, first
-from polopt.worlds.grounds import Grounds
+from polopt.training.told import EpisodeReplayer, each
+from polopt.training.transcript import EpisodeRecord, first
+from polopt.worlds.grounds import EpisodeExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 
-class Player(Told):
+class EpisodePlayer(EpisodeReplayer):
     """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
     engine: what draws the policy's answers; polopt's own sampler if None. grounds: where the episodes are; this process
@@ -35,7 +35,7 @@ class Player(Told):
         tasks: Tasks,
         limit: int,
         engine: Engine | None = None,
-        grounds: Grounds | None = None,
+        grounds: EpisodeExecutor | None = None,
     ) -> None:
         super().__init__(policy, tasks, limit, grounds)
         self.engine = NativeEngine(policy) if engine is None else engine
@@ -50,8 +50,8 @@ class Player(Told):
         generator: torch.Generator,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
-    ) -> list[Transcript]:
+        look: LookaheadConfig | None = None,
+    ) -> list[EpisodeRecord]:
         """`copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
 
         Raises:
@@ -63,7 +63,7 @@ class Player(Told):
         self.go_on(rows, [count for count in counts if count], support, generator, window, look)
         return rows
 
-    def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[Transcript]:
+    def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[EpisodeRecord]:
         """So many episodes of each task, up to where the policy goes on."""
         plays = self.grounds.open(self.tasks, each(tasks, counts))
         seen = self.grounds.reset(plays)
@@ -76,11 +76,11 @@ class Player(Told):
         told = {i: text + ("" if starts[i].hidden else starts[i].hint) for i, text in begun.items()}
         whispered = {i: text + starts[i].hint for i, text in begun.items() if starts[i].hidden and starts[i].hint}
         plain, read = self._openings(tasks, told), self._openings(tasks, whispered)
-        rows: list[Transcript] = []
+        rows: list[EpisodeRecord] = []
         for i in groups:
             start = starts[i]
             for play in plays[places[i] : places[i + 1]]:
-                rows.append(Transcript.begin(tasks[i], i, play, plain[i], read.get(i)))
+                rows.append(EpisodeRecord.begin(tasks[i], i, play, plain[i], read.get(i)))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
                 # Behind a hint an answer may be shorter, but there must be one.
                 least = 1 if start.hint else self.limit - rows[-1].room
@@ -95,12 +95,12 @@ class Player(Told):
 
     def go_on(
         self,
-        rows: Sequence[Transcript],
+        rows: Sequence[EpisodeRecord],
         copies: Sequence[int],
         support: Support,
         generator: torch.Generator,
         window: int | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> None:
         """Play on. The first copies[0] rows stand at the same place, and so do the next copies[1].
 
@@ -121,12 +121,12 @@ class Player(Told):
 
     def _answers(
         self,
-        rows: Sequence[Transcript],
+        rows: Sequence[EpisodeRecord],
         shares: Sequence[int],
         rooms: Sequence[int],
         support: Support,
         generator: torch.Generator,
-        look: Look | None,
+        look: LookaheadConfig | None,
     ) -> list[Sampled]:
         """An answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All are drawn
         in one call, but for those whose context has no room for the longest of them."""
@@ -151,7 +151,7 @@ class Player(Told):
         limit: int,
         support: Support,
         generator: torch.Generator,
-        look: Look | None,
+        look: LookaheadConfig | None,
     ) -> list[Sampled]:
         start = time.perf_counter()
         asked: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": self.policy.stop}
@@ -163,7 +163,7 @@ class Player(Told):
         self.sampled += sum(len(answer.tokens) for answer in answers)
         return answers
 
-    def _advance(self, rows: Sequence[Transcript], answers: Sequence[Sampled]) -> None:
+    def _advance(self, rows: Sequence[EpisodeRecord], answers: Sequence[Sampled]) -> None:
         """Give each row its answer, or, where its window ends, as much of it as there is."""
         start = time.perf_counter()
         whole = []

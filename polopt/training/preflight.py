@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.worlds.protocol import Task, Tasks
 
 # Tasks whose reference answer is scored, and tasks whose reference answer is measured.
@@ -18,7 +18,7 @@ SCORED, MEASURED = 8, 200
 NAMED = 3
 
 
-def check_tasks(players: Mapping[str, Player]) -> None:
+def check_tasks(players: Mapping[str, EpisodePlayer]) -> None:
     """Runs all checks on each stage's training tasks. players: by the name of their stage.
 
     Raises:
@@ -38,7 +38,7 @@ def check_tasks(players: Mapping[str, Player]) -> None:
             check_reference_lengths(stage, player)
 
 
-def check_chat_template(stage: str, player: Player) -> None:
+def check_chat_template(stage: str, player: EpisodePlayer) -> None:
     """Refuses messages without a chat template, and arguments that the template does not read.
 
     Raises:
@@ -69,7 +69,7 @@ def is_chat(task: Task) -> bool:
     return bool(task.history) or isinstance(task.row.get("prompt"), list)
 
 
-def check_reference_rewards(stage: str, player: Player) -> None:
+def check_reference_rewards(stage: str, player: EpisodePlayer) -> None:
     """Scores the reference answers of a few tasks, spread evenly; warns if none gets a positive reward."""
     tasks = [task for task in spread(player.tasks, SCORED) if task.solution is not None]
     plays = player.grounds.open(player.tasks, tasks)
@@ -88,7 +88,7 @@ def check_reference_rewards(stage: str, player: Player) -> None:
     )
 
 
-def check_reference_lengths(stage: str, player: Player) -> None:
+def check_reference_lengths(stage: str, player: EpisodePlayer) -> None:
     """Measures reference answers in tokens, the stop token included; warns if some are longer than the limit."""
     tasks = [task for task in spread(player.tasks, MEASURED) if task.solution is not None]
     lengths = [len(player.dialogue.answer(task.solution or "")) for task in tasks]

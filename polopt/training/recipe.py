@@ -20,9 +20,9 @@ from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.setting_types import Unbounded
-from polopt.training.cluster.grounds import ClusterGroundsSpec
+from polopt.training.cluster.grounds import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.worlds.grounds import HereSpec, ProcessesSpec, ThreadsSpec
+from polopt.worlds.grounds import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
 from polopt.worlds.recipe import World, parse_world
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
@@ -304,9 +304,10 @@ class Recipe(Config):
     rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
         settings of `VLLMSpec`.
     cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
-    episodes: where worlds and verifiers run: {where: processes} with the settings of `ProcessesSpec`, {where: here},
-        or, where they wait, {where: threads} with the settings of `ThreadsSpec`, or {where: cluster} with those of
-        `ClusterGroundsSpec`.
+    episodes: where worlds and verifiers run: {where: processes} with the settings of `ScoringProcessExecutorSpec`,
+    {where: here},
+        or, where they wait, {where: threads} with the settings of `ThreadExecutorSpec`, or {where: cluster} with those
+        of `ClusterExecutorSpec`.
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
     evaluation: how held-out accuracy is measured.
     checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
@@ -324,8 +325,9 @@ class Recipe(Config):
     rollout: Annotated[NativeSpec | VLLMSpec, pydantic.Field(discriminator="engine")] = NativeSpec()
     cluster: ClusterSpec | None = None
     episodes: Annotated[
-        ProcessesSpec | HereSpec | ThreadsSpec | ClusterGroundsSpec, pydantic.Field(discriminator="where")
-    ] = ProcessesSpec()
+        ScoringProcessExecutorSpec | InlineExecutorSpec | ThreadExecutorSpec | ClusterExecutorSpec,
+        pydantic.Field(discriminator="where"),
+    ] = ScoringProcessExecutorSpec()
     stages: dict[str, StageSpec]
     evaluation: EvaluationSpec = EvaluationSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -472,7 +474,7 @@ def load(
 def _check_threads(recipe: Recipe, world: World, key: str) -> None:
     """Refuse threads for what never waits: it holds the interpreter's lock, so that no time limit of a thread holds."""
     name = world.computing()
-    if isinstance(recipe.episodes, ThreadsSpec) and name is not None:
+    if isinstance(recipe.episodes, ThreadExecutorSpec) and name is not None:
         raise ConfigError(
             f"episodes.where = 'threads' is for what waits, and {name} ({key}) computes: leave episodes out, or set "
             "where: processes, which limits its time and memory"

@@ -294,7 +294,7 @@ class Run:
                 )
 
 
-class Witness(Run):
+class ReadOnlyRun(Run):
     """A run in a process that leaves the folder to another: it reads, and writes nothing."""
 
     @contextmanager

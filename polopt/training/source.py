@@ -11,10 +11,10 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
-from polopt.sampling.lookahead import Look
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
-from polopt.training.player import Player
-from polopt.training.transcript import Transcript, pasts, to_experience
+from polopt.training.player import EpisodePlayer
+from polopt.training.transcript import EpisodeRecord, pasts, to_experience
 from polopt.worlds.protocol import Task, signals_of
 
 
@@ -42,7 +42,7 @@ class LanguageSource:
     """The loop's `Source`: takes the tasks, and the raw texts, in shuffled orders that a position alone determines."""
 
     def __init__(
-        self, player: Player, *, rows: int, seed: int, generator: torch.Generator, texts: Sequence[str] = ()
+        self, player: EpisodePlayer, *, rows: int, seed: int, generator: torch.Generator, texts: Sequence[str] = ()
     ) -> None:
         self.player, self.rows, self.generator, self._texts = player, rows, generator, texts
         self._order, self._pages = Shuffles(len(player.tasks), seed), Shuffles(len(texts), seed)
@@ -61,7 +61,7 @@ class LanguageSource:
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         counts = copies if isinstance(copies, int) else copies.tolist()
         known = self._tasks(tasks.tolist())
@@ -74,7 +74,7 @@ class LanguageSource:
         """What tokens are drawn with."""
         return self.generator
 
-    def _experience(self, rows: Sequence[Transcript], support: Support) -> Experience:
+    def _experience(self, rows: Sequence[EpisodeRecord], support: Support) -> Experience:
         player = self.player
         signals = signals_of(player.tasks)
         return to_experience(rows, support, horizon=player.horizon, policy=player.policy, signals=signals)
@@ -188,7 +188,7 @@ class LanguageSource:
         start = shuffle % -(-len(ids) // length) * length
         return ids[start : start + length]
 
-    def _shown(self, rows: Sequence[Transcript]) -> Experience:
+    def _shown(self, rows: Sequence[EpisodeRecord]) -> Experience:
         experience = self._experience(rows, Support()).replace(horizon=None)
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
         return experience.replace(logp=None, entropy=None, outcome=torch.ones_like(experience.outcome))

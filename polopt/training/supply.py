@@ -11,14 +11,14 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.sampling import Sampling
 from polopt.training.measure import metrics_of
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 T = TypeVar("T")
 
 
-class Gathered(NamedTuple):
+class RolloutBatch(NamedTuple):
     """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
     counts. metrics: what the parts of the sampling did to it."""
 
@@ -28,28 +28,28 @@ class Gathered(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
-def gather(source: LanguageSource, sampling: Sampling) -> Gathered:
+def gather(source: LanguageSource, sampling: Sampling) -> RolloutBatch:
     """Sample one batch."""
     begun, before = time.perf_counter(), meter(source.player)
     experience = sampling(source)
-    return Gathered(experience, begun, since(before, source.player), metrics_of(sampling, experience))
+    return RolloutBatch(experience, begun, since(before, source.player), metrics_of(sampling, experience))
 
 
-def meter(player: Player) -> dict[str, float]:
+def meter(player: EpisodePlayer) -> dict[str, float]:
     """What a player has spent so far: tokens sampled, seconds by kind of work, episodes that went wrong."""
     seconds = {f"seconds/{kind}": value for kind, value in player.seconds.items()}
     return {"sampled": player.sampled, **seconds, **{f"episodes/{k}": n for k, n in player.grounds.counts.items()}}
 
 
-def since(before: Mapping[str, float], player: Player) -> dict[str, float]:
+def since(before: Mapping[str, float], player: EpisodePlayer) -> dict[str, float]:
     """What it has spent since it had spent `before`."""
     return {name: value - before[name] for name, value in meter(player).items()}
 
 
-class Supply(Protocol):
+class BatchIterator(Protocol):
     """The batches of a stage, in order."""
 
-    def batch(self, step: int) -> Gathered:
+    def batch(self, step: int) -> RolloutBatch:
         """The batch of this step."""
         ...
 
@@ -61,18 +61,18 @@ class Supply(Protocol):
         """What a checkpoint must hold beside policy, learner and source."""
         ...
 
-    def record(self, batch: Gathered, step: int) -> dict[str, float]:
+    def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
         """What to log of how a batch came about."""
         ...
 
 
-class InTurn:
+class SynchronousBatches:
     """Each batch when it is asked for, from the policy as it is."""
 
     def __init__(self, source: LanguageSource, sampling: Sampling) -> None:
         self.source, self.sampling = source, sampling
 
-    def batch(self, step: int) -> Gathered:
+    def batch(self, step: int) -> RolloutBatch:
         return gather(self.source, self.sampling)
 
     def learned(self, step: int) -> None:
@@ -81,19 +81,19 @@ class InTurn:
     def state(self) -> dict[str, Tensor]:
         return {}
 
-    def record(self, batch: Gathered, step: int) -> dict[str, float]:
+    def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
         return {}
 
 
-class Handed:
+class BroadcastBatches:
     """The batches that one process of a team has, for all of them. supply: theirs, in the process that leads. device:
     where each learns."""
 
-    def __init__(self, supply: Supply | None, team: Team, device: str) -> None:
+    def __init__(self, supply: BatchIterator | None, team: ProcessGroup, device: str) -> None:
         self.supply, self.team, self.device = supply, team, device
 
-    def batch(self, step: int) -> Gathered:
-        def ask(supply: Supply) -> Gathered:
+    def batch(self, step: int) -> RolloutBatch:
+        def ask(supply: BatchIterator) -> RolloutBatch:
             found = supply.batch(step)
             return found._replace(experience=found.experience.to("cpu"))
 
@@ -107,10 +107,10 @@ class Handed:
     def state(self) -> dict[str, Tensor]:
         return {} if self.supply is None else self.supply.state()
 
-    def record(self, batch: Gathered, step: int) -> dict[str, float]:
+    def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
         return self._hear(lambda supply: supply.record(batch, step))
 
-    def _hear(self, ask: Callable[[Supply], T]) -> T:
+    def _hear(self, ask: Callable[[BatchIterator], T]) -> T:
         def work() -> T:
             assert self.supply is not None  # where this process leads
             return ask(self.supply)

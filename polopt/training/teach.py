@@ -13,7 +13,7 @@ from polopt.policies.average import Average
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import SelfTeacher, filled, moved, untaught
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 
 class Teacher:
@@ -23,9 +23,11 @@ class Teacher:
     were taught, and of those that were not since the model's context is too short for what the teacher would read.
     """
 
-    def __init__(self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None, team: Team | None = None) -> None:
+    def __init__(
+        self, policy: LanguagePolicy, spec: SelfTeacher, rows: int | None, team: ProcessGroup | None = None
+    ) -> None:
         self.policy, self.spec, self.rows = policy, spec, rows
-        self.team = Team() if team is None else team
+        self.team = ProcessGroup() if team is None else team
         self.average = Average(policy, spec.rate, LanguagePolicy.frozen)
         self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
         self.record: dict[str, float] = {}

@@ -21,7 +21,7 @@ T = TypeVar("T")
 BUCKET = 2**24
 
 
-class Team:
+class ProcessGroup:
     """One process alone: all of the work is its own. rank: which of the `size` processes this is."""
 
     rank: int = 0
@@ -102,7 +102,7 @@ class Team:
         return Evaluation.cat([part for _, part in found])[order].to(batch.device)
 
 
-class Processes(Team):
+class TorchProcessGroup(ProcessGroup):
     """The processes that `torchrun` has started, one of which this is."""
 
     def __init__(self) -> None:
@@ -131,8 +131,8 @@ class Processes(Team):
 
     @torch.no_grad()
     def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
-        """As `Team.reduce`. Gradients in pieces have been added up where they were made; and what no process has a
-        gradient of stays without."""
+        """As `ProcessGroup.reduce`. Gradients in pieces have been added up where they were made; and what no process
+        has a gradient of stays without."""
         plain = [p for p in parameters if not _in_pieces(p)]
         if not plain or self.size == 1:
             return
@@ -153,14 +153,14 @@ class Processes(Team):
         self._dist.barrier()
 
 
-def assemble(device: str) -> Team:
+def assemble(device: str) -> ProcessGroup:
     """The team that this process was started in: that of `torchrun`, or itself alone.
 
     Raises:
         ConfigError: `torchrun` started more processes here than there are devices.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return Team()
+        return ProcessGroup()
     import torch.distributed
 
     kind = torch.device(device).type
@@ -174,7 +174,7 @@ def assemble(device: str) -> Team:
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo")
         atexit.register(torch.distributed.destroy_process_group)  # a script may train more than once
-    return Processes()
+    return TorchProcessGroup()
 
 
 def blank(batch: Experience) -> Experience:

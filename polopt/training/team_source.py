@@ -10,15 +10,15 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
-from polopt.sampling.lookahead import Look
-from polopt.training.player import Player
+from polopt.sampling.lookahead import LookaheadConfig
+from polopt.training.player import EpisodePlayer
 from polopt.training.shares import joined, shares
 from polopt.training.source import LanguageSource
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 from polopt.worlds.protocol import Task
 
 
-class TeamSource(LanguageSource):
+class GroupSource(LanguageSource):
     """As `LanguageSource`, in every process of a team: each plays its share of the tasks, and all of them have all the
     rows, so that whatever chooses, filters or credits them does alike everywhere.
 
@@ -26,7 +26,7 @@ class TeamSource(LanguageSource):
     from it: the same number of processes draws the same rollouts again, another one others of the same tasks.
     """
 
-    def __init__(self, player: Player, team: Team, **settings: Any) -> None:
+    def __init__(self, player: EpisodePlayer, team: ProcessGroup, **settings: Any) -> None:
         super().__init__(player, **settings)
         self.team, self._tokens = team, torch.Generator()
 
@@ -41,7 +41,7 @@ class TeamSource(LanguageSource):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         counts = torch.as_tensor(copies).expand(len(tasks))
         mine, play = shares(counts.tolist(), self.team.size)[self.team.rank], super().rollout

@@ -10,20 +10,23 @@ from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling.parts import Said
 from polopt.training.preflight_models import ContextError, check_room
-from polopt.training.transcript import Past, Transcript
-from polopt.worlds.grounds import Grounds, Play, Processes
+from polopt.training.transcript import EpisodeRecord, RecordedEpisode
+from polopt.worlds.grounds import EpisodeExecutor, Play, ScoringProcessExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 
-class Told:
+class EpisodeReplayer:
     """Plays episodes of a world by answers that somebody gave, all of them turn by turn.
 
-    limit: most tokens of an answer. grounds: where the episodes are; `Processes` with its defaults if None.
+    limit: most tokens of an answer. grounds: where the episodes are; `ScoringProcessExecutor` with its defaults if
+    None.
     """
 
-    def __init__(self, policy: LanguagePolicy, tasks: Tasks, limit: int, grounds: Grounds | None = None) -> None:
+    def __init__(
+        self, policy: LanguagePolicy, tasks: Tasks, limit: int, grounds: EpisodeExecutor | None = None
+    ) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
-        self.grounds = Processes() if grounds is None else grounds
+        self.grounds = ScoringProcessExecutor() if grounds is None else grounds
         self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
 
     @property
@@ -31,7 +34,7 @@ class Told:
         """The most decisions that one episode may take."""
         return self.limit * self.tasks.turns
 
-    def _space(self, row: Transcript) -> int:
+    def _space(self, row: EpisodeRecord) -> int:
         """Tokens for which the model's context has room behind a row."""
         context = self.policy.context_length
         return sys.maxsize if context is None else context - max(len(row.ids), len(row.context))
@@ -63,7 +66,7 @@ class Told:
         self.grounds.reset(plays)
         return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
 
-    def resume(self, stood: Sequence[tuple[Task, int, Past]]) -> list[Transcript]:
+    def resume(self, stood: Sequence[tuple[Task, int, RecordedEpisode]]) -> list[EpisodeRecord]:
         """Episodes (task, group, what is on record) as they stood: what the policy said is played again, and the world
         must answer as it did.
 
@@ -81,7 +84,7 @@ class Told:
         rows, pasts = [], [past for _, _, past in stood]
         for (task, group, past), play in zip(stood, plays, strict=True):
             begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
-            rows.append(Transcript.begin(task, group, play, past.ids[:begin]))
+            rows.append(EpisodeRecord.begin(task, group, play, past.ids[:begin]))
             rows[-1].give(past.ids[begin : begin + past.given])
         going = list(zip(rows, pasts, strict=True))
         while going:
@@ -100,7 +103,7 @@ class Told:
                 )
         return rows
 
-    def _repeat(self, row: Transcript, past: Past) -> bool:
+    def _repeat(self, row: EpisodeRecord, past: RecordedEpisode) -> bool:
         """Let the row say the next answer on record. Whether there was one, to its end."""
         begin = end = len(row.ids)
         while end < len(past.ids) and past.turn[end] == row.turns:
@@ -111,7 +114,7 @@ class Told:
         row.answer = self.dialogue.text(row.saying)
         return row.ids[-1] in self.policy.stop
 
-    def say(self, row: Transcript, ids: Sequence[int]) -> None:
+    def say(self, row: EpisodeRecord, ids: Sequence[int]) -> None:
         """Let the row say these ids next, as decisions that nobody sampled.
 
         Raises:
@@ -139,7 +142,7 @@ class Told:
                     del going[i]
         return found
 
-    def demonstrate(self, tasks: Sequence[Task]) -> list[Transcript]:
+    def demonstrate(self, tasks: Sequence[Task]) -> list[EpisodeRecord]:
         """One episode of each task, played by the task's own demonstration.
 
         Raises:
@@ -168,7 +171,7 @@ class Told:
             )
         return rows
 
-    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[Transcript]:
+    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[EpisodeRecord]:
         """Episodes of these tasks that are played by what somebody else answered, row by row and turn by turn.
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
@@ -191,7 +194,7 @@ class Told:
             row.truncated = row.truncated or not row.terminated
         return rows
 
-    def _hear(self, row: Transcript, answer: Said) -> bool:
+    def _hear(self, row: EpisodeRecord, answer: Said) -> bool:
         """Whether the answer reaches the world."""
         whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
         space = self._space(row)
@@ -208,28 +211,28 @@ class Told:
         row.truncated = True
         return False
 
-    def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[Transcript]:
+    def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[EpisodeRecord]:
         """An episode of each task, at its opening."""
         plays = self.grounds.open(self.tasks, tasks)
         begun = zip(self.grounds.reset(plays), (task.history for task in tasks), strict=True)
         openings = self.dialogue.openings([*begun])
-        rows = [Transcript.begin(*row) for row in zip(tasks, groups, plays, openings, strict=True)]
+        rows = [EpisodeRecord.begin(*row) for row in zip(tasks, groups, plays, openings, strict=True)]
         for row in rows:
             check_room(row.task, len(row.ids), self.limit, self.policy.context_length)
         return rows
 
-    def write(self, texts: Sequence[Sequence[int]]) -> list[Transcript]:
+    def write(self, texts: Sequence[Sequence[int]]) -> list[EpisodeRecord]:
         """Raw texts, as token ids, each as one long answer to nothing."""
         rows = []
         for i, ids in enumerate(texts):
-            row = Transcript.begin(Task("text", "text", "", None, {}), i, None, [self.dialogue.beginning])
+            row = EpisodeRecord.begin(Task("text", "text", "", None, {}), i, None, [self.dialogue.beginning])
             row.imitate(list(ids))
             row.complete()
             row.reward, row.solved, row.terminated = 1.0, True, True
             rows.append(row)
         return rows
 
-    def _step(self, rows: Sequence[Transcript]) -> None:
+    def _step(self, rows: Sequence[EpisodeRecord]) -> None:
         """Give the world each row's answer."""
         steps = self.grounds.step([row.episode for row in rows], [row.answer for row in rows])
         for row, step in zip(rows, steps, strict=True):
@@ -243,7 +246,7 @@ class Told:
             if not row.over:
                 self._observe(row, step.observation)
 
-    def _observe(self, row: Transcript, observation: str) -> None:
+    def _observe(self, row: EpisodeRecord, observation: str) -> None:
         """Let the row go on behind an observation, if the world's turns and the model's context allow another answer;
         otherwise the episode is truncated, and counted."""
         if row.turns >= self.tasks.turns:
@@ -257,7 +260,7 @@ class Told:
         row.truncated = True
         self._count_full(row)
 
-    def _count_full(self, row: Transcript) -> None:
+    def _count_full(self, row: EpisodeRecord) -> None:
         assert self.policy.context_length is not None  # otherwise there is always room
         self.grounds.count_full(row.task, self.policy.context_length)
 

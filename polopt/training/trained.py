@@ -15,10 +15,10 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
 from polopt.threads import giving_way
 from polopt.training import recipe as recipes
-from polopt.training.evaluate import Accuracy, evaluate
+from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.handover import policy_at
 from polopt.training.origin import entered
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.preflight_models import fitted
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, Which
@@ -52,7 +52,7 @@ def evaluate_folder(
     support: Support | None = None,
     seed: int = 0,
     checkpoint: Which | None = None,
-) -> Accuracy:
+) -> HeldOutScore:
     """Held-out accuracy of the policy in a folder.
 
     tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
@@ -77,7 +77,7 @@ def evaluate_folder(
 
 def _evaluate(
     policy: LanguagePolicy, recipe: Recipe, problems: int | None, *, support: Support | None, **how: Any
-) -> Accuracy:
+) -> HeldOutScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
@@ -85,7 +85,7 @@ def _evaluate(
     heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
     grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = Player(policy.to(recipe.device), heldout, limit, grounds=grounds)
+    player = EpisodePlayer(policy.to(recipe.device), heldout, limit, grounds=grounds)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     with giving_way(), freed_memory_kept():

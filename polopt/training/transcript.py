@@ -22,7 +22,7 @@ NOTED = ("temperature", "plain_entropy")
 
 
 @dataclasses.dataclass
-class Transcript:
+class EpisodeRecord:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
     episode: as its grounds gave it, None for a raw text, which nobody plays. entropy: None if some answer came without.
@@ -62,7 +62,7 @@ class Transcript:
     @classmethod
     def begin(
         cls, task: Task, group: int, episode: Play | None, opening: list[int], whispered: list[int] | None = None
-    ) -> Transcript:
+    ) -> EpisodeRecord:
         n, blank = len(opening), [0.0] * len(opening)
         row = cls(task, group, episode, list(opening), [False] * n, blank, [*blank], [-1] * n, [None] * n, [*blank])
         row.whispered, row.opened = whispered, n
@@ -137,10 +137,10 @@ class Transcript:
 
 
 @dataclasses.dataclass(frozen=True)
-class Past:
+class RecordedEpisode:
     """What is on record of an episode. ids: up to where it stands. turn: of each id of an answer, else -1. given: how
     many ids of the first answer nobody decided. hinted: whether the sampler had read more than is on record.
-    logp, entropy, kept, noted: as in `Transcript`."""
+    logp, entropy, kept, noted: as in `EpisodeRecord`."""
 
     ids: list[int]
     turn: list[int]
@@ -161,7 +161,7 @@ class Past:
         return [said[turn] for turn in sorted(said)]
 
     def decisions(self, begin: int, end: int) -> dict[str, Any]:
-        """What `Transcript.decide` takes, of the ids from `begin` to before `end`."""
+        """What `EpisodeRecord.decide` takes, of the ids from `begin` to before `end`."""
         mine = slice(begin, end)
         return {
             "ids": self.ids[mine],
@@ -186,7 +186,7 @@ def first(answer: Sampled, tokens: int) -> Sampled:
     )
 
 
-def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
+def pasts(experience: Experience, at: Tensor | None = None) -> list[RecordedEpisode]:
     """What is on record of each row, all of it or the columns before `at` [B]."""
     tokens, kept = experience.extras["tokens"], experience.extras.get("kept")
     end = (tokens >= 0).sum(1) if at is None else at
@@ -198,7 +198,7 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
         if kept is not None:
             chosen = [ids[ids >= 0].cpu() for ids in kept[b, :n]]
         found.append(
-            Past(
+            RecordedEpisode(
                 ids=tokens[b, :n].tolist(),
                 turn=experience.turn[b, :n].tolist(),
                 given=given[b],
@@ -213,7 +213,7 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[Past]:
 
 
 def to_experience(
-    rows: Sequence[Transcript],
+    rows: Sequence[EpisodeRecord],
     support: Support,
     *,
     horizon: int | None,
@@ -293,7 +293,7 @@ def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
     return Experience(mask=real & (real.cumsum(1) > 1), extras={"tokens": tokens}), index
 
 
-def _kept(rows: Sequence[Transcript], T: int) -> Tensor:
+def _kept(rows: Sequence[EpisodeRecord], T: int) -> Tensor:
     """[B, T, K] the ids that each decision chose from, -1 beyond."""
     if any(decided and ids is None for row in rows for decided, ids in zip(row.decided, row.kept, strict=True)):
         raise SupportError(

@@ -23,7 +23,7 @@ HANDOVER = 600.0
 
 
 @dataclasses.dataclass
-class Trial:
+class ComparedRun:
     """One method's run with one seed. deaths: of those who trained it, through no fault of the run's."""
 
     name: str
@@ -37,23 +37,23 @@ class Trial:
 class TrialError(RunError):
     """One run of a comparison failed; `trial` says which. The others keep what they have done."""
 
-    def __init__(self, reason: str, trial: Trial) -> None:
+    def __init__(self, reason: str, trial: ComparedRun) -> None:
         super().__init__(f"{trial.name} with seed {trial.seed} failed: {reason}")
         self.trial = trial
 
 
-class Desk(abc.ABC):
+class RunSlot(abc.ABC):
     """Trains one run after another, each from its last checkpoint on. trial: the one under way."""
 
-    trial: Trial | None = None
+    trial: ComparedRun | None = None
 
-    def take(self, trial: Trial) -> None:
+    def take(self, trial: ComparedRun) -> None:
         """Begin with a run."""
         self.trial, trial.state = trial, "running"
         self.begin(trial)
 
     @abc.abstractmethod
-    def begin(self, trial: Trial) -> None:
+    def begin(self, trial: ComparedRun) -> None:
         """Train this run, elsewhere."""
 
     @abc.abstractmethod
@@ -69,21 +69,23 @@ class Desk(abc.ABC):
         """Stop whatever is under way."""
 
 
-class Offices(abc.ABC):
+class RunExecutor(abc.ABC):
     """Where desks are. most: how many there may be."""
 
     most: int
 
     @abc.abstractmethod
-    def desk(self, number: int) -> Desk:
+    def desk(self, number: int) -> RunSlot:
         """One more desk, the number-th from 1 on."""
 
 
-def train_all(trials: Sequence[Trial], offices: Offices, watch: Callable[[Sequence[Trial]], None]) -> None:
+def train_all(
+    trials: Sequence[ComparedRun], offices: RunExecutor, watch: Callable[[Sequence[ComparedRun]], None]
+) -> None:
     """Run what is not finished. Whatever ends this, nobody goes on behind it."""
     for trial in trials:
         trial.state = "finished" if trial.run.about.get("finished") else "waiting"
-    desks: list[Desk] = []
+    desks: list[RunSlot] = []
     try:
         while any(trial.state != "finished" for trial in trials):
             for desk in desks:
@@ -104,17 +106,17 @@ def train_all(trials: Sequence[Trial], offices: Offices, watch: Callable[[Sequen
 
 
 @dataclasses.dataclass
-class Processes(Offices):
+class LocalExecutor(RunExecutor):
     """Processes of this machine, whose output goes to logs in `folder`."""
 
     folder: Path
     most: int
 
-    def desk(self, number: int) -> Desk:
-        return Process(self.folder / f"process-{number}.log")
+    def desk(self, number: int) -> RunSlot:
+        return LocalProcess(self.folder / f"process-{number}.log")
 
 
-class Process(Desk):
+class LocalProcess(RunSlot):
     """A process that trains one run after another, so that the libraries are loaded once."""
 
     def __init__(self, log: Path) -> None:
@@ -129,7 +131,7 @@ class Process(Desk):
                 start_new_session=True,  # Ctrl-C is for the parent, which ends this one
             )
 
-    def begin(self, trial: Trial) -> None:
+    def begin(self, trial: ComparedRun) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{trial.run.folder}\n".encode())
         self.process.stdin.flush()
@@ -149,7 +151,7 @@ class Process(Desk):
         self.process.wait()
 
 
-class Alone:
+class ExclusiveWatcher:
     """A watcher that ends a run which is no longer this process's: nobody else shall write into the folder."""
 
     def __init__(self, mine: Callable[[], bool]) -> None:
@@ -172,4 +174,4 @@ class Alone:
 if __name__ == "__main__":
     parent = os.getppid()
     for line in sys.stdin:
-        resume(line.rstrip("\n"), watchers=(Alone(lambda: os.getppid() == parent),), wait_s=HANDOVER)
+        resume(line.rstrip("\n"), watchers=(ExclusiveWatcher(lambda: os.getppid() == parent),), wait_s=HANDOVER)

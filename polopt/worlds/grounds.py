@@ -21,7 +21,7 @@ from polopt.worlds.answers import step_together
 from polopt.worlds.contract import new_episode
 from polopt.worlds.functions import limited
 from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, scorers_of
-from polopt.worlds.scoring.place import IN_PROCESS, Place, judged_in, pool
+from polopt.worlds.scoring.place import IN_PROCESS, ScorerPlace, judged_in, pool
 
 # What `open` gave for one episode: only the grounds that gave it can read it.
 Play = Any
@@ -35,7 +35,7 @@ GRACE = 1.0
 REASONS = ("timeout", "memory", "died", "differs")
 
 
-class Grounds(abc.ABC):
+class EpisodeExecutor(abc.ABC):
     """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
 
     losses: episodes so far that were given up, and answers that their scorers lost, by reason (`REASONS`). An episode
@@ -120,11 +120,11 @@ class Grounds(abc.ABC):
         """As `Episode.demonstrate`, of each; None also where the episode is lost."""
 
 
-class Here(Grounds):
+class InlineExecutor(EpisodeExecutor):
     """In this process, one after another. place: where the scorers that are not polopt's own judge; this process, with
     no limit on time or memory."""
 
-    def __init__(self, place: Place = IN_PROCESS) -> None:
+    def __init__(self, place: ScorerPlace = IN_PROCESS) -> None:
         super().__init__()
         self.place = place
 
@@ -144,16 +144,16 @@ class Here(Grounds):
         return [play.demonstrate() for play in plays]
 
 
-class Processes(Here):
-    """As `Here`, with the scorers that are not polopt's own in worker processes, see `ScorerPool`. Worlds without such
-    a scorer begin none."""
+class ScoringProcessExecutor(InlineExecutor):
+    """As `InlineExecutor`, with the scorers that are not polopt's own in worker processes, see `ScorerPool`. Worlds
+    without such a scorer begin none."""
 
     def __init__(self, workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> None:
         super().__init__(pool(workers, timeout, memory))
 
 
 @dataclasses.dataclass(eq=False)
-class Waited:
+class PendingEpisode:
     """An episode that may be given up. lost: it was. why: the reason that counts if it is."""
 
     task: Task
@@ -161,26 +161,26 @@ class Waited:
     why: str = "timeout"
 
 
-class Patient(Grounds):
+class AsyncExecutor(EpisodeExecutor):
     """Grounds whose calls are under way beside each other, each with a time limit."""
 
     @abc.abstractmethod
     def call(self, plays: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         """What each play answers to its call; `LOST` where it is given up."""
 
-    def reset(self, plays: Sequence[Waited]) -> list[str]:
+    def reset(self, plays: Sequence[PendingEpisode]) -> list[str]:
         return [
             play.task.prompt if said is LOST else said
             for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
         ]
 
-    def _step(self, plays: Sequence[Waited], actions: Sequence[str]) -> list[Step]:
+    def _step(self, plays: Sequence[PendingEpisode], actions: Sequence[str]) -> list[Step]:
         return self._ask(plays, "step", [(action,) for action in actions])
 
-    def demonstrate(self, plays: Sequence[Waited]) -> list[str | None]:
+    def demonstrate(self, plays: Sequence[PendingEpisode]) -> list[str | None]:
         return [None if x is LOST else x for x in self._ask(plays, "demonstrate", [()] * len(plays))]
 
-    def _ask(self, plays: Sequence[Waited], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+    def _ask(self, plays: Sequence[PendingEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         if len(plays) != len(arguments):
             raise ValueError(f"{name}: {len(plays)} plays and {len(arguments)} actions")
         alive = [i for i, play in enumerate(plays) if not play.lost]
@@ -196,11 +196,11 @@ class Patient(Grounds):
 
 
 @dataclasses.dataclass(eq=False)
-class InThread(Waited):
+class ThreadEpisode(PendingEpisode):
     episode: Episode | None = None
 
 
-class Threads(Patient):
+class ThreadExecutor(AsyncExecutor):
     """In this process, `workers` calls at a time, each in a thread.
 
     They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
@@ -213,15 +213,15 @@ class Threads(Patient):
         super().__init__()
         self.workers, self.timeout = workers, timeout
 
-    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[InThread]:
-        return [InThread(task, episode=new_episode(world, task)) for task in tasks]
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[ThreadEpisode]:
+        return [ThreadEpisode(task, episode=new_episode(world, task)) for task in tasks]
 
-    def call(self, plays: Sequence[InThread], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+    def call(self, plays: Sequence[ThreadEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         episodes: list[Any] = [play.episode for play in plays]
         if name == "step":
             return self._steps(episodes, [action for (action,) in arguments])
         calls = [
-            Call(0, in_thread(getattr(episode, name), *given), self.timeout)
+            PendingCall(0, in_thread(getattr(episode, name), *given), self.timeout)
             for episode, given in zip(episodes, arguments, strict=True)
         ]
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
@@ -236,7 +236,7 @@ class Threads(Patient):
             grace = 0.0 if shared[places[0]] is None else GRACE
             given = [episodes[i] for i in places], [actions[i] for i in places]
             begin = in_thread(limited(self.timeout, step_together), *given)
-            calls.append(Call(0, begin, None if self.timeout is None else self.timeout + grace))
+            calls.append(PendingCall(0, begin, None if self.timeout is None else self.timeout + grace))
         steps = [LOST] * len(episodes)
         for places, done in zip(parts.values(), overlapped(calls, {0: self.workers}), strict=True):
             if done is not None:
@@ -246,7 +246,7 @@ class Threads(Patient):
 
 
 @dataclasses.dataclass
-class Call:
+class PendingCall:
     """Something to wait for. lane: those of one lane share its width. begin: starts it. seconds: that it may take from
     there, None for any time. late: is called when they are over."""
 
@@ -274,7 +274,7 @@ def in_thread(function: Callable[..., Any], *arguments: Any) -> Callable[[], Fut
     return begin
 
 
-def overlapped(calls: Sequence[Call], width: Mapping[Hashable, int]) -> list[Future[Any] | None]:
+def overlapped(calls: Sequence[PendingCall], width: Mapping[Hashable, int]) -> list[Future[Any] | None]:
     """Every call when it is done, None where it took too long. At most width[lane] of a lane are under way."""
     done: list[Future[Any] | None] = [None] * len(calls)
     waiting: dict[Hashable, collections.deque[int]] = {}
@@ -309,11 +309,11 @@ def overlapped(calls: Sequence[Call], width: Mapping[Hashable, int]) -> list[Fut
     return done
 
 
-class GroundsSpec(Config):
+class ExecutorSpec(Config):
     """Settings of one kind of grounds."""
 
     @abc.abstractmethod
-    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
         """The grounds. makers: how each of these worlds is made again elsewhere.
 
         Raises:
@@ -321,7 +321,7 @@ class GroundsSpec(Config):
         """
 
 
-class ProcessesSpec(GroundsSpec):
+class ScoringProcessExecutorSpec(ExecutorSpec):
     """Worlds in the learner's process, scorers that are not polopt's own in processes beside it, see `ScorerPool`.
 
     workers: how many such processes there are.
@@ -334,24 +334,24 @@ class ProcessesSpec(GroundsSpec):
     timeout: float = pydantic.Field(default=10.0, gt=0, allow_inf_nan=False)
     memory: float = pydantic.Field(default=1.0, gt=0, le=1e6)
 
-    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
-        grounds = Processes(self.workers, self.timeout, self.memory)
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
+        grounds = ScoringProcessExecutor(self.workers, self.timeout, self.memory)
         pool(self.workers, self.timeout, self.memory).prepare([one for world, _ in makers for one in scorers_of(world)])
         return grounds
 
 
-class HereSpec(GroundsSpec):
+class InlineExecutorSpec(ExecutorSpec):
     """All in the learner's process, one after another, scorers that are not polopt's own included: with no limit on the
     time and memory that a model's answer takes there."""
 
     where: Literal["here"] = "here"
 
-    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
-        return Here()
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
+        return InlineExecutor()
 
 
-class ThreadsSpec(GroundsSpec):
-    """In threads of the learner's process, see `Threads`.
+class ThreadExecutorSpec(ExecutorSpec):
+    """In threads of the learner's process, see `ThreadExecutor`.
 
     workers: threads, and so episodes at once.
     timeout: seconds after which an episode's call is given up, None for never.
@@ -361,5 +361,5 @@ class ThreadsSpec(GroundsSpec):
     workers: pydantic.PositiveInt = 8
     timeout: float | None = pydantic.Field(default=60.0, gt=0)
 
-    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
-        return Threads(self.workers, self.timeout)
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
+        return ThreadExecutor(self.workers, self.timeout)

@@ -34,7 +34,7 @@ class Verifier(Protocol):
         """The sentence of a warning about these rows together; None if there is nothing to warn of."""
 
 
-class Judged(Verifier, Protocol):
+class WorkerVerifier(Verifier, Protocol):
     """A verifier that is not polopt's own: it judges in worker processes, see `scoring`."""
 
     def request(self, completion: str, row: Row) -> Request:
@@ -178,7 +178,7 @@ class MathVerify(Named):
         return None if found else f"field 'answer': math-verify finds no mathematics in {row['answer']!r:.60}"
 
 
-def _value(verifier: Judged, completion: str, row: Row) -> float:
+def _value(verifier: WorkerVerifier, completion: str, row: Row) -> float:
     (verdict,) = verdicts([verifier.request(completion, row)])
     return verifier.read(verdict, row)
 
@@ -360,7 +360,7 @@ def _each(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[t
         return [(value, None) for value in verifier.verify_many(answered)]
     if not hasattr(verifier, "request"):
         return [(verifier.verify(completion, row), None) for completion, row in answered]
-    judged: Judged = verifier  # type: ignore[assignment]
+    judged: WorkerVerifier = verifier  # type: ignore[assignment]
     found = verdicts([judged.request(completion, row) for completion, row in answered])
     return [(judged.read(one, row), one.lost) for one, (_, row) in zip(found, answered, strict=True)]
 

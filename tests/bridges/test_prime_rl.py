@@ -113,7 +113,7 @@ def test_the_documented_loss_is_ours() -> None:
     """The PPO clip of prime-rl's page on custom losses, on rows of any advantage."""
     batch, logp = experience(seed=5)
     batch = batch.replace(advantage=torch.randn_like(logp))
-    algorithm = po.Algorithm(credit=po.credit.Relative(), objective=po.objectives.Surrogate())
+    algorithm = po.Algorithm(credit=po.credit.RelativeAdvantage(), objective=po.objectives.Surrogate())
     loss = prime_rl.loss(algorithm)
     for i in range(len(batch)):
         mask, leaf = batch.mask[i], logp[i].clone().requires_grad_()
@@ -144,7 +144,7 @@ def test_turns_and_their_ends_are_seen() -> None:
             turns = torch.tensor([len(t[m].unique()) for t, m in zip(experience.turn, experience.mask, strict=True)])
             return turns + 10.0 * experience.truncated
 
-    algorithm = po.Algorithm(reward=Ends(), credit=po.credit.Relative(baseline=None, scale=None))
+    algorithm = po.Algorithm(reward=Ends(), credit=po.credit.RelativeAdvantage(baseline=None, scale=None))
     found = prime_rl.advantage(algorithm)([trace(0, [2, 3]), trace(0, [4], cut=True)])
     assert [row[0] for row in found] == [2.0, 11.0]
 

@@ -229,14 +229,14 @@ def test_what_it_does_not_hand_over_is_refused_at_once(method: str, reason: str)
             build(method)
 
 
-class Squared(po.objectives.Trust):
+class Squared(po.objectives.SurrogateTerm):
     """(log r - A)^2: not in proportion to the advantage."""
 
     def forward(self, log_ratio: Tensor, experience: Any, evaluation: Any) -> tuple[Tensor, Tensor]:
         return (log_ratio - experience.advantage).square(), torch.zeros_like(log_ratio)
 
 
-class Centred(po.objectives.Trust):
+class Centred(po.objectives.SurrogateTerm):
     """-(A - mean of the batch) r: not the sum of its rows."""
 
     def forward(self, log_ratio: Tensor, experience: Any, evaluation: Any) -> tuple[Tensor, Tensor]:
@@ -245,7 +245,7 @@ class Centred(po.objectives.Trust):
 
 
 @pytest.mark.parametrize(("trust", "reason"), [(Squared(), "not in proportion"), (Centred(), "depends on rows")])
-def test_what_no_part_declares_is_measured(trust: po.objectives.Trust, reason: str) -> None:
+def test_what_no_part_declares_is_measured(trust: po.objectives.SurrogateTerm, reason: str) -> None:
     with pytest.raises(BridgeError, match=reason):
         skyrl.loss(po.method("gspo").but(**{"objective.trust": trust}))
 

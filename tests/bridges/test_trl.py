@@ -15,7 +15,7 @@ from trl_world import Gradients, Seen, data, digits, expected, same, trainer
 import polopt as po
 from polopt.bridges.host import BridgeError
 from polopt.objectives import Clip, Surrogate, TokenMean
-from polopt.rewards import Outcome
+from polopt.rewards import OutcomeReward
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -102,7 +102,7 @@ ALIKE = {
     "dr_grpo": ("dr-grpo", {}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     "dapo": (
         "dapo",
-        {**EPS, "sampling.select": [], "sampling.refills": 0, "reward": Outcome()},
+        {**EPS, "sampling.select": [], "sampling.refills": 0, "reward": OutcomeReward()},
         {"loss_type": "dapo", "epsilon_high": 0.28},
     ),
     "cispo": ("cispo", EPS, {"loss_type": "cispo", "epsilon_high": 5.0}),
@@ -155,7 +155,7 @@ def test_where_trl_names_the_same_method_loss_and_gradient_are_the_same(
 
 def test_the_ratio_that_trl_puts_on_the_kl_is_a_setting_of_the_penalty(tmp_path: Path) -> None:
     """TRL's default since 1.16. polopt reports the plain estimate as the value, so the gradients are one."""
-    weighed = {"objective.regularise.0.ratio": po.objectives.Token()}
+    weighed = {"objective.regularise.0.ratio": po.objectives.TokenRatio()}
     split = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
     theirs = {"loss_type": "grpo", "use_bias_correction_kl": True}
     ours, trls = both(tmp_path, po.method("grpo").but({**EPS, **weighed}), theirs, **split)
@@ -189,8 +189,8 @@ def test_bnpo_of_trl_is_a_mean_over_the_tokens_of_each_micro_batch(accumulated: 
         ("grpo", {"beta": 0.1}, "whose own is \\[0.04\\]"),
         ("gspo", {"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "in the middle"),
         ("tricks-lite-ppo", {}, None),
-        ("t-ppo", {}, "sampling.Windows decides what is sampled"),
-        ("g2rpo", {}, "credit.Kind needs extras.kind"),
+        ("t-ppo", {}, "sampling.PartialRollouts decides what is sampled"),
+        ("g2rpo", {}, "credit.SameKind needs extras.kind"),
         ("fapo", {}, "needs extras.signal_flawed"),
         ("gpro", {}, "did you mean 'gspo'"),
         ({"name": "gspo", "hihg": 1.0}, {}, "hihg"),

@@ -17,9 +17,9 @@ import polopt as po
 from polopt import catalogue
 from polopt.bridges import verl_config
 from polopt.bridges.host import BridgeError
-from polopt.credit import LeaveOneOut, Relative
+from polopt.credit import LeaveOneOut, RelativeAdvantage
 from polopt.objectives import Clip, Surrogate, TokenMean
-from polopt.rewards import Outcome
+from polopt.rewards import OutcomeReward
 
 pytest.importorskip("verl")
 warnings.simplefilter("ignore")
@@ -183,7 +183,7 @@ class TestNames:
             settings("polopt/gsop")
 
     def test_one_of_your_own(self):
-        verl.register("polopt/rloo-without-kl", po.method("rloo").but(reward=Outcome()))
+        verl.register("polopt/rloo-without-kl", po.method("rloo").but(reward=OutcomeReward()))
         batch = held()
         ours = estimated("polopt/rloo-without-kl", batch)[0]
         theirs = core_algos.get_adv_estimator_fn("rloo")(batch["token_level_rewards"], batch["response_mask"], UID)[0]
@@ -207,7 +207,7 @@ class TestCredit:
     def test_gae_and_what_the_critic_learns_by(self, seed):
         """verl's decisions of a row follow each other over the gaps between turns, and so do polopt's."""
         batch = held(seed)
-        algorithm = po.method("ppo").but(reward=Outcome())
+        algorithm = po.method("ppo").but(reward=OutcomeReward())
         mask = batch["response_mask"].double()
         theirs = core_algos.compute_gae_advantage_return(batch["token_level_rewards"], batch["values"], mask, 1.0, 0.95)
         ours = estimated("polopt/ppo", batch, written(algorithm))
@@ -227,7 +227,7 @@ class TestCredit:
 
     def test_rows_that_only_fill_up_are_in_no_statistic(self):
         batch = held(3)
-        algorithm = po.method("reinforce-baseline").but(credit=Relative(baseline=LeaveOneOut(), scale=None))
+        algorithm = po.method("reinforce-baseline").but(credit=RelativeAdvantage(baseline=LeaveOneOut(), scale=None))
         alone = estimated("polopt/reinforce-baseline", batch, written(algorithm))[0]
         empty = {k: torch.cat([v, torch.zeros_like(v[:2])]) for k, v in batch.items()}
         token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=empty)}})
@@ -307,7 +307,7 @@ class TestLoss:
             (
                 {"name": "gpg"},
                 "reinforce",
-                po.method("reinforce").but(objective=Surrogate(ratio=None, trust=po.objectives.Score())),
+                po.method("reinforce").but(objective=Surrogate(ratio=None, trust=po.objectives.PolicyGradient())),
             ),
         ],
         ids=["grpo", "dapo", "dr-grpo", "dual", "gspo", "gpg"],
@@ -398,7 +398,7 @@ class TestLoss:
         batch = held(3)
         weight = po.objectives.TruncatedImportance(cap=1.5)
         algorithm = po.method("dapo").but(
-            **{"objective.ratio": po.objectives.Proximal(), "objective.weights": [weight]}
+            **{"objective.ratio": po.objectives.OldPolicyRatio(), "objective.weights": [weight]}
         )
         importance = (batch["old_log_probs"] - batch["rollout_log_probs"]).exp().clamp(max=1.5)
         scaled = {**batch, "advantages": batch["advantages"] * importance}

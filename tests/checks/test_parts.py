@@ -52,19 +52,19 @@ def test_examples_fail_when_pasted(name):
 
 GOOD = [
     objectives.Clip(high=0.28),
-    objectives.Sequence(),
+    objectives.SequenceRatio(),
     objectives.TruncatedImportance(cap=1.05),
     objectives.SequenceMean(),
     objectives.ReferenceKL(),
-    objectives.Solved(),
+    objectives.IsCorrect(),
     credit.LeaveOneOut(),
     credit.GroupStd(),
-    credit.Everyone(),
-    credit.Length(),
+    credit.WholeBatch(),
+    credit.DecisionCount(),
     credit.GAE(gamma=0.9),
-    po.rewards.Overlong(),
-    po.sampling.Best(),
-    po.sampling.Varied(),
+    po.rewards.OverlongPenalty(),
+    po.sampling.TopK(),
+    po.sampling.MixedGroups(),
 ]
 
 
@@ -94,7 +94,7 @@ def test_a_part_gets_the_batches_that_it_can_read():
     objective, scaled, *_ = checks.check(po.method("bnpo"), lab=False)
     assert {f.verdict for f in scaled.findings} == {"holds"}
     assert not objective.refused
-    (guarded,) = checks.check(objectives.Guarded(), lab=False)
+    (guarded,) = checks.check(objectives.GRPOGuardRatio(), lab=False)
     assert not guarded.breaks
 
 
@@ -153,7 +153,7 @@ class TestLab:
 
         (function,) = checks.check(summed)
         (part,) = checks.check(
-            objectives.Surrogate(trust=objectives.Score(), aggregate=objectives.SequenceSum(length=1))
+            objectives.Surrogate(trust=objectives.PolicyGradient(), aggregate=objectives.SequenceSum(length=1))
         )
         # The function sums over the batch, the part over rows: 3 rows of one listed group, 16 of a sampled batch.
         for one, other, rows in zip(function.lab, part.lab, (3, 16, 16), strict=True):
@@ -162,6 +162,6 @@ class TestLab:
             assert one.variance == pytest.approx(other.variance)
 
     def test_why_there_are_no_numbers(self):
-        (reward_by_turn,) = checks.check(credit.Turns())
+        (reward_by_turn,) = checks.check(credit.TurnCount())
         assert reward_by_turn.lab == "the lab's problems know nothing of turn"
         assert "demonstrations" in checks.check(po.method("sft"))[0].lab

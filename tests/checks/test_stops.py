@@ -7,9 +7,9 @@ import test_battery
 import torch
 
 from polopt import objectives
-from polopt.checks import Row
+from polopt.checks import PartRow
 from polopt.checks.measure import stopped
-from polopt.checks.stops import Stops, Unlike
+from polopt.checks.stops import StopGradientMismatch, StopGradients
 
 
 def value(x, y):
@@ -21,7 +21,7 @@ def value(x, y):
 def test_by_hand():
     """d/dx of w x + c x^2 + c y with w = exp(x - y) and c = x held: w + 2 c x = exp(x - y) + 2 x^2."""
     x, y = torch.tensor([0.3, -0.7], dtype=torch.float64, requires_grad=True), torch.tensor([0.1, 0.2]).double()
-    stops = Stops()
+    stops = StopGradients()
     (grad,) = torch.autograd.grad(stops.watched(lambda: value(x, y)), x)
     torch.testing.assert_close(grad, ((x - y).exp() + 2 * x**2).detach())
     for i in range(2):
@@ -33,10 +33,10 @@ def test_by_hand():
 
 
 def test_a_run_that_stops_something_else_is_refused():
-    x, stops = torch.ones(2, requires_grad=True), Stops()
+    x, stops = torch.ones(2, requires_grad=True), StopGradients()
     stops.watched(lambda: x.detach() * x)
     for other in (lambda: x * x, lambda: x.detach() * x.detach(), lambda: x[:1].detach() * x[:1]):
-        with pytest.raises(Unlike):
+        with pytest.raises(StopGradientMismatch):
             stops.held(other)
 
 
@@ -49,7 +49,7 @@ def test_what_stops_a_gradient_is_right_in_the_rest(name):
     assert stopped(HONEST_NONE[name])
 
 
-class Constant(objectives.Trust):
+class Constant(objectives.SurrogateTerm):
     """Takes a number out of the graph by hand, where nothing can be seen to be stopped."""
 
     def forward(self, log_ratio, experience, evaluation):
@@ -58,5 +58,5 @@ class Constant(objectives.Trust):
 
 
 def test_a_gradient_that_is_lost_is_not_explained():
-    assert not stopped(Row(objectives.Surrogate(trust=Constant())))
-    assert stopped(Row(objectives.Surrogate()))
+    assert not stopped(PartRow(objectives.Surrogate(trust=Constant())))
+    assert stopped(PartRow(objectives.Surrogate()))

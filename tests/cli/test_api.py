@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import polopt as po
 from polopt import api, errors
-from polopt.metrics import Comparison, Trials
+from polopt.metrics import Comparison, MethodRuns
 from polopt.training import compare as comparing
 from polopt.training.run import RunError
 
@@ -139,7 +139,7 @@ def test_compare_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / str(settings["folder"])).mkdir(parents=True)
         (tmp_path / str(settings["folder"]) / "comparison.json").write_text("{}")
         values = {"grpo": [0.25, 0.5], "rloo": [0.5, 0.75]}
-        found = Comparison([Trials(m, [0, 1], values[m], [[(0, v)] for v in values[m]]) for m in methods])
+        found = Comparison([MethodRuns(m, [0, 1], values[m], [[(0, v)] for v in values[m]]) for m in methods])
         (tmp_path / str(settings["folder"]) / "comparison.json").write_text(json.dumps(comparing.record(found)))
         return found
 

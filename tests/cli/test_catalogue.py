@@ -81,7 +81,7 @@ def test_show_tells_formula_settings_and_paper() -> None:
 
 def test_show_has_every_setting_of_the_sentence() -> None:
     output = flat(polopt("show", "grpo").output)
-    assert "ratio objectives.Token()" in output
+    assert "ratio objectives.TokenRatio()" in output
     assert "trust objectives.Clip(low=0.2, high=0.2, dual=None)" in output
     assert "regularise.0 objectives.ReferenceKL(coefficient=0.04," in output
 

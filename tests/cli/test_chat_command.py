@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from polopt.cli.app import app
 from polopt.policies.language import LanguagePolicy
 from polopt.support import Support
-from polopt.training.chat import Conversation, conversations
+from polopt.training.chat import ChatSession, conversations
 from polopt.training.preflight_models import ContextError
 
 TEMPLATE = "{% for m in messages %}{{ m['role'][0] }}{{ m['content'] }}{% endfor %}"
@@ -42,7 +42,7 @@ def test_an_answer_is_the_likeliest(trained: tuple[Path, str]) -> None:
 def test_without_a_chat_template_each_question_stands_alone(trained: tuple[Path, str]) -> None:
     policy = LanguagePolicy.load(trained[0] / "policy")
     policy.tokenizer.chat_template = None
-    talk = Conversation(policy, support=GREEDY, limit=4)
+    talk = ChatSession(policy, support=GREEDY, limit=4)
     assert talk.ask("first abca: ") == greedy(talk.policy, "first abca: ", 4)
     assert talk.ask("last abca: ") == greedy(talk.policy, "last abca: ", 4)
     assert talk.history == []
@@ -51,7 +51,7 @@ def test_without_a_chat_template_each_question_stands_alone(trained: tuple[Path,
 def test_what_was_said_is_remembered(trained: tuple[Path, str]) -> None:
     policy = LanguagePolicy.load(trained[0] / "policy")
     policy.tokenizer.chat_template = TEMPLATE
-    talk = Conversation(policy, system="ab", support=GREEDY, limit=3)
+    talk = ChatSession(policy, system="ab", support=GREEDY, limit=3)
     one = talk.ask("first ab")
     assert one == greedy(policy, "sabufirst ab", 3)
     two = talk.ask("cc")

@@ -22,7 +22,7 @@ from polopt.training.compare import compare
 from polopt.training.language import create
 from polopt.training.run import RunError
 from polopt.training.spread import spread_over
-from polopt.training.trials import Trial, TrialError
+from polopt.training.trials import ComparedRun, TrialError
 
 ray = pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
@@ -75,7 +75,7 @@ def test_a_process_that_dies_and_a_node_that_goes_change_nothing(
     removed: list[threading.Thread] = []
     deaths: dict[str, int] = {}
 
-    def watch(trials: Sequence[Trial]) -> None:
+    def watch(trials: Sequence[ComparedRun]) -> None:
         deaths.update({t.name: t.deaths for t in trials})
         far = [t.state == "finished" or (t.run.checkpoint or 0) >= 3 for t in trials]
         if not removed and all(far):
@@ -95,7 +95,7 @@ def test_stopped_it_goes_on(cluster: Any, source: Path, here: Path, tmp_path: Pa
     class Enough(KeyboardInterrupt):
         pass
 
-    def watch(trials: Sequence[Trial]) -> None:
+    def watch(trials: Sequence[ComparedRun]) -> None:
         if (trials[0].run.checkpoint or 0) >= 1:
             raise Enough
 

@@ -18,10 +18,10 @@ from waiting import Counter
 
 from polopt.config import ConfigError
 from polopt.training.cluster import grounds as cluster_grounds
-from polopt.training.cluster.grounds import ClusterGrounds
+from polopt.training.cluster.grounds import ClusterExecutor
 from polopt.training.language import train
 from polopt.worlds import EpisodeError
-from polopt.worlds.grounds import LOST, Here
+from polopt.worlds.grounds import LOST, InlineExecutor
 from polopt.worlds.recipe import made_again
 
 ray = pytest.importorskip("ray")
@@ -44,24 +44,24 @@ def marks(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def grounds_of(marks: str, **settings: Any) -> tuple[ClusterGrounds, Counter]:
+def grounds_of(marks: str, **settings: Any) -> tuple[ClusterExecutor, Counter]:
     """Grounds whose workers make the world from a file of the user's."""
     world = Counter(6)
     maker = functools.partial(made_again, {**WORLD, "marks": marks}, 0, "train")
-    return ClusterGrounds([(world, maker)], **{"workers": 2, **settings}), world
+    return ClusterExecutor([(world, maker)], **{"workers": 2, **settings}), world
 
 
 def test_whoever_dies_the_episodes_say_what_they_say(other: Any, marks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Undisturbed; with workers that die in the middle of a step; and with one step that kills whoever plays it."""
     grounds, world = grounds_of(marks)
-    assert played(grounds, world, SCRIPT) == played(Here(), world, SCRIPT)
+    assert played(grounds, world, SCRIPT) == played(InlineExecutor(), world, SCRIPT)
     assert not any(grounds.counts.values())
     with pytest.raises(EpisodeError, match="counter/1 was told to fail"):
         played(grounds, world, [["1"], ["error"]])
 
     died = [["1", "die", "3"], *SCRIPT[1:]]
     (Path(marks) / "counter-0").touch()  # so that it does not die here
-    here = played(Here(), Counter(6, marks=marks), died)
+    here = played(InlineExecutor(), Counter(6, marks=marks), died)
     (Path(marks) / "counter-0").unlink()
     assert played(grounds, world, died) == here
     # Its worker's other episodes had to be played again too, each of them once.
@@ -71,7 +71,7 @@ def test_whoever_dies_the_episodes_say_what_they_say(other: Any, marks: str, mon
     monkeypatch.setattr(cluster_grounds, "DEATHS", 2)
     again, deadly = grounds.again, [*SCRIPT[:2], ["7", "die always"], *SCRIPT[3:]]
     found = played(grounds, world, deadly)
-    want = played(Here(), world, SCRIPT)
+    want = played(InlineExecutor(), world, SCRIPT)
     want[2] = [*want[2], LOST]
     assert found == want
     assert grounds.lost == 1
@@ -81,7 +81,7 @@ def test_whoever_dies_the_episodes_say_what_they_say(other: Any, marks: str, mon
 def test_who_hangs_is_ended_and_who_strays_is_given_up(other: Any, marks: str) -> None:
     grounds, world = grounds_of(marks, workers=1, threads=2, timeout=3.0)
     script = [["1", "hang", "3"], ["stray", "2", "3"], *SCRIPT[2:]]
-    want = played(Here(), world, [["1"], ["1", "2"], *SCRIPT[2:]])
+    want = played(InlineExecutor(), world, [["1"], ["1", "2"], *SCRIPT[2:]])
     want[0] += [LOST, LOST]
     found = played(grounds, world, script)
     # The worker that had said who it is ended with the one that hung: no other can say so again.
@@ -108,13 +108,13 @@ def test_a_run_on_a_cluster_is_the_run(other: Any, tmp_path: Path) -> None:
 def test_a_world_that_cannot_be_made_is_said_at_the_door(other: Any) -> None:
     maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
     with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
-        ClusterGrounds([(Counter(6), maker)], workers=1)
+        ClusterExecutor([(Counter(6), maker)], workers=1)
 
 
 def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks: str) -> None:
     """Its workers end in the middle of a step. The last test, since afterwards there is one node."""
     for _ in range(5):  # a node that is slow to begin a worker passes it on
-        grounds = ClusterGrounds(workers=3)  # one a node, that of the head included; the world is sent as it is
+        grounds = ClusterExecutor(workers=3)  # one a node, that of the head included; the world is sent as it is
         where = dict(ray.get(home.actor.__ray_call__.remote(_node_and_process)) for home in grounds.homes)
         if len(where) == 3:
             break
@@ -131,7 +131,7 @@ def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks:
     removal.start()
     found = played(grounds, Counter(6, marks=marks), script)
     removal.join()
-    assert found == played(Here(), Counter(6, marks=marks), script)
+    assert found == played(InlineExecutor(), Counter(6, marks=marks), script)
     assert grounds.again == 2
     assert grounds.lost == 0
 

@@ -21,27 +21,27 @@ from polopt.credit import (
     AcrossGroups,
     AnswerEntropy,
     BetaScale,
+    DecisionCount,
+    FieldMeasure,
     GroupMean,
     GroupStd,
-    Halves,
-    Kind,
-    Length,
-    Logistic,
+    HalfGroupAdvantage,
+    LogisticMeasure,
     MeanEntropy,
+    MultiAdvantage,
     NormalScores,
-    Noted,
-    Prompt,
-    Relative,
-    Share,
+    RelativeAdvantage,
+    SameKind,
+    SamePrompt,
     SuccessRate,
-    Voices,
+    WeightedAdvantage,
 )
 from polopt.experience import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
-from polopt.objectives import Clip, EachVoice, EntropyBand, Surrogate, TokenMean
+from polopt.objectives import Clip, EntropyBand, PerAdvantageSurrogate, Surrogate, TokenMean
 from polopt.part import diff
-from polopt.rewards import Envelope, Gated, OfKind
+from polopt.rewards import ConditionalReward, LengthEnvelope, TaskKindIs
 from polopt.schedules import Schedule
 
 SEEDS = range(5)
@@ -123,15 +123,15 @@ def test_bnpo_bounds_the_unit() -> None:
     batch = po.Experience(mask=torch.ones(42, 1).bool(), reward=reward, group=torch.arange(21).repeat_interleave(2))
     scale = BetaScale(shape=(2000.0, 2000.0))
     assert scale(batch, reward)[-1].item() == 1e-6
-    assert Relative(scale=scale)(batch)[-1].item() == pytest.approx(0.01 * 1e6)
+    assert RelativeAdvantage(scale=scale)(batch)[-1].item() == pytest.approx(0.01 * 1e6)
 
 
 def test_bnpo_with_the_uniform_density_is_dr_grpo_and_with_three_halves_grpo_times_pi_over_8() -> None:
     batch = graded(0)
-    plain = Relative(baseline=GroupMean(), scale=None)(batch)
-    same(Relative(scale=BetaScale(shape=(1.0, 1.0)))(batch), plain)
-    grpo = Relative(scale=GroupStd(correction=0, eps=0.0))(batch)
-    torch.testing.assert_close(Relative(scale=BetaScale(shape=(1.5, 1.5)))(batch), math.pi / 8 * grpo)
+    plain = RelativeAdvantage(baseline=GroupMean(), scale=None)(batch)
+    same(RelativeAdvantage(scale=BetaScale(shape=(1.0, 1.0)))(batch), plain)
+    grpo = RelativeAdvantage(scale=GroupStd(correction=0, eps=0.0))(batch)
+    torch.testing.assert_close(RelativeAdvantage(scale=BetaScale(shape=(1.5, 1.5)))(batch), math.pi / 8 * grpo)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -175,17 +175,17 @@ def test_stratified_grpo_is_the_blend_of_two_z_scores(seed: int) -> None:
     for rows in by_group(batch).values():
         for i in rows:
             expected[i] = 0.7 * z(i, [j for j in rows if kind[j] == kind[i]]) + 0.3 * z(i, rows)
-    close(po.method("stratified-grpo", alpha=0.7, by=Noted(name="stratum")).credit(batch), expected)
+    close(po.method("stratified-grpo", alpha=0.7, by=FieldMeasure(name="stratum")).credit(batch), expected)
 
 
 def test_stratified_grpo_with_one_stratum_or_without_weight_is_grpo() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
     grpo = po.method("grpo", kl=0)
-    assert (po.credit.Turns()(batch) == 1).all()
+    assert (po.credit.TurnCount()(batch) == 1).all()
     same(slope(po.method("stratified-grpo"), batch, policy), slope(grpo, batch, policy))
-    same(slope(po.method("stratified-grpo", alpha=0.0, by=Length()), batch, policy), slope(grpo, batch, policy))
-    different = slope(po.method("stratified-grpo", by=Length()), batch, policy)
+    same(slope(po.method("stratified-grpo", alpha=0.0, by=DecisionCount()), batch, policy), slope(grpo, batch, policy))
+    different = slope(po.method("stratified-grpo", by=DecisionCount()), batch, policy)
     assert (different - slope(grpo, batch, policy)).abs().max() > 1e-3
 
 
@@ -210,7 +210,7 @@ def test_canon_is_the_published_advantage(seed: int, by: str, alpha: float, size
             inter = alpha * R[i] - long if by == "entropy" else R[i] - alpha * long
             expected[i] = mu * inter + (1 - mu) * (R[i] - short)
     factor = {"lower": alpha} if by == "entropy" else {"upper": alpha}
-    close(Halves(by=Noted(name="x"), mu=mu, **factor)(batch), expected)
+    close(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=mu, **factor)(batch), expected)
 
 
 def test_canon_shares_level_rows_between_the_halves() -> None:
@@ -222,35 +222,35 @@ def test_canon_shares_level_rows_between_the_halves() -> None:
         extras={"x": torch.tensor([1.0, 2.0, 2.0, 2.0, 2.0, 3.0])},
     )
     # Upper: 1/2 of each of rows 1 to 4, and row 5: mean (0.5 + 1) / 3 = 1/2. Lower: row 0 and the halves: 1/2 too.
-    close(Halves(by=Noted(name="x"))(batch), [0.5, -0.5, 0.5, -0.5, -0.5, 0.5])
+    close(HalfGroupAdvantage(by=FieldMeasure(name="x"))(batch), [0.5, -0.5, 0.5, -0.5, -0.5, 0.5])
     tilted = batch.replace(reward=torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0, 1.0]).double())
     # Upper (0.5 + 1) / 3 = 1/2, lower 0.5 / 3 = 1/6; a level row is compared with both, half and half: 1/3.
-    close(Halves(by=Noted(name="x"))(tilted), [-1 / 2, -1 / 3, 2 / 3, -1 / 3, -1 / 3, 5 / 6])
+    close(HalfGroupAdvantage(by=FieldMeasure(name="x"))(tilted), [-1 / 2, -1 / 3, 2 / 3, -1 / 3, -1 / 3, 5 / 6])
     level = batch.replace(extras={"x": torch.ones(6)})
-    same(Halves(by=Noted(name="x"))(level), Relative(scale=None)(level))
+    same(HalfGroupAdvantage(by=FieldMeasure(name="x"))(level), RelativeAdvantage(scale=None)(level))
 
 
 def test_canon_with_mu_one_half_is_dr_grpo() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy, group=8)
-    canon = po.method("canon", by=Length(), mu=0.5, high=0.2)
+    canon = po.method("canon", by=DecisionCount(), mu=0.5, high=0.2)
     same(slope(canon, batch, policy), slope(po.method("dr-grpo"), batch, policy))
 
 
 def test_canon_follows_accuracy_and_schedules() -> None:
     batch = graded(1)
     accuracy = batch.outcome.mean().item()
-    fixed = [Halves(by=Noted(name="x"), mu=m)(batch) for m in (accuracy, 1 - accuracy)]
-    same(Halves(by=Noted(name="x"), mu=SuccessRate())(batch), fixed[0])
-    same(Halves(by=Noted(name="x"), mu=SuccessRate(invert=True))(batch), fixed[1])
-    algorithm = po.method("canon", by=Noted(name="x"), mu=Schedule(knots=[(0, 1.0), (2, 0.0)]))
+    fixed = [HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=m)(batch) for m in (accuracy, 1 - accuracy)]
+    same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate())(batch), fixed[0])
+    same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate(invert=True))(batch), fixed[1])
+    algorithm = po.method("canon", by=FieldMeasure(name="x"), mu=Schedule(knots=[(0, 1.0), (2, 0.0)]))
     algorithm.advance()
-    same(algorithm.credit(batch), Halves(by=Noted(name="x"), mu=0.5)(batch))
+    same(algorithm.credit(batch), HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=0.5)(batch))
 
 
 def test_canon_alone_has_no_credit() -> None:
     batch = graded(0, size=1)
-    assert Halves(by=Noted(name="x"), upper=2.0)(batch).count_nonzero() == 0
+    assert HalfGroupAdvantage(by=FieldMeasure(name="x"), upper=2.0)(batch).count_nonzero() == 0
     with pytest.raises(ExperienceError, match=r"needs experience.entropy"):
         po.method("canon").credit(batch)
     assert isinstance(po.method("canon").credit.by, MeanEntropy)
@@ -281,7 +281,7 @@ def test_g2rpo_ranks_within_groups_and_then_within_kinds(seed: int, levels: int)
         for i, score in zip(rows, normal_scores([first[i] for i in rows]), strict=True):
             expected[i] = score
     close(po.method("g2rpo").credit(batch), expected)
-    close(NormalScores(within=[Kind()])(batch), _within(R, kinds))
+    close(NormalScores(within=[SameKind()])(batch), _within(R, kinds))
 
 
 def _within(R: list[float], kinds: list[str]) -> list[float]:
@@ -324,24 +324,27 @@ def test_a_unanimous_group_may_gain_from_the_second_ranking() -> None:
         extras={"kind": ["a"] * 8},
     )
     assert NormalScores()(batch)[4:].count_nonzero() == 0
-    assert (NormalScores(within=[Prompt(), Kind()])(batch)[4:] > 0.3).all()
+    assert (NormalScores(within=[SamePrompt(), SameKind()])(batch)[4:] > 0.3).all()
 
 
 def test_envelope_is_a_trapezium() -> None:
     lengths = torch.tensor([0, 9, 10, 15, 20, 30, 45, 60, 61])
     batch = po.Experience(mask=torch.arange(61) < lengths[:, None], extras={"kind": list("aaaaabbbb")})
-    envelope = Envelope(least=10, low=20, high=30, most=60)
+    envelope = LengthEnvelope(least=10, low=20, high=30, most=60)
     assert envelope(batch).tolist() == pytest.approx([0, 0, 0, 0.5, 1, 1, 0.5, 0, 0])
-    assert Gated(reward=envelope, when=OfKind(kinds=("b",)))(batch).tolist() == pytest.approx(
+    assert ConditionalReward(reward=envelope, when=TaskKindIs(kinds=("b",)))(batch).tolist() == pytest.approx(
         [0, 0, 0, 0, 0, 1, 0.5, 0, 0]
     )
-    assert Envelope(least=0, low=1, high=1, most=2).needs == frozenset()
+    assert LengthEnvelope(least=0, low=1, high=1, most=2).needs == frozenset()
     with pytest.raises(ValueError, match="least < low <= high < most"):
-        Envelope(least=10, low=10, high=20, most=30)
+        LengthEnvelope(least=10, low=10, high=20, most=30)
 
 
 def test_g2rpo_adds_lengths_to_the_reward() -> None:
-    terms = [Gated(reward=Envelope(least=0, low=1, high=1, most=3), when=OfKind(kinds=(k,))) for k in "ab"]
+    terms = [
+        ConditionalReward(reward=LengthEnvelope(least=0, low=1, high=1, most=3), when=TaskKindIs(kinds=(k,)))
+        for k in "ab"
+    ]
     batch = random_batch(1).experience
     found = po.method("g2rpo", lengths=terms, share=0.25).reward(batch)
     length = [min(n, (3 - n) / 2) if n <= 3 else 0 for n in map(len, decisions(batch))]
@@ -424,7 +427,7 @@ def test_answer_entropy_and_its_weights() -> None:
     expected = [1.5] * 4 + [0.0] * 4 + [answer_entropy(["a", "a", "b"], 2)] * 3
     assert AnswerEntropy()(batch).tolist() == pytest.approx(expected)
     assert AnswerEntropy(base=math.e)(batch)[0].item() == pytest.approx(1.5 * math.log(2))
-    up, down = (Logistic(of=AnswerEntropy(), slope=s, centre=1.0)(batch) for s in (20.0, -20.0))
+    up, down = (LogisticMeasure(of=AnswerEntropy(), slope=s, centre=1.0)(batch) for s in (20.0, -20.0))
     torch.testing.assert_close(up + down, torch.ones_like(up))
     assert up[0].item() == pytest.approx(1 / (1 + math.exp(-10)))
     with pytest.raises(ValueError, match="base must be > 1"):
@@ -446,16 +449,21 @@ def test_across_groups_counts_each_group_once() -> None:
 def test_voices_are_refused_where_nobody_left_them() -> None:
     batch = random_batch(0)
     bare = po.Experience(mask=batch.mask, logp=batch.experience.logp, advantage=batch.experience.advantage)
-    with pytest.raises(ExperienceError, match=r"EachVoice needs experience.extras\['voices'\]"):
-        Surrogate(trust=EachVoice())(bare, batch.evaluation())
+    with pytest.raises(ExperienceError, match=r"PerAdvantageSurrogate needs experience.extras\['voices'\]"):
+        Surrogate(trust=PerAdvantageSurrogate())(bare, batch.evaluation())
 
 
 def test_voices_stay_with_their_rows_and_add_up() -> None:
-    part = Voices(shares=[Share(credit=Relative(), weight=0.25), Share(credit=AcrossGroups(), weight=2.0)])
+    part = MultiAdvantage(
+        shares=[
+            WeightedAdvantage(credit=RelativeAdvantage(), weight=0.25),
+            WeightedAdvantage(credit=AcrossGroups(), weight=2.0),
+        ]
+    )
     batch = random_batch(2).experience
     credited = part.credited(batch)
     voices = credited.extras["voices"]
-    torch.testing.assert_close(voices[..., 0], 0.25 * Relative()(batch))
+    torch.testing.assert_close(voices[..., 0], 0.25 * RelativeAdvantage()(batch))
     torch.testing.assert_close(voices.sum(-1), credited.advantage)
     assert torch.equal(credited[[3, 1]].extras["voices"], voices[[3, 1]])
 

@@ -9,12 +9,12 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import objectives, sampling
-from polopt.credit import GroupStd, Relative
+from polopt.credit import GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits, lengths
-from polopt.objectives import Clip, SequenceMean, SequenceSum, Token, TokenMean
+from polopt.objectives import Clip, SequenceMean, SequenceSum, TokenMean, TokenRatio
 from polopt.part import diff
-from polopt.rewards import Outcome
+from polopt.rewards import OutcomeReward
 
 
 def test_rloo_advantage_is_dr_grpo_advantage_times_g_over_g_minus_1() -> None:
@@ -36,7 +36,7 @@ def test_on_policy_the_ratio_and_its_clip_do_not_matter() -> None:
     batch = batch_of(tree, policy)
     grpo = po.method("grpo", kl=0)
     same(slope(po.method("gspo"), batch, policy), slope(grpo, batch, policy))
-    plain = grpo.but(**{"objective.ratio": None, "objective.trust": objectives.Score()})
+    plain = grpo.but(**{"objective.ratio": None, "objective.trust": objectives.PolicyGradient()})
     same(slope(plain, batch, policy), slope(grpo, batch, policy))
     same(
         slope(po.method("cispo"), batch, policy),
@@ -56,7 +56,7 @@ def test_raft_on_right_answers_is_reinforce_over_the_share_of_right_ones() -> No
 
 
 def test_dapo_with_its_four_changes_undone_is_grpo() -> None:
-    undone = {"sampling.select": [], "sampling.refills": 0, "objective.trust.high": 0.2, "reward": Outcome()}
+    undone = {"sampling.select": [], "sampling.refills": 0, "objective.trust.high": 0.2, "reward": OutcomeReward()}
     back = po.method("dapo").but(undone, **{"objective.aggregate": SequenceMean()})
     assert diff(back, po.method("grpo", group=16, kl=0)) == []
     assert {path for path, *_ in diff(po.method("dapo"), po.method("grpo", group=16, kl=0))} == {
@@ -66,7 +66,7 @@ def test_dapo_with_its_four_changes_undone_is_grpo() -> None:
 
 def test_dr_grpo_with_its_two_normalisers_back_is_grpo() -> None:
     back = po.method("dr-grpo", group=64).but(
-        credit=Relative(scale=GroupStd()), **{"objective.aggregate": SequenceMean()}
+        credit=RelativeAdvantage(scale=GroupStd()), **{"objective.aggregate": SequenceMean()}
     )
     assert diff(back, po.method("grpo", kl=0)) == []
 
@@ -90,7 +90,7 @@ def test_ppo_without_critic_whitening_and_clip_is_reinforce_over_tokens() -> Non
 
 
 def test_sft_on_its_own_right_answers_is_rft_without_distinct() -> None:
-    keep_all = po.method("rft", group=4).but(**{"sampling.select": [sampling.Best(count=4, threshold=1.0)]})
+    keep_all = po.method("rft", group=4).but(**{"sampling.select": [sampling.TopK(count=4, threshold=1.0)]})
     assert {path for path, *_ in diff(keep_all, po.method("sft"))} == {"sampling"}
 
 
@@ -114,4 +114,4 @@ def test_dapo_stops_refilling() -> None:
 def test_lengths_problem_is_what_the_claims_say() -> None:
     tree, _ = lengths()
     assert sorted({len(a) for a in tree.answers}) == [1, 4, 16]
-    assert isinstance(po.method("grpo").objective.ratio, Token)
+    assert isinstance(po.method("grpo").objective.ratio, TokenRatio)

@@ -15,7 +15,7 @@ from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.lab.mdp import random_mdp
 from polopt.lab.sampled import SampledBilevel
 from polopt.lab.walks import StatePolicy, WalkSource
-from polopt.rewards import Aligned
+from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 from polopt.training.needs import unprovided
 
@@ -174,7 +174,7 @@ def test_aligned_is_what_its_table_says() -> None:
     problem = random_problem()
     g = torch.Generator().manual_seed(6)
     states, actions = torch.randint(0, 4, (3, 5), generator=g), torch.randint(0, 3, (3, 5), generator=g)
-    batch, part = rows_of(problem, states, actions), Aligned(features=12)
+    batch, part = rows_of(problem, states, actions), AlignedReward(features=12)
     naive = (problem.primary + problem.aux)[states, actions]
     same(part(batch), naive)
     part.phi.copy_(torch.randn(3, 12, generator=g))
@@ -185,13 +185,13 @@ def test_aligned_is_what_its_table_says() -> None:
             one, two, three = part.phi[:, s * 3 + a].tolist()
             by_hand[i, t] = one + two * problem.primary[s, a] + three * problem.aux[s, a]
     same(part(batch), by_hand)
-    again = Aligned(features=12)
+    again = AlignedReward(features=12)
     again.load_state_dict(part.state_dict())
     same(again(batch), by_hand)
     with pytest.raises(ExperienceError, match=r"extras\['features'\] \[B, T, features\] = \[3, 5, 7\]"):
-        Aligned(features=7)(batch)
+        AlignedReward(features=7)(batch)
     with pytest.raises(ValueError, match="features must be >= 1"):
-        Aligned(features=0)
+        AlignedReward(features=0)
 
 
 def test_a_learned_discount_is_reward_to_go_at_its_gamma() -> None:
@@ -221,4 +221,4 @@ def test_the_problems_are_what_they_say() -> None:
 
 
 def test_language_training_refuses_it() -> None:
-    assert unprovided(po.method("barfi")) == {"rewards.Aligned": ["extras.aux", "extras.features"]}
+    assert unprovided(po.method("barfi")) == {"rewards.AlignedReward": ["extras.aux", "extras.features"]}

@@ -13,18 +13,27 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import ops
-from polopt.credit import Clipped, Relative
+from polopt.credit import ClippedAdvantage, RelativeAdvantage
 from polopt.experience import Evaluation, Experience, ExperienceError
 from polopt.lab import TabularPolicy, TreeSource
 from polopt.lab.problems import digits
 from polopt.methods.objectives.chord import fading
 from polopt.methods.objectives.unified_hpt import learned
-from polopt.objectives import EntropyTarget, Likely, OneToken, Score, SequenceSum, Surrogate, TokenMean, Undecided
+from polopt.objectives import (
+    EntropyTarget,
+    OneToken,
+    PolicyGradient,
+    ProbabilityWeight,
+    SequenceSum,
+    Surrogate,
+    TokenMean,
+    UncertaintyWeight,
+)
 from polopt.part import diff
-from polopt.rewards import Outcome, Scaled
+from polopt.rewards import OutcomeReward, ScaledReward
 from polopt.sampling import WithDemonstrations, WithTexts
 
-SFT = Surrogate(ratio=None, trust=Score(), aggregate=TokenMean())
+SFT = Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean())
 GRPO = {"objective.aggregate": TokenMean()}
 
 
@@ -54,7 +63,7 @@ def nll(batch: po.Experience, policy: TabularPolicy, weight: Any = lambda p: tor
 
 @pytest.mark.parametrize(
     ("weight", "factor"),
-    [(None, torch.ones_like), (Undecided(), lambda p: p * (1 - p)), (Likely(), lambda p: p)],
+    [(None, torch.ones_like), (UncertaintyWeight(), lambda p: p * (1 - p)), (ProbabilityWeight(), lambda p: p)],
     ids=["none", "phi", "p"],
 )
 @pytest.mark.parametrize("mu", [0.0, 0.1, 1.0])
@@ -102,7 +111,7 @@ def test_chord_mu_moves_both_weights() -> None:
 def test_phi_is_largest_where_the_policy_is_undecided() -> None:
     p = torch.linspace(0.01, 0.99, 99, dtype=torch.double)[None]
     batch = Experience(mask=torch.ones(1, 99, dtype=torch.bool))
-    phi = Undecided()(batch, Evaluation(logp=p.log()))
+    phi = UncertaintyWeight()(batch, Evaluation(logp=p.log()))
     assert phi.max().item() == pytest.approx(0.25)
     assert p[0, phi.argmax()].item() == pytest.approx(0.5)
     torch.testing.assert_close(phi, phi.flip(1))
@@ -190,7 +199,7 @@ def test_one_token_without_misses_is_the_likelihood_weighed_with_p() -> None:
     batch, logits = spoken()
     (found,) = torch.autograd.grad(loss_of(OneToken(), batch, logits), logits)
     logp = logits.log_softmax(-1).gather(-1, batch.extras["tokens"][..., None])[..., 0]
-    weighed = Surrogate(ratio=None, trust=Score(), weights=[Likely()])
+    weighed = Surrogate(ratio=None, trust=PolicyGradient(), weights=[ProbabilityWeight()])
     same(found, torch.autograd.grad(weighed(batch, Evaluation(logp=logp)).loss, logits)[0])
     algorithm = po.method("otr", draws=None, temperature=1.0, miss=0.0)
     shown, policy = dealt(algorithm)
@@ -293,7 +302,7 @@ def test_ppo_max_adds_what_it_says() -> None:
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_scores_are_scaled_by_all_earlier_ones(centred: bool) -> None:
-    part, seen = Scaled(reward=Outcome(scale=3.0), centred=centred), list[float]()
+    part, seen = ScaledReward(reward=OutcomeReward(scale=3.0), centred=centred), list[float]()
     generator = torch.Generator().manual_seed(0)
     for size in (1, 4, 0, 7, 3):
         outcome = 5 + torch.randn(size, generator=generator, dtype=torch.double)
@@ -308,14 +317,14 @@ def test_scores_are_scaled_by_all_earlier_ones(centred: bool) -> None:
 
 
 def test_equal_scores_have_no_spread_to_divide_by() -> None:
-    part = Scaled()
+    part = ScaledReward()
     for _ in range(3):
         found = part(Experience(mask=torch.ones(3, 1, dtype=torch.bool), outcome=torch.full((3,), 0.7)))
         assert found.tolist() == pytest.approx([0.7] * 3)
 
 
 def test_a_spread_is_that_of_outcomes() -> None:
-    part = Scaled(reward=po.rewards.KLPenalty())
+    part = ScaledReward(reward=po.rewards.KLPenalty())
     batch = Experience(mask=torch.ones(3, 2, dtype=torch.bool), logp=torch.zeros(3, 2), ref_logp=torch.zeros(3, 2))
     with pytest.raises(ExperienceError, match=r"rewards\.Scaled needs one reward for each row, \[3\], found \[3, 2\]"):
         part(batch)
@@ -340,15 +349,15 @@ def test_the_entropy_target_is_a_distance_of_means(target: float) -> None:
 def test_advantages_and_rewards_are_clipped() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    credit = Relative()
+    credit = RelativeAdvantage()
     plain = po.Algorithm(credit=credit).judge(batch).advantage
-    found = po.Algorithm(credit=Clipped(credit=credit, limit=0.6)).judge(batch).advantage
+    found = po.Algorithm(credit=ClippedAdvantage(credit=credit, limit=0.6)).judge(batch).advantage
     assert plain.abs().max() > 0.6
     assert torch.equal(found, plain.clamp(-0.6, 0.6))
     with pytest.raises(ValueError, match=r"credit\.Clipped: limit must be > 0, found 0"):
-        Clipped(credit=credit, limit=0)
+        ClippedAdvantage(credit=credit, limit=0)
     with pytest.raises(ValueError, match=r"rewards\.Clipped: limit must be > 0, found -1"):
-        po.rewards.Clipped(reward=Outcome(), limit=-1)
+        po.rewards.ClippedReward(reward=OutcomeReward(), limit=-1)
 
 
 # InK-GRPO -----------------------------------------------------------------------------------------------------

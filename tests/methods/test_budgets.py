@@ -14,16 +14,16 @@ import polopt as po
 from polopt.experience import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.budgets import graded
-from polopt.objectives import Aggregate, PromptMean, Score, SequenceMean, SequenceSum, Surrogate
+from polopt.objectives import Aggregate, PolicyGradient, PromptMean, SequenceMean, SequenceSum, Surrogate
 from polopt.part import diff
 from polopt.sampling import (
     Curriculum,
-    GradientVariance,
-    Knapsack,
-    Posterior,
-    Success,
-    Uniform,
-    VariancePromoting,
+    GradientVarianceAllocator,
+    KnapsackAllocator,
+    PosteriorScore,
+    SuccessCounts,
+    UniformTasks,
+    VariancePromotingSampler,
     apportioned,
     knapsack,
     neyman,
@@ -76,8 +76,8 @@ class Fixed:
 def test_success_is_a_last_rate_a_moving_average_or_beta_counts() -> None:
     batches = [([0, 0, 0, 1], [1.0, 0.0, 1.0, 1.0]), ([0, 2], [0.0, 0.25]), ([1, 1], [0.0, 1.0])]
     right, wrong = torch.zeros(4).double(), torch.zeros(4).double()
-    success = Success(prior=(1.0, 2.0), keep_all=0.9, keep_used=0.5)
-    last, counts = Success(prior=(0.0, 0.0), keep_used=0.0), Success()
+    success = SuccessCounts(prior=(1.0, 2.0), keep_all=0.9, keep_used=0.5)
+    last, counts = SuccessCounts(prior=(0.0, 0.0), keep_used=0.0), SuccessCounts()
     for part in (success, last, counts):
         part.counts(4)
         for batch in batches:
@@ -97,7 +97,7 @@ def test_success_is_a_last_rate_a_moving_average_or_beta_counts() -> None:
 
 
 def test_success_moves_in_training_only_and_leaves_out_rollouts_that_were_helped() -> None:
-    success = Success()
+    success = SuccessCounts()
     success.counts(2)
     success.eval().observe(seen([0], [1.0]))
     assert success.rates(2).tolist() == [0.5, 0.5]
@@ -107,7 +107,7 @@ def test_success_moves_in_training_only_and_leaves_out_rollouts_that_were_helped
 
 
 def test_success_draws_from_the_beta_posterior() -> None:
-    success = Success(prior=(2.0, 3.0))
+    success = SuccessCounts(prior=(2.0, 3.0))
     p = success.drawn(200_000, torch.Generator().manual_seed(0))
     assert p.mean().item() == pytest.approx(0.4, abs=0.002)
     assert p.var().item() == pytest.approx(2 * 3 / (25 * 6), abs=0.0005)
@@ -120,7 +120,7 @@ def test_success_draws_from_the_beta_posterior() -> None:
 )
 def test_success_refuses_what_makes_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"sampling\.Success"):
-        Success(**settings)
+        SuccessCounts(**settings)
 
 
 # Which tasks.
@@ -137,8 +137,8 @@ def test_level_tasks_come_by_lot_and_again_only_when_all_have_come() -> None:
 def test_posterior_means_and_curricula_are_filters_by_difficulty() -> None:
     rates = torch.linspace(0.02, 0.98, TASKS).double()
     for choice, wanted in (
-        (Posterior(draw=False), (rates * (1 - rates) ** 2).topk(5).indices),
-        (Posterior(draw=False, by="variance"), (rates * (1 - rates)).topk(5).indices),
+        (PosteriorScore(draw=False), (rates * (1 - rates) ** 2).topk(5).indices),
+        (PosteriorScore(draw=False, by="variance"), (rates * (1 - rates)).topk(5).indices),
         (Curriculum(target=0.7), (rates - 0.7).abs().topk(5, largest=False).indices),
         (Curriculum(target=Schedule(knots=[(0, 0.2), (2, 0.1)])), (rates - 0.2).abs().topk(5, largest=False).indices),
     ):
@@ -153,7 +153,7 @@ def test_posterior_means_and_curricula_are_filters_by_difficulty() -> None:
 
 
 def test_untried_tasks_are_preferred_to_hopeless_ones() -> None:
-    choice, start = Posterior(draw=False), source()
+    choice, start = PosteriorScore(draw=False), source()
     assert sorted(choice(start, TASKS).tolist()) == list(range(TASKS))
     choice.observe(seen(list(range(12)) * 8, [0.0] * 96))
     assert set(choice(start, 12).tolist()) == set(range(12, TASKS))
@@ -161,7 +161,7 @@ def test_untried_tasks_are_preferred_to_hopeless_ones() -> None:
 
 def test_choices_by_rate_need_a_prior() -> None:
     with pytest.raises(ValueError, match=r"sampling\.Posterior: success needs a prior"):
-        Posterior(success=Success(prior=(0.0, 0.0)))
+        PosteriorScore(success=SuccessCounts(prior=(0.0, 0.0)))
 
 
 def test_vade_takes_tasks_without_repeating_and_counts_what_it_bought() -> None:
@@ -194,7 +194,7 @@ def test_vas_takes_tasks_in_turn_where_no_task_varies() -> None:
 
 
 def test_variance_promoting_weighs_tasks_by_the_variance_of_fresh_rollouts() -> None:
-    choice, start = VariancePromoting(share=1.0, rollouts=16, every=2), source()
+    choice, start = VariancePromotingSampler(share=1.0, rollouts=16, every=2), source()
     twin = copy.deepcopy(start)
     batch = choice(start, 2000)
     assert start.drawn == TASKS * 16
@@ -213,13 +213,13 @@ def test_variance_promoting_weighs_tasks_by_the_variance_of_fresh_rollouts() -> 
 
 
 def test_variance_promoting_keeps_a_share_of_its_old_weights_and_stands_still_in_evaluation() -> None:
-    choice, start = VariancePromoting(share=0.5, momentum=0.75, every=1), source()
+    choice, start = VariancePromotingSampler(share=0.5, momentum=0.75, every=1), source()
     choice.eval()(start, 8)
     assert start.drawn == 0
     choice.train()(start, 8)
     before = choice.table.column("weight").clone()
     choice.advance()
-    fresh, twin = VariancePromoting(share=0.5), copy.deepcopy(start)
+    fresh, twin = VariancePromotingSampler(share=0.5), copy.deepcopy(start)
     fresh(twin, 8)
     choice(start, 8)
     new = fresh.table.column("weight")
@@ -231,7 +231,7 @@ def test_diversity_is_measured_on_each_tasks_answers(measure: Any) -> None:
     tree = TokenTree.full(3, 4, lambda prompt, answer: float(answer[0] == prompt), stop=2, prompts=3)
     start = TreeSource(tree, TabularPolicy(tree, spread=1.0, seed=1), rows=12)
     twin = copy.deepcopy(start)
-    choice = VariancePromoting(rollouts=6, variance=0.8, diversity=0.2, measure=measure)
+    choice = VariancePromotingSampler(rollouts=6, variance=0.8, diversity=0.2, measure=measure)
     scores = choice.scores(start)
     batch = twin.rollout(torch.arange(3), 6, po.Support())
     for task in range(3):
@@ -276,9 +276,9 @@ def test_budgets_refuse_a_group_out_of_reach() -> None:
     with pytest.raises(ValueError, match="raise group"):
         po.method("gvm", group=1, least=2)
     with pytest.raises(ValueError, match="1 <= low <= up"):
-        Knapsack(low=9, up=3)
+        KnapsackAllocator(low=9, up=3)
     with pytest.raises(ValueError, match="confidence"):
-        Knapsack(confidence=1.0)
+        KnapsackAllocator(confidence=1.0)
 
 
 def test_gradient_variance_shares_out_by_its_first_round() -> None:
@@ -293,7 +293,7 @@ def test_gradient_variance_shares_out_by_its_first_round() -> None:
         ({"enough": 5.0}, apportioned(neyman(torch.tensor([1.0, 2.0, 0, 0]), p, 1e-3), 48)),
     ):
         start = Fixed(outcomes, norms)
-        batch = GradientVariance(first=4, **settings)(start, tasks, 12, start.buy)  # type: ignore[arg-type]
+        batch = GradientVarianceAllocator(first=4, **settings)(start, tasks, 12, start.buy)  # type: ignore[arg-type]
         assert start.bought == [[4] * 4, expected.tolist()], settings
         assert len(batch) == 48
 
@@ -301,7 +301,7 @@ def test_gradient_variance_shares_out_by_its_first_round() -> None:
 def test_gradient_variance_is_even_among_equals_and_where_nothing_is_right() -> None:
     for outcomes, norms in ((torch.ones(3, 2), torch.full((3,), 0.7)), (torch.zeros(3, 2), torch.ones(3))):
         start = Fixed(outcomes, norms)
-        GradientVariance(first=2)(start, torch.arange(3), 5, start.buy)  # type: ignore[arg-type]
+        GradientVarianceAllocator(first=2)(start, torch.arange(3), 5, start.buy)  # type: ignore[arg-type]
         assert start.bought == [[2] * 3, [5] * 3]
 
 
@@ -334,7 +334,7 @@ def test_prompt_mean_is_the_mean_over_prompts_of_the_mean_over_their_rows() -> N
     batch = po.Experience(mask=mask, group=group, advantage=torch.randn(9, 5, generator=g, dtype=torch.double))
 
     def loss(aggregate: Aggregate, batch: po.Experience) -> torch.Tensor:
-        objective = Surrogate(ratio=None, trust=Score(), aggregate=aggregate)
+        objective = Surrogate(ratio=None, trust=PolicyGradient(), aggregate=aggregate)
         return objective(batch, Evaluation(logp=logp)).loss
 
     for decisions in ("mean", "sum"):
@@ -368,7 +368,7 @@ def test_what_is_remembered_resumes_bit_for_bit(slug: str) -> None:
 
 
 def test_the_record_of_another_world_is_refused() -> None:
-    choice = Posterior()
+    choice = PosteriorScore()
     choice(source(), 4)
     tree, policy = graded(TASKS + 1, 0)
     with pytest.raises(ValueError, match="tasks"):
@@ -376,4 +376,4 @@ def test_the_record_of_another_world_is_refused() -> None:
 
 
 def test_uniform_is_what_everybody_had_before() -> None:
-    assert diff(po.method("grpo"), po.method("grpo").but(**{"sampling.choice": Uniform()})) == []
+    assert diff(po.method("grpo"), po.method("grpo").but(**{"sampling.choice": UniformTasks()})) == []

@@ -11,8 +11,16 @@ import torch
 import polopt as po
 from polopt.experience import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.lab.abilities import Told
-from polopt.sampling import BaseRate, InContext, Predicted, Predictor, Promising, Rollouts, Sequential
+from polopt.lab.abilities import OraclePredictor
+from polopt.sampling import (
+    BaseRate,
+    InContext,
+    PredictedAllocator,
+    Predictor,
+    Rollouts,
+    SequentialAllocator,
+    TopPredicted,
+)
 from polopt.sampling.allocation import allocate
 
 RATES = [0.02, 0.1, 0.3, 0.5, 0.5, 0.7, 0.9, 0.98]
@@ -34,8 +42,8 @@ def source_of(rows: int, seed: int = 0, pays: float = 1.0) -> TreeSource:
     return TreeSource(tree, policy, rows=rows, seed=seed)
 
 
-def told(rates: Sequence[float] = RATES) -> Told:
-    return Told(rates=rates, vocabulary=2)
+def told(rates: Sequence[float] = RATES) -> OraclePredictor:
+    return OraclePredictor(rates=rates, vocabulary=2)
 
 
 def by_task(batch: po.Experience) -> dict[int, list[float]]:
@@ -52,7 +60,7 @@ def same_batch(one: po.Experience, two: po.Experience) -> None:
 
 
 def test_counts_are_those_of_the_knapsack() -> None:
-    batch = Rollouts(group=8, budget=Predicted(predictor=told(), least=2, most=20))(source_of(64))
+    batch = Rollouts(group=8, budget=PredictedAllocator(predictor=told(), least=2, most=20))(source_of(64))
     counts = {task: len(rows) for task, rows in by_task(batch).items()}
     expected = allocate(torch.tensor(RATES, dtype=torch.float64), 64, 2, 20)
     # Ties are settled by the place in the batch, so tasks of one rate are compared together.
@@ -67,12 +75,12 @@ def test_counts_are_those_of_the_knapsack() -> None:
 @pytest.mark.parametrize(
     "budget",
     [
-        Predicted(predictor=told(), least=4, most=4),
-        Sequential(predictor=told(), most=4),
-        Sequential(predictor=told([0.0] * 8), cost=1.0),
+        PredictedAllocator(predictor=told(), least=4, most=4),
+        SequentialAllocator(predictor=told(), most=4),
+        SequentialAllocator(predictor=told([0.0] * 8), cost=1.0),
     ],
 )
-def test_without_room_or_gain_it_is_the_even_budget(budget: po.sampling.Budget) -> None:
+def test_without_room_or_gain_it_is_the_even_budget(budget: po.sampling.RolloutAllocator) -> None:
     same_batch(Rollouts(group=4, budget=budget)(source_of(32)), Rollouts(group=4)(source_of(32)))
 
 
@@ -88,7 +96,7 @@ def goes_on(outcomes: Sequence[float], rate: float, cost: float) -> bool:
 @pytest.mark.parametrize("pays", [1.0, 2.0])
 def test_every_task_stops_where_the_rule_says(seed: int, pays: float) -> None:
     rates = [0.9, 0.1, 0.3, 0.9, 0.5, 0.1, 0.9, 0.2]
-    part = Sequential(predictor=told(rates), most=9, cost=0.01, high=pays)
+    part = SequentialAllocator(predictor=told(rates), most=9, cost=0.01, high=pays)
     batch = Rollouts(group=3, budget=part)(source_of(24, seed, pays))
     lengths = set()
     for task, paid in by_task(batch).items():
@@ -106,7 +114,7 @@ def test_a_plainly_wrong_prior_buys_up_to_16_at_the_papers_cost() -> None:
     """1 / (k (k + 1)) falls below 0.0039 at 16."""
     one = TokenTree.bandit([[1.0, 0.0]])
     policy = TabularPolicy(one).set_probabilities(torch.tensor([1 - 1e-12, 1e-12], dtype=torch.float64))
-    part = Sequential(predictor=Told(rates=[0.0], vocabulary=2), most=100)
+    part = SequentialAllocator(predictor=OraclePredictor(rates=[0.0], vocabulary=2), most=100)
     batch = Rollouts(group=4, budget=part)(TreeSource(one, policy, rows=4))
     d = 4 - 1 / 16
     assert len(batch) == 16
@@ -117,7 +125,7 @@ def test_a_plainly_wrong_prior_buys_up_to_16_at_the_papers_cost() -> None:
 
 def test_the_context_is_what_was_scored_before_and_no_more() -> None:
     SEEN.clear()
-    sampling = Rollouts(group=4, budget=Predicted(predictor=Spy(), context=6, least=4, most=4))
+    sampling = Rollouts(group=4, budget=PredictedAllocator(predictor=Spy(), context=6, least=4, most=4))
     source = source_of(16)
     history: dict[str, float] = {}
     for batch_number in range(4):
@@ -135,10 +143,10 @@ def test_the_context_is_what_was_scored_before_and_no_more() -> None:
 
 
 def test_what_is_remembered_is_state_and_stands_still_in_evaluation() -> None:
-    sampling, source = Rollouts(group=4, budget=Predicted(predictor=BaseRate())), source_of(32)
+    sampling, source = Rollouts(group=4, budget=PredictedAllocator(predictor=BaseRate())), source_of(32)
     sampling(source)
     state = {k: v.clone() for k, v in sampling.state_dict().items()}
-    fresh = Rollouts(group=4, budget=Predicted(predictor=BaseRate()))
+    fresh = Rollouts(group=4, budget=PredictedAllocator(predictor=BaseRate()))
     fresh.load_state_dict(state)
     one, two = source_of(32, seed=5), source_of(32, seed=5)
     same_batch(fresh(one), sampling(two))
@@ -153,7 +161,7 @@ def test_the_predictor_learns_from_its_context_alone() -> None:
     tree = TokenTree.bandit([[1.0, 0.0]] * 8)
     policy = TabularPolicy(tree).set_probabilities(torch.stack([rate, 1 - rate], 1))
     source = TreeSource(tree, policy, rows=64)
-    sampling = Rollouts(group=8, budget=Predicted(predictor=InContext()))
+    sampling = Rollouts(group=8, budget=PredictedAllocator(predictor=InContext()))
     sampling(source)
     predicted = sampling(source).extras
     by = dict(zip(predicted["index"].tolist(), predicted["predicted"].tolist(), strict=True))
@@ -162,16 +170,16 @@ def test_the_predictor_learns_from_its_context_alone() -> None:
 
 def test_wrong_settings_and_outcomes_are_refused() -> None:
     with pytest.raises(ExperienceError, match=r"outcomes in \[0, 1\], found 0 to 3"):
-        Rollouts(group=4, budget=Sequential(predictor=told()))(source_of(32, pays=3.0))
+        Rollouts(group=4, budget=SequentialAllocator(predictor=told()))(source_of(32, pays=3.0))
     with pytest.raises(ValueError, match="1 <= least <= most"):
-        Predicted(least=5, most=4)
+        PredictedAllocator(least=5, most=4)
     with pytest.raises(ValueError, match="context >= 1 and low < high"):
-        Predicted(low=1.0)
+        PredictedAllocator(low=1.0)
     with pytest.raises(ValueError, match="cost >= 0"):
-        Sequential(cost=-1.0)
+        SequentialAllocator(cost=-1.0)
     with pytest.raises(ValueError, match="out of reach"):
-        Rollouts(group=4, budget=Predicted(predictor=told(), least=5))(source_of(32))
-    sampling = Rollouts(group=4, budget=Predicted(predictor=told()))
+        Rollouts(group=4, budget=PredictedAllocator(predictor=told(), least=5))(source_of(32))
+    sampling = Rollouts(group=4, budget=PredictedAllocator(predictor=told()))
     sampling(source_of(32))
     tree = TokenTree.bandit([[1.0, 0.0]] * 3)
     with pytest.raises(ValueError, match="does not belong"):
@@ -179,7 +187,7 @@ def test_wrong_settings_and_outcomes_are_refused() -> None:
 
 
 def test_rollouts_that_had_help_say_nothing_of_a_task() -> None:
-    part = Predicted(predictor=told())
+    part = PredictedAllocator(predictor=told())
     sampling = Rollouts(group=8, budget=part)
     batch = sampling(source_of(64))
     before = {k: v.clone() for k, v in sampling.state_dict().items()}
@@ -197,30 +205,30 @@ class TestPromising:
     def test_it_takes_the_best_of_those_that_come_next(self) -> None:
         source, twin = source_of(16, seed=4), source_of(16, seed=4)
         next_ones = twin.take(8).tolist()
-        chosen = Promising(predictor=told(), of=4)(source, 2).tolist()
+        chosen = TopPredicted(predictor=told(), of=4)(source, 2).tolist()
         # Of all eight tasks 0.3 promises most, at 0.147; then the two of 0.5, at 0.125.
         assert sorted(next_ones) == list(range(8))
         assert [RATES[task] for task in chosen] == [0.3, 0.5]
 
     def test_variance_is_highest_in_the_middle(self) -> None:
-        chosen = Promising(predictor=told(), of=4, by="variance")(source_of(16), 2).tolist()
+        chosen = TopPredicted(predictor=told(), of=4, by="variance")(source_of(16), 2).tolist()
         assert [RATES[task] for task in chosen] == [0.5, 0.5]
 
     def test_the_best_of_one_is_the_next(self) -> None:
         plain = Rollouts(group=4)(source_of(32, seed=2))
-        same_batch(Rollouts(group=4, choice=Promising(predictor=told(), of=1))(source_of(32, seed=2)), plain)
+        same_batch(Rollouts(group=4, choice=TopPredicted(predictor=told(), of=1))(source_of(32, seed=2)), plain)
 
     def test_it_learns_what_tasks_scored(self) -> None:
         SEEN.clear()
-        sampling, source = Rollouts(group=4, choice=Promising(predictor=Spy(), of=2)), source_of(16)
+        sampling, source = Rollouts(group=4, choice=TopPredicted(predictor=Spy(), of=2)), source_of(16)
         sampling(source)
         sampling(source)
         assert SEEN[0][0] == []
         assert len(SEEN[1][0]) == 4
-        copy = Rollouts(group=4, choice=Promising(predictor=Spy(), of=2))
+        copy = Rollouts(group=4, choice=TopPredicted(predictor=Spy(), of=2))
         copy.load_state_dict(sampling.state_dict())
         assert torch.equal(copy.choice.tried.column("score"), sampling.choice.tried.column("score"))
 
     def test_of_must_be_a_number_of_tasks(self) -> None:
         with pytest.raises(ValueError, match=r"sampling\.Promising: of must be >= 1, found 0"):
-            Promising(of=0)
+            TopPredicted(of=0)

@@ -10,7 +10,7 @@ from polopt.lab.problems import digits
 from polopt.lab.selection import as_rows, rewarded
 from polopt.objectives import SequenceMean, TokenMean
 from polopt.part import diff
-from polopt.sampling import MostVaried, Ranked
+from polopt.sampling import HighestVariance, RankedRows
 
 WHOLE = {"rows": (1.0, 1.0), "tokens": (1.0, 1.0)}
 
@@ -37,8 +37,8 @@ def test_two_rows_of_each_group_with_the_most_variance_are_its_best_and_worst() 
     reward, _ = rewarded(50, 8, "extreme reward")
     rows = as_rows(reward)
     rows = rows.replace(advantage=rows.outcome[:, None])
-    pairs = MostVaried(share=0.25, within="group")(rows).extras["row"]
-    assert torch.equal(pairs, Ranked(best=1, worst=1)(rows).extras["row"])
+    pairs = HighestVariance(share=0.25, within="group")(rows).extras["row"]
+    assert torch.equal(pairs, RankedRows(best=1, worst=1)(rows).extras["row"])
 
 
 def test_d3s_learns_from_less_than_a_fifth_of_the_tokens_over_a_run() -> None:

@@ -10,7 +10,15 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import Everyone, Informative, Kind, Plus, Prompt, Relative, Steady
+from polopt.credit import (
+    ParaphraseConsistency,
+    RelativeAdvantage,
+    ReturnsPlusMeasures,
+    SameKind,
+    SamePrompt,
+    TermEntropy,
+    WholeBatch,
+)
 from polopt.credit.consistency import share_distance
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
@@ -75,24 +83,24 @@ def test_measures_against_plain_loops() -> None:
         alike.append(-sum(js(law([tokens]), q) for q in others) / len(others))
     close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-13}
     expect = lambda values: torch.tensor(values, dtype=torch.double)  # noqa: E731
-    torch.testing.assert_close(Informative()(batch), expect(help_), **close)
-    torch.testing.assert_close(Steady(within=Kind())(batch), expect(even), **close)
-    torch.testing.assert_close(Steady(by="content", within=Kind())(batch), expect(alike), **close)
+    torch.testing.assert_close(TermEntropy()(batch), expect(help_), **close)
+    torch.testing.assert_close(ParaphraseConsistency(within=SameKind())(batch), expect(even), **close)
+    torch.testing.assert_close(ParaphraseConsistency(by="content", within=SameKind())(batch), expect(alike), **close)
 
 
 def test_one_phrasing_is_steady_and_nothing_said_shares_nothing() -> None:
     alone = said((0, "a", [1, 2]), (1, "b", [3]))
     for by in ("entropy", "content"):
-        assert Steady(by=by, within=Kind())(alone).tolist() == [0.0, 0.0]
+        assert ParaphraseConsistency(by=by, within=SameKind())(alone).tolist() == [0.0, 0.0]
     silent = said((0, "a", []), (1, "a", [3]), (2, "a", []))
-    assert Steady(by="content", within=Kind())(silent).tolist() == [-0.5, -1.0, -0.5]
-    assert Informative()(silent).tolist() == [0.0, 0.0, 0.0]
+    assert ParaphraseConsistency(by="content", within=SameKind())(silent).tolist() == [-0.5, -1.0, -0.5]
+    assert TermEntropy()(silent).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_on_answers_of_one_term_content_is_self_consistency() -> None:
     batch = said((0, "a", [1]), (0, "a", [2]), (1, "a", [1]), (1, "a", [1]), (2, "a", [2]), (2, "a", [3]))
     tokens, group = [1, 2, 1, 1, 2, 3], [0, 0, 1, 1, 2, 2]
-    found = Steady(by="content", within=Kind())(batch)
+    found = ParaphraseConsistency(by="content", within=SameKind())(batch)
     for row, value in enumerate(found.tolist()):
         each = []
         for other in {0, 1, 2} - {group[row]}:
@@ -100,7 +108,9 @@ def test_on_answers_of_one_term_content_is_self_consistency() -> None:
             each.append(-js({tokens[row]: 1.0}, theirs))
         assert value == pytest.approx(sum(each) / 2, rel=1e-12)
     whole = said((0, "a", [1]), (1, "a", [1]), (2, "a", [2]), (3, "a", [1]))
-    assert Steady(by="content", within=Kind())(whole).tolist() == pytest.approx([-1 / 3, -1 / 3, -1.0, -1 / 3])
+    assert ParaphraseConsistency(by="content", within=SameKind())(whole).tolist() == pytest.approx(
+        [-1 / 3, -1 / 3, -1.0, -1 / 3]
+    )
 
 
 def test_distance_is_symmetric_and_between_0_and_1() -> None:
@@ -115,8 +125,12 @@ def test_distance_is_symmetric_and_between_0_and_1() -> None:
 
 def test_one_phrasing_of_everything_is_grpo_with_the_reward_of_information() -> None:
     batch = said(*ANSWERS)
-    both = Plus(measures=[Informative(), Steady(within=Prompt())], weights=[1.0, 5.0], credit=Relative())
-    alone = Relative()(batch.replace(reward=Informative()(batch)))
+    both = ReturnsPlusMeasures(
+        measures=[TermEntropy(), ParaphraseConsistency(within=SamePrompt())],
+        weights=[1.0, 5.0],
+        credit=RelativeAdvantage(),
+    )
+    alone = RelativeAdvantage()(batch.replace(reward=TermEntropy()(batch)))
     torch.testing.assert_close(both(batch), alone, rtol=1e-10, atol=1e-12)
 
 
@@ -136,9 +150,11 @@ def test_what_the_lab_measures() -> None:
 
 def test_all_rows_are_one_meaning_unless_said_otherwise() -> None:
     batch = said(*ANSWERS)
-    torch.testing.assert_close(Steady()(batch), Steady(within=Everyone())(batch), rtol=0, atol=0)
-    assert not torch.equal(Steady()(batch), Steady(within=Kind())(batch))
-    assert isinstance(po.from_yaml(Steady(by="content").to_yaml()), Steady)
+    torch.testing.assert_close(
+        ParaphraseConsistency()(batch), ParaphraseConsistency(within=WholeBatch())(batch), rtol=0, atol=0
+    )
+    assert not torch.equal(ParaphraseConsistency()(batch), ParaphraseConsistency(within=SameKind())(batch))
+    assert isinstance(po.from_yaml(ParaphraseConsistency(by="content").to_yaml()), ParaphraseConsistency)
 
 
 def test_every_task_is_asked_in_every_phrasing() -> None:
@@ -158,7 +174,7 @@ def test_every_task_is_asked_in_every_phrasing() -> None:
     for number in task.unique():
         assert judged.advantage[task == number].sum().item() == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="endings that differ"):
-        po.sampling.Phrasings(endings=["", ""])
+        po.sampling.Paraphrases(endings=["", ""])
 
 
 def test_it_is_grpo_but_for_guide_and_credit() -> None:
@@ -171,17 +187,17 @@ def test_it_is_grpo_but_for_guide_and_credit() -> None:
 def test_tasks_of_one_meaning_are_brought_together() -> None:
     tree, policy = recommender(needs=3, phrases=2, items=4)
     source = TreeSource(tree, policy, rows=8)
-    chosen = po.sampling.Neighbours(each=2)(source, 4)
+    chosen = po.sampling.ConsecutiveTasks(each=2)(source, 4)
     assert chosen.view(2, 2).diff(dim=1).tolist() == [[1], [1]]
     assert (chosen[::2] % 2 == 0).all()
     # A last run that is too short is left out.
-    assert set(po.sampling.Neighbours(each=4)(source, 40).tolist()) == {0, 1, 2, 3}
+    assert set(po.sampling.ConsecutiveTasks(each=4)(source, 40).tolist()) == {0, 1, 2, 3}
     for each, message in ((0, "each must be >= 1"), (7, "runs of 7 tasks need at least as many, found 6")):
         with pytest.raises(ValueError, match=message):
-            po.sampling.Neighbours(each=each)(source, 4)
+            po.sampling.ConsecutiveTasks(each=each)(source, 4)
     batch = said(*ANSWERS)
     meanings = ["x", "x", "y", None, "y", None, "x"]
     tasks = [Task(str(i), "k", "", None, {} if m is None else {"meaning": m}) for i, m in enumerate(meanings)]
     index = torch.tensor([4, 4, 5, 6, 5, 6, 8])
-    found = po.credit.Meaning()(batch.replace(extras={"task": tasks, "index": index})).tolist()
+    found = po.credit.SameMeaning()(batch.replace(extras={"task": tasks, "index": index})).tolist()
     assert found == [0, 0, 1, 2, 1, 2, 0]

@@ -92,8 +92,8 @@ def test_the_ratio_of_a_thought_is_the_geometric_mean_or_the_product() -> None:
     old, policy = policy_of(Tokens(count=3), seed=1), policy_of(Tokens(count=3), seed=2)
     batch = batch_of(old)
     said = policy.evaluate(batch)
-    whole = po.objectives.PerDraw(root=False)(batch, said)
-    rooted = po.objectives.PerDraw()(batch, said)
+    whole = po.objectives.DrawMeanRatio(root=False)(batch, said)
+    rooted = po.objectives.DrawMeanRatio()(batch, said)
     same(whole, said.logp - batch.logp)
     thought = batch.extras["thought"]
     same(rooted[thought], whole[thought] / 3)
@@ -205,7 +205,7 @@ def test_it_learns_and_micro_batches_add_up() -> None:
 
 
 def test_what_has_no_mixtures_is_refused() -> None:
-    assert unprovided(po.method("cot2")) == {"objectives.PerDraw": ["extras.drawn"]}
+    assert unprovided(po.method("cot2")) == {"objectives.DrawMeanRatio": ["extras.drawn"]}
     assert unprovided(po.method("cot2", stage=1)) == {"objectives.SoftTargets": ["extras.targets"]}
     policy = policy_of(Tokens())
     batch = batch_of(policy)

@@ -69,5 +69,5 @@ def test_the_recipe_has_the_three_stages() -> None:
     recipe = recipes.load("refcritic")
     rewards = [repr(algorithm.reward) for algorithm in recipe.algorithms.values()]
     assert list(recipe.stages) == ["cold-start", "verdict", "both"]
-    assert rewards[1] == "rewards.Outcome()"
+    assert rewards[1] == "rewards.OutcomeReward()"
     assert "signal_refined" in rewards[2]

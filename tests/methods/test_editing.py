@@ -14,7 +14,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.facts import VALUES, Asked, Facts, copied, drift, edited, edits
 from polopt.lab.problems import digits
 from polopt.objectives import Clip
-from polopt.rewards import Correct
+from polopt.rewards import EtConCorrectness
 from polopt.rewards.editing import boxed, clean, consistent, correct, in_form, plain
 from polopt.worlds import Task
 
@@ -158,7 +158,7 @@ def test_the_bundle_by_hand() -> None:
     found = reward(rows(thought + GOOD, thought + listed, GOOD, "New York", old="It is Boston")).tolist()
     assert found == pytest.approx([1.0, 0.7 * 0.75 + 0.05 + 0.15 + 0.1, 0.7 + 0.05 + 0.15 + 0.0, 0.0], rel=1e-6)
     with pytest.raises(ExperienceError, match=r"needs the solution of each task, found none for t"):
-        Correct()(rows(GOOD, solution=None))
+        EtConCorrectness()(rows(GOOD, solution=None))
     assert (plain(' "A,  b!" '), boxed(GOOD), boxed("x")) == ("a b", "New York", "")
 
 

@@ -8,7 +8,15 @@ from chat_server import served
 
 import polopt as po
 from polopt.part import diff
-from polopt.rewards import FlawedPositive, Outcome, Overlong, Right, Signalled, Sum, step_verdict
+from polopt.rewards import (
+    FlawedPositive,
+    OutcomeAtLeast,
+    OutcomeReward,
+    OverlongPenalty,
+    SignalAbove,
+    SumOfRewards,
+    step_verdict,
+)
 from polopt.worlds import Task
 
 
@@ -34,10 +42,10 @@ def test_only_right_answers_are_judged_and_a_judge_that_fails_found_nothing(weig
 
 def test_weight_0_is_outcomes_alone_and_weight_2_is_a_strict_check_of_the_process() -> None:
     none = po.method("fapo", weight=0.0).credited(ANSWERS).advantage
-    alone = po.method("fapo").but(reward=Sum(terms=[Outcome(scale=2, shift=-1), Overlong()]))
+    alone = po.method("fapo").but(reward=SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), OverlongPenalty()]))
     torch.testing.assert_close(none, alone.credited(ANSWERS).advantage, rtol=1e-12, atol=0)
     strict = po.method("fapo", weight=2.0).credited(ANSWERS).advantage
-    sound = ANSWERS.replace(outcome=torch.where(Signalled(name="flawed")(ANSWERS), 0, ANSWERS.outcome))
+    sound = ANSWERS.replace(outcome=torch.where(SignalAbove(name="flawed")(ANSWERS), 0, ANSWERS.outcome))
     torch.testing.assert_close(strict, alone.credited(sound).advantage, rtol=1e-12, atol=0)
     assert (strict - none).abs().max() > 0.1
 
@@ -77,7 +85,7 @@ def test_the_judge_is_paid_for_the_step_it_names() -> None:
 
 
 def test_any_check_of_the_process_will_do() -> None:
-    judged = FlawedPositive(flawed=Signalled(name="flawed", above=0.3), right=Right(threshold=0.5))
+    judged = FlawedPositive(flawed=SignalAbove(name="flawed", above=0.3), right=OutcomeAtLeast(threshold=0.5))
     batch = rows([0.6, 0.6, 0.4], [0.4, 0.2, 0.9])
     assert judged(batch).tolist() == [-1.0, 0.0, 0.0]
 

@@ -10,14 +10,14 @@ from sentences import same, slope
 
 import polopt as po
 from polopt import Evaluation, Experience, Support
-from polopt.credit import GroupMean, GroupStd, Prompt, Relative, Task
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SamePrompt, SameTask
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import Reading, lock, rulebook
 from polopt.lab.problems import digits
-from polopt.objectives import Mixture, Token
+from polopt.objectives import MixtureRatio, TokenRatio
 from polopt.ops import NOTHING
 from polopt.part import diff
-from polopt.sampling import Prefixes, Probed, Rollouts, Rules
+from polopt.sampling import RetryRollouts, Rollouts, RulePrompts, SolutionPrefixes
 
 # Beginnings of solutions --------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ def test_the_shortest_beginning_from_which_it_works(most: float, tries: int, exp
     """Twelve checkpoints: of 1.0, one a decision. Nothing shorter than 7 works; half of it is 6; one is always left."""
     tree, policy = half_known()
     source = TreeSource(tree, policy, rows=2)
-    guide = Prefixes(checkpoints=12, most=most, tries=tries)
+    guide = SolutionPrefixes(checkpoints=12, most=most, tries=tries)
     tasks, starts = guide(source, torch.tensor([0]))
     assert tasks.tolist() == [0, 0]
     assert [s.given for s in starts] == [0, expected]
@@ -89,7 +89,7 @@ def test_pope_without_a_beginning_is_grpo() -> None:
 def test_a_moving_beginning_follows_its_groups() -> None:
     tree, policy = half_known()
     source = TreeSource(tree, policy, rows=16)
-    sampling = Rollouts(guide=Prefixes(checkpoints=12, most=1.0, tries=0, moving=True))
+    sampling = Rollouts(guide=SolutionPrefixes(checkpoints=12, most=1.0, tries=0, moving=True))
     seen = [int(sampling(source).extras["given"].max()) for _ in range(9)]
     # From the last checkpoint, 11 of 12 decisions, as from the one before it, down to where it stops working, and back.
     assert seen == [11, 11, 10, 9, 8, 7, 6, 7, 6]
@@ -103,11 +103,15 @@ def test_a_moving_beginning_follows_its_groups() -> None:
 
 
 def test_what_a_guide_cannot_do_is_refused() -> None:
-    for make in (lambda: Prefixes(checkpoints=0), lambda: Prefixes(most=1.5), lambda: Prefixes(tries=-1)):
+    for make in (
+        lambda: SolutionPrefixes(checkpoints=0),
+        lambda: SolutionPrefixes(most=1.5),
+        lambda: SolutionPrefixes(tries=-1),
+    ):
         with pytest.raises(ValueError, match=r"sampling\.Prefixes: need checkpoints >= 1"):
             make()
     with pytest.raises(ValueError, match="rules must be a text"):
-        Rules(rules="")
+        RulePrompts(rules="")
     with pytest.raises(ValueError, match="stage must be 1, 2 or 3"):
         po.method("policyrollout", stage=4)
 
@@ -166,7 +170,7 @@ def test_policyrollout_without_the_rules_is_grpo() -> None:
     }
     batch = plain.sampling(source)[:32]  # every task once
     same(slope(plain, batch, policy), slope(po.method("grpo", group=4, kl=0), batch, policy))
-    within = {"credit.baseline": GroupMean(within=Prompt()), "credit.scale": GroupStd(within=Prompt())}
+    within = {"credit.baseline": GroupMean(within=SamePrompt()), "credit.scale": GroupStd(within=SamePrompt())}
     assert diff(plain.but(within), po.method("grpo", group=4, kl=0)) == []
 
 
@@ -189,10 +193,10 @@ def test_without_a_chance_it_is_rollouts_number_for_number() -> None:
     tree, policy = deep()
     sources = [TreeSource(tree, policy, rows=40, seed=5) for _ in range(2)]
     for _ in range(3):
-        one, two = Rollouts(group=5)(sources[0]), Probed(group=5, texts=["1"], chance=0.0)(sources[1])
+        one, two = Rollouts(group=5)(sources[0]), RetryRollouts(group=5, texts=["1"], chance=0.0)(sources[1])
         assert torch.equal(one.extras["leaf"], two.extras["leaf"])
         assert not two.extras["probe"].any()
-    back = po.method("rex-rag", kl=0.001).but({"sampling": Rollouts(group=5), "objective.ratio": Token()})
+    back = po.method("rex-rag", kl=0.001).but({"sampling": Rollouts(group=5), "objective.ratio": TokenRatio()})
     assert diff(back, po.method("grpo", group=5, kl=0.001)) == []
     alone = po.method("rex-rag", texts=["1"], chance=0.0, kl=0)
     same(slope(alone, two, policy), slope(po.method("grpo", kl=0), two, policy))
@@ -203,7 +207,7 @@ def test_a_probe_is_a_failure_cut_told_and_continued(kept: float) -> None:
     tree, policy = deep()
     source = TreeSource(tree, policy, rows=400)
     texts = [[1], [2, 0], [2, 2]]
-    sampling = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0, kept=kept)
+    sampling = RetryRollouts(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0, kept=kept)
     batch = sampling(source)
     probe, tokens = batch.extras["probe"], batch.extras["tokens"]
     own, told = batch[~probe], batch[probe]
@@ -250,8 +254,8 @@ def test_a_probe_is_a_failure_cut_told_and_continued(kept: float) -> None:
 def test_the_likeliest_texts_stay() -> None:
     tree, policy = deep()
     source = TreeSource(tree, policy, rows=100)
-    batch = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=0.1)(source)
-    every = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(TreeSource(tree, policy, rows=100))
+    batch = RetryRollouts(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=0.1)(source)
+    every = RetryRollouts(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(TreeSource(tree, policy, rows=100))
     kept, probes = batch[batch.extras["probe"]], every[every.extras["probe"]]
     assert len(kept) == 10
 
@@ -270,7 +274,7 @@ def test_a_pooled_batch_says_what_the_policy_is_worth() -> None:
     with torch.no_grad():
         now.logits.add_(old.logits)
     source = TreeSource(tree, old, rows=20_000)
-    batch = Probed(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(source)
+    batch = RetryRollouts(group=5, texts=["1", "2 0", "2 2"], chance=1.0, keep=1.0)(source)
     assert 0.3 < batch.extras["probe"].double().mean() < 0.5
     said = Evaluation(logp=now.evaluate(batch).logp.detach())
     truth = tree.value(now).item()
@@ -279,8 +283,8 @@ def test_a_pooled_batch_says_what_the_policy_is_worth() -> None:
         x = log_weight.exp() * batch.outcome
         return ((x.mean() - truth) / (x.std() / len(x) ** 0.5)).item()
 
-    assert abs(z(Mixture(unit="row")(batch, said)[:, 0])) < 4
-    assert abs(z(torch.where(batch.mask, Mixture()(batch, said), 0).sum(1))) > 20
+    assert abs(z(MixtureRatio(unit="row")(batch, said)[:, 0])) < 4
+    assert abs(z(torch.where(batch.mask, MixtureRatio()(batch, said), 0).sum(1))) > 20
     assert abs(z(torch.where(batch.mask, said.logp - batch.extras["policy_logp"], 0).sum(1))) > 6
 
 
@@ -288,15 +292,17 @@ def test_texts_that_make_no_probability_are_refused() -> None:
     tree, policy = deep()
     for texts in (["1", "1 2"], ["1", "1"], ["1", ""]):
         with pytest.raises(ValueError, match="has no tokens or begins another"):
-            Probed(texts=texts)(TreeSource(tree, policy, rows=8))
+            RetryRollouts(texts=texts)(TreeSource(tree, policy, rows=8))
     with pytest.raises(ValueError, match="at least one text"):
-        Probed(texts=[])
+        RetryRollouts(texts=[])
     with pytest.raises(ValueError, match="under top-k and top-p"):
-        Probed(texts=["1"], support=Support(top_k=2))
+        RetryRollouts(texts=["1"], support=Support(top_k=2))
 
 
 def test_task_is_prompt_where_each_task_comes_once() -> None:
     tree, policy = deep()
     batch = Rollouts(group=5)(TreeSource(tree, policy, rows=10))
-    both = [Relative(baseline=GroupMean(within=w), scale=GroupStd(within=w)) for w in (Task(), Prompt())]
+    both = [
+        RelativeAdvantage(baseline=GroupMean(within=w), scale=GroupStd(within=w)) for w in (SameTask(), SamePrompt())
+    ]
     same(both[0](batch), both[1](batch))

@@ -10,7 +10,7 @@ import torch
 import polopt as po
 from polopt.lab.bigrams import Bigrams, BigramSource, spelled
 from polopt.part import diff
-from polopt.rewards import Judge, Judged
+from polopt.rewards import Judge, JudgedReward
 from polopt.rewards.judges import Judgement, choose_same, prefers
 
 
@@ -106,4 +106,4 @@ class TestBigrams:
         assert batch.group.tolist() == [0, 1, 1, 1]
         assert [task.id for task in batch.extras["task"]] == ["bigrams/4"] + ["bigrams/0"] * 3
         assert {len(task.solution) for task in source.tasks} == {9}
-        assert isinstance(Judged(judge=Match())(batch), torch.Tensor)
+        assert isinstance(JudgedReward(judge=Match())(batch), torch.Tensor)

@@ -109,7 +109,7 @@ def test_what_a_tree_cannot_do_is_refused() -> None:
     source = TreeSource(tree, policy, rows=8)
     part = LookaheadRollouts(group=4, look=WIDE)
     with pytest.raises(ValueError, match="a look ahead begins at the prompt"):
-        source.rollout(source.take(1), 4, Support(), window=1, look=po.sampling.lookahead.Look(WIDE, 1.0))
+        source.rollout(source.take(1), 4, Support(), window=1, look=po.sampling.lookahead.LookaheadConfig(WIDE, 1.0))
     with pytest.raises(ValueError, match=r"share must be in \[0, 1\], found 2.0"):
         LookaheadRollouts(share=2.0)
     with pytest.raises(ValueError, match="a branch may begin with a token that top-k"):

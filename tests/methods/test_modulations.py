@@ -6,7 +6,7 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import Modulated
+from polopt.credit import ModulatedAdvantage
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits, many_right
 from polopt.objectives import TokenMean
@@ -51,6 +51,6 @@ def test_the_prompts_confidence_moves_a_group_as_a_whole() -> None:
     rows = apart.gather(1, batch.mask.int().argmax(1, keepdim=True)).squeeze(1)
     torch.testing.assert_close(rows, po.ops.group_mean(rows, batch.group))
     assert rows.abs().max() > 1e-3
-    assert isinstance(by_group.credit, Modulated)
+    assert isinstance(by_group.credit, ModulatedAdvantage)
     assert "extras.prompt_logp" in by_prompt.all_needs
     assert "extras.prompt_logp" not in by_group.all_needs

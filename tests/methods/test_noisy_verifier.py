@@ -7,12 +7,12 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
 from polopt.lab.verifier import expected_push, verdicts
 from polopt.part import diff
-from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, Outcome, RejudgedRates
+from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, OutcomeReward, RejudgedRates
 
 EXACT = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -58,13 +58,13 @@ def test_the_denominator_has_a_floor() -> None:
 def test_a_z_score_undoes_the_correction_and_a_group_mean_undoes_the_forward_one() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    scored = Relative(scale=GroupStd(eps=0.0))
+    scored = RelativeAdvantage(scale=GroupStd(eps=0.0))
     grpo, backward = po.method("grpo", kl=0), po.method("noisy-verifier", correction="backward")
     same(slope(backward.but(credit=scored), batch, policy), slope(grpo.but(credit=scored), batch, policy))
-    raw = grpo.but(credit=Relative(baseline=GroupMean(), scale=None))
+    raw = grpo.but(credit=RelativeAdvantage(baseline=GroupMean(), scale=None))
     same(slope(backward, batch, policy), slope(raw, batch, policy) / 0.7)
     forward = po.method("noisy-verifier", correction="forward")
-    centred = forward.but(credit=Relative(baseline=GroupMean(), scale=None))
+    centred = forward.but(credit=RelativeAdvantage(baseline=GroupMean(), scale=None))
     same(slope(centred, batch, policy), slope(raw, batch, policy))
     assert (slope(forward, batch, policy) - slope(raw, batch, policy)).abs().max() > 1e-3
 
@@ -91,12 +91,12 @@ def test_rates_may_differ_from_answer_to_answer_and_the_gradient_is_still_the_cl
     policy = TabularPolicy(tree, spread=1.0, seed=3)
     g = torch.Generator().manual_seed(0)
     rho0, rho1 = (0.45 * torch.rand(2, 3, generator=g, dtype=torch.double) for _ in range(2))
-    alone = Relative(baseline=None, scale=None)
+    alone = RelativeAdvantage(baseline=None, scale=None)
     sentence = po.method("noisy-verifier", correction="backward").but(
         credit=alone, **{"reward.rates": po.rewards.NotedRates(), "reward.least": 1e-6}
     )
     same(expected_push(sentence, policy, tree, rho0, rho1), tree.gradient(policy))
-    raw = sentence.but(reward=Outcome())
+    raw = sentence.but(reward=OutcomeReward())
     assert (expected_push(raw, policy, tree, rho0, rho1) - tree.gradient(policy)).abs().max() > 1e-3
     _, chance = verdicts(tree, rho0, rho1)
     torch.testing.assert_close(chance.view(2, -1).sum(0), torch.ones(6, dtype=torch.double), **EXACT)

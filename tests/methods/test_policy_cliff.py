@@ -14,7 +14,7 @@ from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient
 from polopt.lab.mdp import TabularMDP, random_mdp, two_goals
 from polopt.lab.problems import digits, lengths
 from polopt.metrics import policy_stability, q_values
-from polopt.rewards import KLPenalty, Surprise
+from polopt.rewards import KLPenalty, SurprisalPenalty
 
 
 def normal(g: torch.Generator, *shape: int) -> torch.Tensor:
@@ -142,4 +142,4 @@ def test_surprise_is_the_distance_to_a_uniform_reference_up_to_a_constant() -> N
     batch = batch_of(tree, policy)
     batch = batch.replace(ref_logp=torch.full_like(batch.logp, -math.log(3)))
     constant = 0.2 * math.log(3) * batch.mask.double()
-    same(Surprise(coefficient=0.2)(batch), KLPenalty(coefficient=0.2)(batch) + constant)
+    same(SurprisalPenalty(coefficient=0.2)(batch), KLPenalty(coefficient=0.2)(batch) + constant)

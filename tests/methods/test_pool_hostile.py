@@ -15,7 +15,7 @@ import pytest
 
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.sampling import FolderPool, LocalPool, Rollouts, Shared, Swarm
+from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Rollouts, Swarm
 from polopt.sampling.pool import MOST_BYTES, groups_of
 from polopt.sampling.swarm import shared
 
@@ -66,7 +66,7 @@ WRONG: dict[str, Any] = {
 def test_what_is_no_group(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         groups_of(json.dumps([{**GOOD, **change}]).encode())
-    assert groups_of(json.dumps([GOOD]).encode()) == [Shared(**GOOD)]
+    assert groups_of(json.dumps([GOOD]).encode()) == [PublishedGroup(**GOOD)]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -113,15 +113,15 @@ FILES: dict[str, Callable[[Path], Any]] = {
 def test_a_file_that_is_no_publication_is_passed_over(put: Callable[[Path], Any], tmp_path: Path) -> None:
     """Those beside it are read. A pipe has no writer: whoever opened it plainly would wait for ever."""
     pool = FolderPool(path=str(tmp_path))
-    pool.publish("a", 0, [Shared(**GOOD)])
+    pool.publish("a", 0, [PublishedGroup(**GOOD)])
     put(tmp_path / "a" / "00000001.json")
-    assert pool.read("a", 9) == {0: [Shared(**GOOD)]}
+    assert pool.read("a", 9) == {0: [PublishedGroup(**GOOD)]}
     assert pool.skipped == 1
 
 
 def test_other_names_are_none_of_ours(tmp_path: Path) -> None:
     pool = FolderPool(path=str(tmp_path))
-    pool.publish("a", 0, [Shared(**GOOD)])
+    pool.publish("a", 0, [PublishedGroup(**GOOD)])
     for name in ("²0.json", "0.json", "٠٠٠٠٠٠٠١.json", "-0000001.json", "00000001.JSON", "9" * 30 + ".json"):
         (tmp_path / "a" / name).write_text("[]")
     for name in ("lost+found", ".ipynb_checkpoints", "b c"):
@@ -160,7 +160,7 @@ def test_any_bytes_are_a_publication_or_passed_over(tmp_path: Path) -> None:
     assert 0 < kept < 150
 
 
-def groups_and_source() -> tuple[list[Shared], TreeSource]:
+def groups_and_source() -> tuple[list[PublishedGroup], TreeSource]:
     """What a peer samples whose groups differ in outcome, with tokens; and a source of eight groups of four."""
     tree, policy = digits()
     source = TreeSource(tree, policy, rows=32, seed=0, needs=frozenset({"entropy", "value"}))

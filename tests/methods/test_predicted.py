@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import GroupMean, LeaveOneOut, Noted, Relative, Shrunk, trust_in_mean
+from polopt.credit import FieldMeasure, GroupMean, LeaveOneOut, RelativeAdvantage, ShrunkMean, trust_in_mean
 from polopt.experience import ExperienceError
 
-PRIOR = Noted(name="predicted")
+PRIOR = FieldMeasure(name="predicted")
 SEEDS = range(4)
 
 
@@ -42,7 +42,7 @@ def plain_baseline(returns: list[float], prior: float, unit: float) -> float:
 @pytest.mark.parametrize(("low", "high", "unit"), [(0.0, 1.0, 0.25), (-1.0, 1.0, 1.0)])
 def test_the_baseline_is_the_papers(seed: int, others: bool, low: float, high: float, unit: float) -> None:
     batch = guessed(seed, low, high)
-    found = Shrunk(prior=PRIOR, low=low, high=high, others=others)(batch, batch.reward)
+    found = ShrunkMean(prior=PRIOR, low=low, high=high, others=others)(batch, batch.reward)
     fused = 0
     for i, group in enumerate(batch.group.tolist()):
         rows = [j for j, g in enumerate(batch.group.tolist()) if g == group and not (others and j == i)]
@@ -55,14 +55,14 @@ def test_the_baseline_is_the_papers(seed: int, others: bool, low: float, high: f
 
 def test_returns_of_0_and_1_are_returns_of_minus_1_and_1_rescaled() -> None:
     batch = guessed(1)
-    plain = Shrunk(prior=PRIOR)(batch, batch.reward)
-    signed = Shrunk(prior=PRIOR, low=-1.0)(batch, 2 * batch.reward - 1)
+    plain = ShrunkMean(prior=PRIOR)(batch, batch.reward)
+    signed = ShrunkMean(prior=PRIOR, low=-1.0)(batch, 2 * batch.reward - 1)
     torch.testing.assert_close(2 * plain - 1, signed, rtol=1e-12, atol=1e-14)
 
 
 def test_weight_1_is_the_group_mean_and_weight_0_the_prior() -> None:
     batch = guessed(2)
-    of = lambda **settings: Shrunk(prior=PRIOR, **settings)(batch, batch.reward)  # noqa: E731
+    of = lambda **settings: ShrunkMean(prior=PRIOR, **settings)(batch, batch.reward)  # noqa: E731
     torch.testing.assert_close(of(weight=1.0), GroupMean()(batch, batch.reward), rtol=1e-12, atol=1e-14)
     assert torch.equal(of(weight=0.0), batch.extras["predicted"])
     alone = po.ops.group_size(batch.group) == 1
@@ -88,7 +88,7 @@ def test_leaving_the_row_out_the_policy_gradient_has_no_bias() -> None:
     p, k = 0.3, 3
     bias = {}
     for others in (False, True):
-        baseline, total = Shrunk(prior=PRIOR, others=others), 0.0
+        baseline, total = ShrunkMean(prior=PRIOR, others=others), 0.0
         for code in range(2**k):
             won = [(code >> i) & 1 for i in range(k)]
             odds = p ** sum(won) * (1 - p) ** (k - sum(won))
@@ -110,21 +110,21 @@ def test_a_group_of_equal_returns_still_teaches() -> None:
         group=torch.zeros(4, dtype=torch.long),
         extras={"predicted": torch.full((4,), 0.9, dtype=torch.float64)},
     )
-    shrunk = Relative(baseline=Shrunk(prior=PRIOR), scale=None)(batch)
+    shrunk = RelativeAdvantage(baseline=ShrunkMean(prior=PRIOR), scale=None)(batch)
     torch.testing.assert_close(shrunk, torch.full((4, 1), 0.1, dtype=torch.float64), rtol=1e-12, atol=1e-14)
-    assert torch.equal(Relative(scale=None)(batch), torch.zeros(4, 1, dtype=torch.float64))
+    assert torch.equal(RelativeAdvantage(scale=None)(batch), torch.zeros(4, 1, dtype=torch.float64))
 
 
 def test_what_is_no_rate_and_no_return_is_refused() -> None:
     batch = guessed(0)
     with pytest.raises(ExperienceError, match=r"prior success rate in \[0, 1\]"):
-        Shrunk(prior=PRIOR)(batch.replace(extras={"predicted": batch.extras["predicted"] + 1}), batch.reward)
+        ShrunkMean(prior=PRIOR)(batch.replace(extras={"predicted": batch.extras["predicted"] + 1}), batch.reward)
     with pytest.raises(ExperienceError, match=r"returns in \[0, 1\]"):
-        Shrunk(prior=PRIOR)(batch, 2 * batch.reward - 1)
+        ShrunkMean(prior=PRIOR)(batch, 2 * batch.reward - 1)
     nan = batch.extras["predicted"] * float("nan")
     with pytest.raises(ExperienceError, match="prior"):
-        Shrunk(prior=PRIOR)(batch.replace(extras={"predicted": nan}), batch.reward)
+        ShrunkMean(prior=PRIOR)(batch.replace(extras={"predicted": nan}), batch.reward)
     with pytest.raises(ValueError, match="low < high"):
-        Shrunk(prior=PRIOR, low=1.0)
+        ShrunkMean(prior=PRIOR, low=1.0)
     with pytest.raises(ValueError, match="weight"):
-        Shrunk(prior=PRIOR, weight=1.5)
+        ShrunkMean(prior=PRIOR, weight=1.5)

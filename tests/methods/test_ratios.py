@@ -291,7 +291,7 @@ def test_balanced_drops_the_surplus_below_the_mean() -> None:
     group = torch.tensor([4, 4, 9, 4, 9, 4, 9, 2, 7, 7])
     batch = po.Experience(mask=torch.ones(10, 1, dtype=torch.bool), outcome=outcome, group=group)
     batch = batch.replace(extras={"row": torch.arange(10)})
-    kept = po.sampling.Balanced()(batch).extras["row"].tolist()
+    kept = po.sampling.BalancedGroups()(batch).extras["row"].tolist()
     # Group 4: one right, the first wrong one stays. Group 9: mean 0.5, two are not below it. 2 and 7 are unanimous.
     assert kept == [0, 1, 2, 4, 6, 7, 8, 9]
 
@@ -313,7 +313,7 @@ def test_rec_gives_credit_after_the_drop() -> None:
 @pytest.mark.parametrize(
     ("part", "settings"),
     [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0), "side": "ring"}), ("Importance", {"high": -1.0}),
-     ("ExpAdvantage", {"temperature": 0.0})],
+     ("ExponentialAdvantageWeight", {"temperature": 0.0})],
 )  # fmt: skip
 def test_offpolicy_weights_refuse(part: str, settings) -> None:
     with pytest.raises(ValueError, match=f"{part}: .*{next(iter(settings))}"):
@@ -386,11 +386,11 @@ def test_nft_on_policy_is_dr_grpo_and_grpo_and_on_right_answers_rft() -> None:
     same(slope(po.method("nft"), batch, policy), slope(dr_grpo, batch, policy))
     z_scores = dr_grpo.but(**{"credit.scale": po.credit.GroupStd(correction=0, eps=0.0)})
     same(slope(po.method("nft", omega="grpo"), batch, policy), slope(z_scores, batch, policy))
-    mixed = po.sampling.Varied()(batch)
+    mixed = po.sampling.MixedGroups()(batch)
     right = mixed[mixed.outcome == 1]
-    alone = po.objectives.Routed(
+    alone = po.objectives.BranchedObjective(
         routes=[
-            po.objectives.Route(objective=po.method("nft", omega="none").objective, rows=po.objectives.Solved()),
+            po.objectives.Branch(objective=po.method("nft", omega="none").objective, rows=po.objectives.IsCorrect()),
         ]
     )
     raft = po.method("raft").but(**{"objective.aggregate": po.objectives.SequenceSum()})

@@ -9,7 +9,7 @@ import polopt as po
 from polopt.lab import TabularPolicy
 from polopt.lab.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.part import diff
-from polopt.rewards import LearnedJudge, Outcome, Overlong, Sum
+from polopt.rewards import LearnedJudge, OutcomeReward, OverlongPenalty, SumOfRewards
 
 
 def batch(rows: int = 32) -> po.Experience:
@@ -20,14 +20,14 @@ def batch(rows: int = 32) -> po.Experience:
 
 def test_rluf_is_grpo_with_another_reward() -> None:
     assert [path for path, *_ in diff(po.method("grpo", group=8), po.method("rluf"))] == ["reward"]
-    with_safe = po.method("rluf", safe=Overlong(limit=3), weight=2.0).reward
+    with_safe = po.method("rluf", safe=OverlongPenalty(limit=3), weight=2.0).reward
     assert list(with_safe.weights) == [1.0, 1.0, 2.0]
 
 
 def test_without_love_it_is_rlhf_with_the_other_rewards() -> None:
-    b, safe = batch(), Overlong(limit=3)
+    b, safe = batch(), OverlongPenalty(limit=3)
     ours = po.method("rluf", weight=0.0, safe=safe, kl=0).judge(b)
-    theirs = po.method("grpo", group=8, kl=0).but(reward=Sum(terms=[Outcome(), safe])).judge(b)
+    theirs = po.method("grpo", group=8, kl=0).but(reward=SumOfRewards(terms=[OutcomeReward(), safe])).judge(b)
     assert theirs.advantage.abs().max() > 0.1
     assert torch.equal(ours.advantage, theirs.advantage)
     alone = po.method("rluf", weight=0.0, kl=0).judge(b)

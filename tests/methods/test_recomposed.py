@@ -15,7 +15,7 @@ from polopt.lab.problems import digits, lengths
 from polopt.lab.recomposed import longer_is_surer
 from polopt.lab.shapes import coin
 from polopt.part import diff
-from polopt.sampling import Marked, Recomposed, shortest_right_longest_wrong
+from polopt.sampling import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.schedules import Schedule
 
 NEEDS = frozenset({"value", "prev_logp", "entropy"})
@@ -59,14 +59,14 @@ def rows_of(batch: po.Experience) -> list[tuple[int, float, tuple[float, ...]]]:
 @pytest.mark.parametrize("statistics", ["selected", "full"])
 def test_with_compensation_after_every_batch_all_rollouts_are_learned_from_once(statistics: str) -> None:
     one, two = source_of(), source_of()
-    part = Recomposed(group=8, compensate=1.0, statistics=statistics)
+    part = LengthRecomposed(group=8, compensate=1.0, statistics=statistics)
     for _ in range(4):
         whole = one.rollout(one.take(6), 8, po.Support())
         priority, rest = part(two), part(two)
         assert two.drawn == one.drawn
         ages = [batch.extras["age"].unique().tolist() for batch in (priority, rest)]
         assert ages == [[0], [1]]
-        chosen = [Marked()(batch) for batch in (priority, rest)]
+        chosen = [SelectByField()(batch) for batch in (priority, rest)]
         assert rows_of(chosen[0]) != rows_of(whole)
         assert sorted(rows_of(chosen[0]) + rows_of(chosen[1])) == rows_of(whole)
         assert all(len(c) == len(b) for c, b in zip(chosen, (priority, rest), strict=True)) == (
@@ -97,7 +97,7 @@ def test_full_statistics_are_those_of_grpo() -> None:
 
 def test_what_waits_is_what_the_last_batches_left() -> None:
     source = source_of()
-    part = Recomposed(group=8, batches=2, compensate=Schedule(knots=[(0, 0.0), (4, 1.0)], shape="step"))
+    part = LengthRecomposed(group=8, batches=2, compensate=Schedule(knots=[(0, 0.0), (4, 1.0)], shape="step"))
     left = []
     for _ in range(4):
         before = source.drawn
@@ -117,7 +117,7 @@ def test_rows_that_waited_keep_their_sampler_and_meet_the_policy_of_now() -> Non
     tree = longer_is_surer(6)
     policy = TabularPolicy(tree)
     source = TreeSource(tree, policy, rows=32, draw=coin, needs=NEEDS)
-    part = Recomposed(group=8, compensate=1.0)
+    part = LengthRecomposed(group=8, compensate=1.0)
     part(source)
     before = source.deck()[0].logp
     with torch.no_grad():
@@ -134,16 +134,16 @@ def test_turns_and_their_limits() -> None:
     turn = torch.tensor([[0, 1, 2, 3], [0, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, -1]])
     mask = turn >= 0
     batch = po.Experience(mask=mask, turn=turn)
-    assert Recomposed(by="turns")._length(batch).tolist() == [4, 1, 2, 1]
-    assert Recomposed()._length(batch).tolist() == [4, 4, 4, 3]
+    assert LengthRecomposed(by="turns")._length(batch).tolist() == [4, 1, 2, 1]
+    assert LengthRecomposed()._length(batch).tolist() == [4, 4, 4, 3]
     silent = po.Experience(mask=mask & torch.tensor([[True], [True], [True], [False]]), turn=turn)
-    assert Recomposed(by="turns")._length(silent).tolist() == [4, 1, 2, 0]
+    assert LengthRecomposed(by="turns")._length(silent).tolist() == [4, 1, 2, 0]
 
 
 def test_resumes_bit_for_bit() -> None:
     settings = {"group": 8, "compensate": 0.5, "batches": 3}
     through, stopped = source_of(seed=5), source_of(seed=5)
-    one, two = Recomposed(**settings), Recomposed(**settings)
+    one, two = LengthRecomposed(**settings), LengthRecomposed(**settings)
     for _ in range(5):
         one(through), two(stopped)
     resumed, later = po.from_yaml(two.to_yaml()), source_of(seed=9)
@@ -159,7 +159,7 @@ def test_resumes_bit_for_bit() -> None:
 
 
 def test_nothing_is_kept_outside_training() -> None:
-    part = Recomposed(group=8, compensate=1.0).eval()
+    part = LengthRecomposed(group=8, compensate=1.0).eval()
     part(source_of())
     assert part.memory.batches() == []
     assert not part.due
@@ -176,11 +176,11 @@ def test_what_differs_from_grpo() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"share in \(0, 1\] and batches >= 1, found 0.0 and 4"):
-        Recomposed(share=0.0)
+        LengthRecomposed(share=0.0)
     with pytest.raises(ValueError, match=r"compensate must be in \[0, 1\], found 2.0"):
-        Recomposed(compensate=2.0)
+        LengthRecomposed(compensate=2.0)
     with pytest.raises(ValueError, match="memory holds no temperatures"):
-        Recomposed(adapt=po.sampling.EntropyTemperature())
-    leaves, part = TokenTree.bandit([1.0, 0.0]).leaves().replace(turn=None), Recomposed(group=2, by="turns")
+        LengthRecomposed(adapt=po.sampling.EntropyTemperature())
+    leaves, part = TokenTree.bandit([1.0, 0.0]).leaves().replace(turn=None), LengthRecomposed(group=2, by="turns")
     with pytest.raises(po.ExperienceError, match=r"needs experience\.turn"):
         part._length(leaves)

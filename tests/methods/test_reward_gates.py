@@ -12,7 +12,16 @@ import polopt as po
 from polopt.lab.length_bandit import LENGTHS, length_bandit, rightness
 from polopt.lab.shapes import coin
 from polopt.part import diff
-from polopt.rewards import Gated, LinearLength, Outcome, RelativeLength, Right, SolvedGroups, Sum, TopGroups
+from polopt.rewards import (
+    ConditionalReward,
+    LinearLength,
+    OutcomeAtLeast,
+    OutcomeReward,
+    RelativeLength,
+    SolvedGroups,
+    SumOfRewards,
+    TopGroups,
+)
 
 
 def rows(outcome: list[float], lengths: list[int], group: list[int], **fields: object) -> po.Experience:
@@ -68,7 +77,7 @@ def test_no_group_is_grpo_and_all_groups_are_grpo_with_a_length_penalty() -> Non
         return torch.autograd.grad(loss, policy.weights)[0]
 
     same(of(po.method("grpo-lambda-len", share=0.0)), of(grpo))
-    penalised = grpo.but(reward=Sum(terms=[Outcome(), RelativeLength()]))
+    penalised = grpo.but(reward=SumOfRewards(terms=[OutcomeReward(), RelativeLength()]))
     same(of(po.method("grpo-lambda-len", share=1.0)), of(penalised))
     assert (of(penalised) - of(grpo)).abs().max() > 1e-6
     assert [path for path, *_ in diff(po.method("grpo-lambda-len"), grpo)] == ["reward"]
@@ -136,7 +145,7 @@ def test_conciser_pays_what_is_left_where_all_are_right_and_nothing_where_one_is
 
 
 def test_the_first_stage_of_conciser_is_dapo_without_its_length_penalty() -> None:
-    bare = po.method("dapo").but(reward=Outcome())
+    bare = po.method("dapo").but(reward=OutcomeReward())
     assert diff(po.method("conciser", stage=1, entropy=0.0), bare) == []
     second = po.method("conciser")
     assert {path for path, *_ in diff(po.method("conciser", stage=1), second)} == {
@@ -144,7 +153,7 @@ def test_the_first_stage_of_conciser_is_dapo_without_its_length_penalty() -> Non
     }  # fmt: skip
     any_right = second.but({"reward.terms.1.when.least": 0.0})
     batch, _ = sampled()
-    penalised = Sum(terms=[Outcome(), LinearLength(weight=1.0, free=1.0)])
+    penalised = SumOfRewards(terms=[OutcomeReward(), LinearLength(weight=1.0, free=1.0)])
     torch.testing.assert_close(any_right.reward(batch), penalised(batch), rtol=1e-12, atol=0)
 
 
@@ -153,7 +162,7 @@ def test_a_gate_leaves_rewards_of_decisions_in_shape() -> None:
     each = po.rewards.KLPenalty(coefficient=1.0)
     logp = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]).double()
     batch = batch.replace(logp=logp, ref_logp=2 * logp)
-    gated = Gated(reward=each, when=Right())(batch)
+    gated = ConditionalReward(reward=each, when=OutcomeAtLeast())(batch)
     torch.testing.assert_close(gated, torch.where(torch.tensor([[True], [False]]), each(batch), 0))
     assert gated[0].abs().min() > 0
 
@@ -163,7 +172,7 @@ def test_bad_settings_are_refused_in_one_sentence() -> None:
         with pytest.raises(ValueError, match=rf"rewards\.{part.__name__}: {next(iter(setting))} must be"):
             part(**setting)
     with pytest.raises(ValueError, match="is no regular expression"):
-        po.rewards.Answering(pattern="(")
+        po.rewards.AnswerMatches(pattern="(")
     with pytest.raises(po.ExperienceError, match="needs the longest row allowed"):
         LinearLength()(rows([1.0], [1], [0]))
 

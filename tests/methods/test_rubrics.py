@@ -11,7 +11,7 @@ import polopt as po
 from polopt.lab import TabularPolicy, train
 from polopt.lab.problems import digits
 from polopt.part import diff
-from polopt.rewards import Audit, Item, Measured, RubricReward
+from polopt.rewards import AuditedRubric, Item, ProgramGrader, RubricReward
 
 
 def test_it_is_ppo_with_another_reward() -> None:
@@ -25,14 +25,14 @@ def learned(algorithm: po.Algorithm) -> tuple[torch.Tensor, po.Algorithm]:
     return policy.logits.detach(), algorithm
 
 
-@pytest.mark.parametrize("meta", [None, Audit(truth="outcome")])
-def test_never_rewritten_is_ppo_with_a_fixed_judge(meta: Audit | None) -> None:
+@pytest.mark.parametrize("meta", [None, AuditedRubric(truth="outcome")])
+def test_never_rewritten_is_ppo_with_a_fixed_judge(meta: AuditedRubric | None) -> None:
     items = [Item(name="outcome"), Item(name="characters", most=5)]
-    fixed = RubricReward(items=items, grader=Measured(), meta=None)
+    fixed = RubricReward(items=items, grader=ProgramGrader(), meta=None)
     wanted, _ = learned(po.method("ppo").but(**{"reward.terms.0": fixed}))
     found, _ = learned(po.method("mpo-meta", items=items, meta=meta, every=10**9))
     assert torch.equal(found, wanted)
-    other = Audit(truth="extras.leaf")  # which has little to do with either
+    other = AuditedRubric(truth="extras.leaf")  # which has little to do with either
     moved, algorithm = learned(po.method("mpo-meta", items=items, meta=other, every=2))
     assert len(algorithm.reward.terms[0].rubrics) == 4
     assert not torch.equal(moved, wanted)

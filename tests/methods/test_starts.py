@@ -10,13 +10,13 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import Evaluation, Experience
-from polopt.credit import Anchored, Relative, Together, Whitened
+from polopt.credit import AnchoredDemonstrations, IncludeDemonstrations, RelativeAdvantage, WhitenedAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
-from polopt.objectives import Mixture, Token
+from polopt.objectives import MixtureRatio, TokenRatio
 from polopt.ops import NOTHING
 from polopt.part import diff
-from polopt.rewards import Clipped, KLPenalty, Shaped, bent, interval_iou
+from polopt.rewards import BentReward, ClippedReward, KLPenalty, bent, interval_iou
 from polopt.sampling import WithSolutions, trie_logp
 
 # TempSamp-R1 --------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def test_without_a_solution_and_a_bend_tempsamp_is_grpo() -> None:
     grpo = po.method("grpo", group=3)
     same(slope(po.method("tempsamp-r1", way="raw"), batch, policy), slope(grpo, batch, policy))
     same(slope(po.method("tempsamp-r1", way="anchored"), batch, policy), slope(grpo, batch, policy))
-    undone = {"sampling.mix": [], "credit": Relative(), "objective.ratio": Token()}
+    undone = {"sampling.mix": [], "credit": RelativeAdvantage(), "objective.ratio": TokenRatio()}
     assert diff(po.method("tempsamp-r1", way="raw").but(undone), grpo) == []
     changed = {"sampling.mix", "reward", "credit", "objective.ratio"}
     assert {path for path, *_ in diff(po.method("tempsamp-r1"), grpo)} == changed
@@ -128,19 +128,26 @@ def test_overlap_of_intervals_by_counting_cells() -> None:
 
 def test_a_credit_that_judges_demonstrations_is_refused_what_nobody_recorded() -> None:
     with pytest.raises(ValueError, match=r"judges demonstrated rows.*logp"):
-        po.Algorithm(credit=Together(), reward=Clipped(reward=KLPenalty(), limit=1.0))
+        po.Algorithm(credit=IncludeDemonstrations(), reward=ClippedReward(reward=KLPenalty(), limit=1.0))
     # Inside another credit, and beside a reward that reads outcomes, it is shown them too.
     batch, _ = with_solutions()
     shown = batch.demonstrated
     assert (
-        po.Algorithm(credit=Whitened(credit=Relative())).credited(batch).advantage[shown][batch.mask[shown]] == 1
+        po.Algorithm(credit=WhitenedAdvantage(credit=RelativeAdvantage()))
+        .credited(batch)
+        .advantage[shown][batch.mask[shown]]
+        == 1
     ).all()
-    inside = po.Algorithm(credit=Whitened(credit=Together())).credited(batch)
+    inside = po.Algorithm(credit=WhitenedAdvantage(credit=IncludeDemonstrations())).credited(batch)
     assert not (inside.advantage[shown][batch.mask[shown]] == 1).any()
 
 
 def test_what_is_out_of_range_is_refused() -> None:
-    for make in (lambda: Shaped(knee=2.0), lambda: Shaped(above=0.0), lambda: Anchored(factor=-1.0)):
+    for make in (
+        lambda: BentReward(knee=2.0),
+        lambda: BentReward(above=0.0),
+        lambda: AnchoredDemonstrations(factor=-1.0),
+    ):
         with pytest.raises(ValueError, match=r"need|must be"):
             make()
 
@@ -169,7 +176,7 @@ def two_kinds_of_rows(B: int = 6, T: int = 5) -> tuple[Experience, Evaluation]:
 
 def test_the_mixture_is_that_of_plain_loops() -> None:
     batch, said = two_kinds_of_rows()
-    token, row = (Mixture(unit=unit)(batch, said).exp() for unit in ("token", "row"))
+    token, row = (MixtureRatio(unit=unit)(batch, said).exp() for unit in ("token", "row"))
     share = 2 / 6
     for b in range(len(batch)):
         p, q, m = 1.0, 1.0, 1.0
@@ -189,13 +196,13 @@ def test_a_probe_that_does_as_the_policy_does_is_the_policy() -> None:
     plain = said.logp - batch.extras["policy_logp"]
     rows = batch.extras["probe"]
     for share in (0.0, 0.3, 1.0):
-        same(Mixture(share=share)(batch, said)[rows][batch.mask[rows]], plain[rows][batch.mask[rows]])
+        same(MixtureRatio(share=share)(batch, said)[rows][batch.mask[rows]], plain[rows][batch.mask[rows]])
         whole = torch.where(batch.mask, plain, 0).sum(1)
-        same(Mixture(share=share, unit="row")(batch, said)[:, 0], whole)
-    alone = Mixture(share=0.0)(batch, said)[batch.mask]
+        same(MixtureRatio(share=share, unit="row")(batch, said)[:, 0], whole)
+    alone = MixtureRatio(share=0.0)(batch, said)[batch.mask]
     same(alone, plain[batch.mask])
     # A row that no probe made is sampled by the policy, which sampled only 1 - share of the batch.
-    other = Mixture(share=0.3)(batch, said)[~rows][batch.mask[~rows]]
+    other = MixtureRatio(share=0.3)(batch, said)[~rows][batch.mask[~rows]]
     same(other.exp(), plain[~rows][batch.mask[~rows]].exp() / 0.7)
 
 
@@ -223,8 +230,8 @@ def test_the_balance_heuristic_is_unbiased_and_tokens_are_not() -> None:
             return (odds * log_weight.exp() * batch.outcome).sum().item()
 
         evaluation = Evaluation(logp=ours[twice])
-        assert mean(Mixture(unit="row", share=share)(batch, evaluation)[:, 0]) == pytest.approx(truth, rel=1e-12)
-        tokens = torch.where(batch.mask, Mixture(share=share)(batch, evaluation), 0).sum(1)
+        assert mean(MixtureRatio(unit="row", share=share)(batch, evaluation)[:, 0]) == pytest.approx(truth, rel=1e-12)
+        tokens = torch.where(batch.mask, MixtureRatio(share=share)(batch, evaluation), 0).sum(1)
         assert abs(mean(tokens) / truth - 1) > 0.1
         plain = torch.where(batch.mask, evaluation.logp - said[twice], 0).sum(1)
         assert abs(mean(plain) / truth - 1) > 0.01

@@ -13,7 +13,7 @@ import torch
 import polopt as po
 from polopt.experience import Experience, ExperienceError
 from polopt.lab.unit_tests import Grammar, written
-from polopt.rewards import KLPenalty, Modelled, Outcome, UnitTest
+from polopt.rewards import KLPenalty, LinearTokenReward, OutcomeReward, UnitTest
 from polopt.rewards.unit_tests import METRICS, SMELLS, metrics
 from polopt.worlds import Task, UnitTests
 from polopt.worlds.recipe import parse_world
@@ -107,7 +107,7 @@ def worded(seed: int, B: int = 30, T: int = 6) -> Experience:
 
 
 def test_the_reward_model_is_ridge_regression_on_tokens_and_pairs() -> None:
-    part = Modelled(reward=Outcome(), batches=2, features=4096, ridge=0.5)
+    part = LinearTokenReward(reward=OutcomeReward(), batches=2, features=4096, ridge=0.5)
     seen = [worded(0), worded(1)]
     for batch in seen:
         torch.testing.assert_close(part(batch), batch.outcome, rtol=0, atol=0)
@@ -137,26 +137,26 @@ def test_the_reward_model_is_ridge_regression_on_tokens_and_pairs() -> None:
 
 
 def test_the_reward_model_stays_once_it_is_fitted_and_resumes() -> None:
-    part = Modelled(reward=Outcome(), batches=1, features=64)
+    part = LinearTokenReward(reward=OutcomeReward(), batches=1, features=64)
     part(worded(0))
     part.learned()
     weights = part.get_buffer("weights").clone()
     before = part(worded(1))
     assert torch.equal(part.get_buffer("weights"), weights)
-    other = Modelled(reward=Outcome(), batches=1, features=64)
+    other = LinearTokenReward(reward=OutcomeReward(), batches=1, features=64)
     other.load_state_dict(part.state_dict())
     assert torch.equal(other(worded(1)), before)
-    still = Modelled(reward=Outcome(), features=64).eval()
+    still = LinearTokenReward(reward=OutcomeReward(), features=64).eval()
     still(worded(0))
     assert (still.get_buffer("weights") == 0).all()
     with pytest.raises(ExperienceError, match="one reward for each row"):
-        Modelled(reward=KLPenalty())(worded(0))
+        LinearTokenReward(reward=KLPenalty())(worded(0))
     with pytest.raises(ValueError, match="batches >= 1"):
-        Modelled(reward=Outcome(), batches=0)
+        LinearTokenReward(reward=OutcomeReward(), batches=0)
 
 
 def test_the_reward_model_looks_at_nothing_but_decisions() -> None:
-    part = Modelled(reward=Outcome(), features=64)
+    part = LinearTokenReward(reward=OutcomeReward(), features=64)
     batch = worded(3)
     other = batch.replace(extras={"tokens": torch.where(batch.mask, batch.extras["tokens"], 99)})
     assert torch.equal(part.read(batch), part.read(other))
@@ -211,4 +211,4 @@ def test_it_is_ppo_paid_otherwise() -> None:
     changed = {path for path, *_ in po.diff(po.method("rlsqm"), po.method("rlsqm", metrics=["focal"]))}
     assert changed == {"reward.terms.0.metrics"}
     alone = po.method("rlsqm", model=True, kl=0.0).reward
-    assert isinstance(alone, Modelled)
+    assert isinstance(alone, LinearTokenReward)

@@ -19,13 +19,13 @@ from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
 from polopt.lab.swarm import knowing
 from polopt.part import diff
-from polopt.sampling import FolderPool, LocalPool, Pool, Shared, Swarm
+from polopt.sampling import FolderPool, LocalPool, Pool, PublishedGroup, Swarm
 
 FORK = multiprocessing.get_context("fork")
 
 
-def group_of(number: int, rows: int = 3) -> Shared:
-    return Shared(
+def group_of(number: int, rows: int = 3) -> PublishedGroup:
+    return PublishedGroup(
         task=number,
         name=str(number),
         answers=[[f"ä {number}", "\n"] for _ in range(rows)],
@@ -87,7 +87,9 @@ def write(path: str, node: str, seconds: float, written: Any) -> None:
     pool, until, number = FolderPool(path=path), time.monotonic() + seconds, 0
     while time.monotonic() < until:
         size = 1 + number * 37 % 400
-        groups = [Shared(task=i, name=f"{number}", answers=[["x" * size]], outcomes=[size]) for i in range(size)]
+        groups = [
+            PublishedGroup(task=i, name=f"{number}", answers=[["x" * size]], outcomes=[size]) for i in range(size)
+        ]
         pool.publish(node, number % 20, groups)
         if number % 20 == 19:
             pool.discard(node, before=10)
@@ -195,10 +197,10 @@ def test_shares_ages_and_who_said_it(tmp_path: Path) -> None:
 
 def test_a_group_comes_at_most_once_and_unanimous_ones_never(tmp_path: Path) -> None:
     pool = LocalPool(name=str(tmp_path))
-    good = Shared(task=0, name="0", answers=[["0 0"], ["0 1"], ["2"], ["0 0"]], outcomes=[0, 0, 0, 0])
-    dull = Shared(task=0, name="0", answers=[["0 1"], ["0 1"]], outcomes=[1, 0])  # a publisher that errs
-    foreign = Shared(task=0, name="another world's", answers=[["0 0"], ["0 1"]], outcomes=[1, 0])
-    beyond = Shared(task=99, name="99", answers=[["0 0"], ["0 1"]], outcomes=[1, 0])
+    good = PublishedGroup(task=0, name="0", answers=[["0 0"], ["0 1"], ["2"], ["0 0"]], outcomes=[0, 0, 0, 0])
+    dull = PublishedGroup(task=0, name="0", answers=[["0 1"], ["0 1"]], outcomes=[1, 0])  # a publisher that errs
+    foreign = PublishedGroup(task=0, name="another world's", answers=[["0 0"], ["0 1"]], outcomes=[1, 0])
+    beyond = PublishedGroup(task=99, name="99", answers=[["0 0"], ["0 1"]], outcomes=[1, 0])
     pool.publish("other", 0, [dull, good, foreign, beyond, dull])
     part, source = node_of("me", tmp_path, share=1.0)
     batch = part(source)
@@ -357,7 +359,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="may have no probability under top-k"):
         Swarm(support=po.Support(top_k=3))
     with pytest.raises(ValueError, match="begin with what others cannot see; leave guide None"):
-        Swarm(guide=po.sampling.Tagged())
+        Swarm(guide=po.sampling.TaggedPrompts())
 
 
 # Two processes that learn ------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import polopt as po
 from polopt.lab.problems import digits
 from polopt.lab.thinking import ThinkingPolicy, frontier, questions
 from polopt.part import diff
-from polopt.rewards import Answering, OfKind, Outcome, Signalled, Sum, ThinkOrNot
-from polopt.sampling import WithoutTrigger
+from polopt.rewards import AnswerMatches, OutcomeReward, SignalAbove, SumOfRewards, TaskKindIs, ThinkOrNot
+from polopt.sampling import MaskThinkDecision
 
 
 def test_each_fault_has_its_price() -> None:
@@ -25,7 +25,7 @@ def test_each_fault_has_its_price() -> None:
         outcome=torch.zeros(8, dtype=torch.double),
         extras={"signal_working": thought, "signal_needed": need, "signal_bad": bad},
     )
-    part = ThinkOrNot(miss=0.3, over=0.2, form=1.0, malformed=Signalled(name="bad"))
+    part = ThinkOrNot(miss=0.3, over=0.2, form=1.0, malformed=SignalAbove(name="bad"))
     for paid, (t, n, b) in zip(part(batch).tolist(), cases, strict=True):
         assert paid == pytest.approx(-(0.3 * (n > t) + 0.2 * (t > n) + 1.0 * b), abs=1e-12)
     level = ThinkOrNot(miss=0.25, over=0.25)
@@ -71,13 +71,13 @@ def test_the_decision_is_the_first_or_the_one_behind_the_tag() -> None:
         [[0, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 0], [0, 1, 1, 1, 0, 0], [0] * 6],
         [[8, 7, 8, 5, 7, 8], [7, 8, 7, 0, 8, 6], [7, 8, 7, 7, 8, 9], [0, 1, 7, 8, 0, 0], [7, 8, 7, 8, 7, 8]],
     )
-    first = WithoutTrigger()(batch).mask
+    first = MaskThinkDecision()(batch).mask
     assert (batch.mask & ~first).int().tolist() == [
         [0, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0] * 6
     ]  # fmt: skip
     # Of decisions alone: a tag that the prompt begins does not count, one that a tool interrupts does; nothing follows
     # the tags of the third and the fourth row.
-    behind = WithoutTrigger(after=(7, 8))(batch).mask
+    behind = MaskThinkDecision(after=(7, 8))(batch).mask
     assert (batch.mask & ~behind).int().tolist() == [
         [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 1], [0] * 6, [0] * 6, [0] * 6
     ]  # fmt: skip
@@ -85,8 +85,8 @@ def test_the_decision_is_the_first_or_the_one_behind_the_tag() -> None:
 
 def test_a_decision_may_take_several_tokens() -> None:
     batch = rows([[1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]], [[7, 0, 5, 8, 5, 6], [5, 7, 0, 0, 0, 0]])
-    assert WithoutTrigger(count=2)(batch).mask.int().tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
-    assert WithoutTrigger(after=(5,), count=2)(batch).mask.int().tolist() == [[1, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0]]
+    assert MaskThinkDecision(count=2)(batch).mask.int().tolist() == [[0, 0, 0, 1, 1, 1], [0] * 6]
+    assert MaskThinkDecision(after=(5,), count=2)(batch).mask.int().tolist() == [[1, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0]]
 
 
 def test_the_masked_decision_has_no_gradient_and_the_others_their_own() -> None:
@@ -96,7 +96,7 @@ def test_the_masked_decision_has_no_gradient_and_the_others_their_own() -> None:
     batch = source.rollout(source.take(10), 8, po.Support())
     bare = po.method("dr-grpo")
     found = {}
-    for name, select in (("all", []), ("masked", [WithoutTrigger()])):
+    for name, select in (("all", []), ("masked", [MaskThinkDecision()])):
         judged = bare.but(select=select).judge(batch)
         loss = bare.objective(judged, policy.evaluate(judged)).loss
         found[name] = torch.autograd.grad(loss, [policy.think, policy.end])
@@ -121,17 +121,17 @@ def test_the_frontier_is_the_best_of_all_policies() -> None:
 def test_a_tree_is_told_by_what_it_says_first() -> None:
     tree, u = questions(count=4, needed=0.5)
     batch = tree.leaves()
-    penalty = ThinkOrNot(thought=Answering(pattern="^1"), need=OfKind(kinds=("hard",)), miss=0.3, over=0.1)
+    penalty = ThinkOrNot(thought=AnswerMatches(pattern="^1"), need=TaskKindIs(kinds=("hard",)), miss=0.3, over=0.1)
     wanted = [[0.0, 0.0, -0.1, -0.1]] * 2 + [[-0.3, -0.3, 0.0, 0.0]] * 2
     torch.testing.assert_close(penalty(batch).view(4, 4), torch.tensor(wanted, dtype=torch.double))
-    total = Sum(terms=[Outcome(), penalty])(batch)
+    total = SumOfRewards(terms=[OutcomeReward(), penalty])(batch)
     assert total.view(4, 4)[3, 1].item() == pytest.approx(1 - u[3].item() - 0.3)
 
 
 def test_bad_input_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="ThinkOrNot: miss, over and form must be >= 0"):
         ThinkOrNot(over=-1)
-    with pytest.raises(ValueError, match="WithoutTrigger: count must be >= 1, found 0"):
-        WithoutTrigger(count=0)
-    with pytest.raises(po.ExperienceError, match=r"WithoutTrigger needs experience\.extras\['tokens'\]"):
-        WithoutTrigger(after=(1,))(po.Experience(mask=torch.ones(1, 1, dtype=torch.bool)))
+    with pytest.raises(ValueError, match="MaskThinkDecision: count must be >= 1, found 0"):
+        MaskThinkDecision(count=0)
+    with pytest.raises(po.ExperienceError, match=r"MaskThinkDecision needs experience\.extras\['tokens'\]"):
+        MaskThinkDecision(after=(1,))(po.Experience(mask=torch.ones(1, 1, dtype=torch.bool)))

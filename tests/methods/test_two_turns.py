@@ -9,13 +9,13 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import ByTurn, GroupMean, GroupStd, LeaveOneOut, Relative, RewardToGo
+from polopt.credit import GroupMean, GroupStd, LeaveOneOut, RelativeAdvantage, RewardToGo, TurnAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient
 from polopt.lab.problems import digits
 from polopt.lab.turns import TwoTurns, copier
 from polopt.metrics import attempts, correction
-from polopt.rewards import KLPenalty, Paid
+from polopt.rewards import KLPenalty, TurnRewards
 
 
 def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:
@@ -45,7 +45,7 @@ def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:
 @pytest.mark.parametrize("bonus", [0.0, 3.0])
 def test_credit_by_turn_against_a_plain_loop(bonus: float) -> None:
     b = batch()
-    found = ByTurn(bonus=bonus)(b)
+    found = TurnAdvantage(bonus=bonus)(b)
     paid = b.extras["paid"]
     worth: dict[tuple[int, int], float] = {}
     for row in range(len(b)):
@@ -71,7 +71,10 @@ def test_one_turn_is_relative_credit() -> None:
     b = batch_of(tree, policy)
     for baseline, scale in ((LeaveOneOut(), None), (GroupMean(), GroupStd()), (None, None)):
         torch.testing.assert_close(
-            ByTurn(baseline=baseline, scale=scale)(b), Relative(baseline=baseline, scale=scale)(b), rtol=1e-12, atol=0
+            TurnAdvantage(baseline=baseline, scale=scale)(b),
+            RelativeAdvantage(baseline=baseline, scale=scale)(b),
+            rtol=1e-12,
+            atol=0,
         )
 
 
@@ -79,8 +82,8 @@ def test_paid_and_kl_by_turn() -> None:
     b = batch()
     paid = torch.where(b.mask, b.extras["paid"], 0)
     weights = torch.tensor([0.5, 2.0, 2.0], dtype=torch.double)[b.turn.clamp(min=0)]
-    torch.testing.assert_close(Paid(weights=(0.5, 2.0))(b), paid * weights, rtol=1e-12, atol=0)
-    torch.testing.assert_close(Paid()(b), paid, rtol=0, atol=0)
+    torch.testing.assert_close(TurnRewards(weights=(0.5, 2.0))(b), paid * weights, rtol=1e-12, atol=0)
+    torch.testing.assert_close(TurnRewards()(b), paid, rtol=0, atol=0)
     whole = KLPenalty(coefficient=0.3)(b)
     parts = [KLPenalty(coefficient=0.3, turn=k)(b) for k in range(3)]
     torch.testing.assert_close(torch.where(b.mask, sum(parts), 0), torch.where(b.mask, whole, 0), rtol=1e-12, atol=0)

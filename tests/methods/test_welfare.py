@@ -12,25 +12,25 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import Everyone, Relative, Standardised
+from polopt.credit import RelativeAdvantage, StandardisedReturns, WholeBatch
 from polopt.credit.revalued import standardised
 from polopt.experience import Experience, ExperienceError
 from polopt.lab.problems import digits
 from polopt.rewards import (
     Blocks,
     Brevity,
-    Gated,
+    ConditionalReward,
+    DistinctPayoffs,
     GeometricMean,
     HasBlock,
     KLPenalty,
     LeadingBlocks,
-    Least,
-    Legible,
-    Outcome,
-    Paying,
-    Payoffs,
-    Sum,
-    Window,
+    LegiblePayoffs,
+    LengthWindow,
+    MinimumReward,
+    OutcomeReward,
+    PositiveReward,
+    SumOfRewards,
     arithmetic_mean,
     choose,
     efficient,
@@ -140,8 +140,8 @@ def test_payoffs_are_read_or_refused() -> None:
 
 def test_any_unequal_payoffs_have_all_of_the_reward_for_them() -> None:
     nonsense = f"<payoff>{table([1.0] * 6, [2.0] * 6)}</payoff>"
-    assert Payoffs()(rows(nonsense, "<payoff></payoff>", "")).tolist() == [1.0, 0.0, 0.0]
-    assert Legible()(rows(nonsense, "<payoff></payoff>", "")).tolist() == [1.0, 0.0, 0.0]
+    assert DistinctPayoffs()(rows(nonsense, "<payoff></payoff>", "")).tolist() == [1.0, 0.0, 0.0]
+    assert LegiblePayoffs()(rows(nonsense, "<payoff></payoff>", "")).tolist() == [1.0, 0.0, 0.0]
 
 
 def test_lengths_in_every_unit() -> None:
@@ -154,7 +154,7 @@ def test_lengths_in_every_unit() -> None:
         ("characters", "t", (13, 0)),
         ("decisions", None, (3, 3)),
     ):
-        found = Window(low=2, high=4, steepness=0.5, unit=unit, block=name)(text).tolist()  # type: ignore[arg-type]
+        found = LengthWindow(low=2, high=4, steepness=0.5, unit=unit, block=name)(text).tolist()  # type: ignore[arg-type]
         assert found == pytest.approx([window(n) for n in counts], rel=1e-5)
     brief = Brevity(scale=5.0, unit="characters", block="t")(text).tolist()
     assert brief == pytest.approx([math.exp(-13 / 5), 1.0], rel=1e-5)
@@ -246,8 +246,8 @@ def test_units_do_not_change_what_divides_by_a_group_s_own() -> None:
     # All rows of one kind: a z-score of the batch is one affine map, which a group's z-score undoes up to its eps.
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    exact = Relative(scale=po.credit.GroupStd(eps=0.0))
-    ours, plain = (po.method("grpo", kl=0).but(credit=c) for c in (Standardised(credit=exact), exact))
+    exact = RelativeAdvantage(scale=po.credit.GroupStd(eps=0.0))
+    ours, plain = (po.method("grpo", kl=0).but(credit=c) for c in (StandardisedReturns(credit=exact), exact))
     torch.testing.assert_close(slope(ours, batch, policy), slope(plain, batch, policy), rtol=1e-10, atol=1e-14)
 
 
@@ -266,29 +266,29 @@ def test_without_texts_it_is_ppo_of_the_welfare() -> None:
     ours = po.method("gtalign")
     plain = po.method("ppo", kl=0)
     same(
-        slope(ours.but(reward=Outcome(), credit=plain.credit), batch, policy),
+        slope(ours.but(reward=OutcomeReward(), credit=plain.credit), batch, policy),
         slope(plain, batch, policy),
     )
     assert {path for path, *_ in po.diff(plain, ours)} == {"reward", "credit"}
 
 
 def test_refusals() -> None:
-    kl = [Outcome(), KLPenalty()]
+    kl = [OutcomeReward(), KLPenalty()]
     with pytest.raises(ExperienceError, match=r"rewards\.GeometricMean needs terms of one reward for each row, \[1\]"):
         GeometricMean(terms=kl)(rows("x"))
     for part, settings, message in (
-        (GeometricMean, {"terms": [Outcome()], "floor": 0.0}, "need floor > 0"),
-        (GeometricMean, {"terms": [Outcome()], "weights": [-1.0]}, "weights >= 0"),
+        (GeometricMean, {"terms": [OutcomeReward()], "floor": 0.0}, "need floor > 0"),
+        (GeometricMean, {"terms": [OutcomeReward()], "weights": [-1.0]}, "weights >= 0"),
         (GeometricMean, {"terms": []}, "rewards.GeometricMean needs at least one term"),
-        (Least, {"terms": [Outcome()], "weights": [0.0]}, "a weight > 0"),
-        (Window, {"low": 3, "high": 2}, "low < high"),
+        (MinimumReward, {"terms": [OutcomeReward()], "weights": [0.0]}, "a weight > 0"),
+        (LengthWindow, {"low": 3, "high": 2}, "low < high"),
         (Brevity, {"scale": 1.0, "block": "t"}, "counted in words or characters"),
         (Brevity, {"scale": 1.0, "before": "t"}, "counted in words or characters"),
         (Brevity, {"scale": 1.0, "unit": "words", "block": "t", "before": "u"}, "set one of the two"),
         (LeadingBlocks, {"names": []}, "names of the blocks"),
         (Brevity, {"scale": 0.0}, "scale must be > 0"),
         (Blocks, {"names": []}, "names of the blocks"),
-        (po.credit.Plus, {"measures": [], "weights": []}, "as many weights"),
+        (po.credit.ReturnsPlusMeasures, {"measures": [], "weights": []}, "as many weights"),
     ):
         with pytest.raises(ValueError, match=message):
             part(**settings)
@@ -296,9 +296,11 @@ def test_refusals() -> None:
 
 def test_sum_still_takes_rewards_by_decision_and_a_gate_does_too() -> None:
     batch = rows("x", "")
-    summed = Sum(terms=[Outcome(), KLPenalty(coefficient=1.0)], weights=[2.0, 1.0])
+    summed = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=1.0)], weights=[2.0, 1.0])
     assert summed(batch).tolist() == [[1.0, 1.0, 3.0]] * 2
-    gated = Gated(reward=summed, when=Paying(reward=Brevity(scale=1e-3, unit="characters")), otherwise=-1.0)(batch)
+    gated = ConditionalReward(
+        reward=summed, when=PositiveReward(reward=Brevity(scale=1e-3, unit="characters")), otherwise=-1.0
+    )(batch)
     assert gated.tolist() == [[-1.0] * 3, [1.0, 1.0, 3.0]]
 
 
@@ -312,6 +314,6 @@ def test_no_two_rules_agree_on_all_games() -> None:
 def test_everyone_is_one_source() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    ours = Standardised(within=Everyone()).credited(batch).reward
+    ours = StandardisedReturns(within=WholeBatch()).credited(batch).reward
     returns = batch.outcome
     torch.testing.assert_close(ours, (returns - returns.mean()) / (returns.std() + 1e-8), rtol=1e-10, atol=1e-12)

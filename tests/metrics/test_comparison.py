@@ -7,7 +7,7 @@ import scipy.stats
 
 from polopt.metrics import (
     Comparison,
-    Trials,
+    MethodRuns,
     improvement,
     iqm,
     paired_difference,
@@ -89,7 +89,7 @@ def test_comparison_pairs_by_seed_not_by_place():
 
 
 def test_band_uses_the_steps_every_seed_reached():
-    trials = Trials("grpo", [1, 2], [0.4, 0.6], [[(0, 0.1), (5, 0.4)], [(0, 0.3), (5, 0.5), (10, 0.6)]])
+    trials = MethodRuns("grpo", [1, 2], [0.4, 0.6], [[(0, 0.1), (5, 0.4)], [(0, 0.3), (5, 0.5), (10, 0.6)]])
     band = trials.band()
     assert [s for s, _ in band] == [0, 5]
     assert band[0][1].estimate == pytest.approx(0.2)
@@ -99,8 +99,8 @@ def test_band_uses_the_steps_every_seed_reached():
 
 def test_errors_name_what_was_found():
     with pytest.raises(ValueError, match=r"'grpo': needs one final accuracy.*2 final"):
-        Trials("grpo", [1], [0.1, 0.2])
+        MethodRuns("grpo", [1], [0.1, 0.2])
     with pytest.raises(ValueError, match="a name of its own"):
-        Comparison([Trials("a", [1], [0.1]), Trials("a", [1], [0.1])])
+        Comparison([MethodRuns("a", [1], [0.1]), MethodRuns("a", [1], [0.1])])
     with pytest.raises(ValueError, match="found 7 and 5"):
         paired_difference(X, Y)

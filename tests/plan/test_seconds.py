@@ -12,7 +12,7 @@ from polopt.plan.demands import Demands
 from polopt.plan.efficiency import ASSUMED, Efficiency
 from polopt.plan.hardware import Device
 from polopt.plan.holds import holds
-from polopt.plan.job import Job, heaviest, read
+from polopt.plan.job import PlannedJob, heaviest, read
 from polopt.plan.models import find
 from polopt.plan.predict import phases, predict, step_seconds
 from polopt.plan.shape import shape_of
@@ -27,7 +27,7 @@ EFF = Efficiency(learn=0.5, decode=0.4, memory=0.6, call=1e-5, touch=2.0, token=
 def job(**changes):
     settings = {"rows": 16, "group": 4, "prompt": 10, "answer": 30, "limit": 80, "engine": "native"}
     settings |= {"shape": SHAPE, "device": DEVICE, "demands": Demands()}
-    return Job(**{**settings, **changes})
+    return PlannedJob(**{**settings, **changes})
 
 
 @pytest.mark.parametrize(("mean", "limit", "spread"), [(100, 400, 0.6), (300, 400, 0.6), (50, 10_000, 1.2)])
@@ -48,7 +48,7 @@ def test_many_rows_are_stood_for_and_still_have_their_longest():
     many = lengths.typical(100 * lengths.MOST, 100, 1e9, 0.6)
     assert len(many) == len(few)
     assert many[-1] > 1.3 * few[-1]
-    batch = lengths.Batch(100 * lengths.MOST, 8, 10, many)
+    batch = lengths.BatchLengths(100 * lengths.MOST, 8, 10, many)
     assert batch.tokens == pytest.approx(100 * batch.rows, rel=0.02)
 
 

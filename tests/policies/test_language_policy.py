@@ -655,8 +655,8 @@ def _learnt(policy: LanguagePolicy, monkeypatch: pytest.MonkeyPatch) -> tuple[Te
         return tensor
 
     layers = policy.model.base_model.get_submodule("h" if hasattr(policy.model.base_model, "h") else "layers")
-    finish = decoder.Layer.finish
-    monkeypatch.setattr(decoder.Layer, "finish", lambda *a: (count(), finish(*a))[1])
+    finish = decoder.DecoderLayer.finish
+    monkeypatch.setattr(decoder.DecoderLayer, "finish", lambda *a: (count(), finish(*a))[1])
     # A hook would keep the decoder from reading the model.
     hooks = [] if policy.decoder is not None else [layer.mlp.register_forward_pre_hook(count) for layer in layers]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

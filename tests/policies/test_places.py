@@ -11,7 +11,7 @@ import torch
 from polopt.config import ConfigError
 from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.places import Place, place_of
+from polopt.policies.places import ModelPlace, place_of
 from polopt.policies.preflight import load_policy
 
 gguf = pytest.importorskip("gguf")
@@ -119,7 +119,7 @@ def test_a_gguf_file_is_the_model_that_was_written(file: Path) -> None:
 
 
 def test_a_folder_with_one_is_that_one_and_with_two_none(file: Path) -> None:
-    assert place_of(file.parent) == Place(str(file.parent), "tiny.gguf")
+    assert place_of(file.parent) == ModelPlace(str(file.parent), "tiny.gguf")
     other = file.with_name("other.gguf")
     other.write_bytes(file.read_bytes())
     try:
@@ -151,7 +151,7 @@ def test_a_file_of_a_package_is_found_without_importing_it(
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     (package / "tiny.gguf").write_bytes(file.read_bytes())
     monkeypatch.syspath_prepend(tmp_path)
-    assert place_of("package:some_weights/tiny.gguf") == Place(str(package), "tiny.gguf")
+    assert place_of("package:some_weights/tiny.gguf") == ModelPlace(str(package), "tiny.gguf")
     for name, sentence in {
         "package:some_weights/large.gguf": r"the installed package some_weights has no file large.gguf",
         "package:llm_smollm3/x.gguf": r"the package llm_smollm3 is not installed; install it, or",

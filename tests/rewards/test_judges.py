@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import polopt as po
 from polopt.experience import ExperienceError
-from polopt.rewards import Judged, LearnedJudge, Outcome, Sum
+from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
 from polopt.rewards.judges import (
     Pairs,
     TextScorer,
@@ -24,7 +24,7 @@ from polopt.rewards.judges import (
     same_policy_pairs,
     save_scorer,
 )
-from polopt.rewards.judges.scorer import APART, PAD, Shape
+from polopt.rewards.judges.scorer import APART, PAD, ScorerShape
 from polopt.worlds import Task
 
 
@@ -34,12 +34,12 @@ def generator(seed: int = 0) -> torch.Generator:
 
 class TestScorer:
     def test_it_reads_bytes_and_cuts_prompts_at_the_front(self):
-        ids = TextScorer(Shape(width=8, length=3)).read(["abcd", ""], ["é", "wxyz"])
+        ids = TextScorer(ScorerShape(width=8, length=3)).read(["abcd", ""], ["é", "wxyz"])
         assert ids.tolist() == [[*b"bcd", APART, *"é".encode()], [APART, *b"wxy", PAD, PAD]]
 
     @pytest.mark.parametrize("layers", [0, 2])
     def test_no_score_depends_on_who_stands_beside(self, layers):
-        scorer = TextScorer(Shape(width=8, layers=layers)).double()
+        scorer = TextScorer(ScorerShape(width=8, layers=layers)).double()
         prompts, answers = ["a", "bb", ""], ["some words", "", "a much longer text, which pads the others" * 3]
         together = scorer(prompts, answers)
         alone = torch.cat([scorer([p], [a]) for p, a in zip(prompts, answers, strict=True)])
@@ -48,7 +48,7 @@ class TestScorer:
 
     def test_without_attention_it_is_a_mean_over_windows(self):
         """A loop in plain Python, of one text."""
-        scorer = TextScorer(Shape(width=8, layers=0, window=2)).double()
+        scorer = TextScorer(ScorerShape(width=8, layers=0, window=2)).double()
         ids = [*b"p", APART, *b"xyz"]
         vectors = [torch.zeros(8).double(), *(scorer.bytes.weight[i] for i in ids)]
         said = sum(
@@ -61,13 +61,13 @@ class TestScorer:
         torch.testing.assert_close(scorer(["p"], ["xyz"]), wanted, rtol=1e-10, atol=1e-12)
 
     def test_the_comparison_reads_the_reference(self):
-        scorer = TextScorer(Shape(width=8, compares=True))
+        scorer = TextScorer(ScorerShape(width=8, compares=True))
         assert scorer(["p"], ["a"], ["b"]) != scorer(["p"], ["a"], ["c"])
         with pytest.raises(ValueError, match="compares with references, found none"):
             scorer(["p"], ["a"])
 
     def test_a_folder_gives_it_back(self, tmp_path):
-        scorer = TextScorer(Shape(width=8, layers=2, compares=True), seed=5)
+        scorer = TextScorer(ScorerShape(width=8, layers=2, compares=True), seed=5)
         again = load_scorer(save_scorer(scorer, tmp_path / "judge"))
         assert again.shape == scorer.shape
         assert torch.equal(again(["p"], ["a"], ["b"]), scorer(["p"], ["a"], ["b"]))
@@ -87,7 +87,7 @@ class TestScorer:
     @pytest.mark.parametrize("bad", [{"width": 6}, {"layers": -1}, {"window": 0}, {"length": 0}])
     def test_bad_shapes(self, bad):
         with pytest.raises(ValueError, match="TextScorer: width must be a multiple of 4"):
-            Shape(**bad)
+            ScorerShape(**bad)
 
 
 class TestLearning:
@@ -129,11 +129,11 @@ class TestLearning:
             return ["".join(letters[i] for i in row) for row in drawn]
 
         good, bad = words("abcx", 300), words("abcy", 300)
-        scorer = TextScorer(Shape(width=16, layers=0))
+        scorer = TextScorer(ScorerShape(width=16, layers=0))
         fit(scorer, Pairs([""] * 200, good[:200], bad[:200]), steps=60, rows=32)
         assert (scorer([""] * 100, good[200:]) > scorer([""] * 100, bad[200:])).double().mean() > 0.8
         liked = torch.tensor([float("x" in text) for text in good])
-        scorer = TextScorer(Shape(width=16, layers=0))
+        scorer = TextScorer(ScorerShape(width=16, layers=0))
         losses = fit(scorer, ([""] * 200, good[:200], liked[:200]), steps=100, rows=32)
         assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
         right = (scorer([""] * 100, good[200:]) > 0) == liked[200:].bool()
@@ -141,7 +141,7 @@ class TestLearning:
 
     def test_fitting_is_a_function_of_the_seed(self):
         pairs = Pairs(["p"] * 8, list("abcdefgh"), list("ABCDEFGH"))
-        runs = [fit(TextScorer(Shape(width=8, layers=1)), pairs, steps=3, rows=4, seed=s) for s in (0, 0, 1)]
+        runs = [fit(TextScorer(ScorerShape(width=8, layers=1)), pairs, steps=3, rows=4, seed=s) for s in (0, 0, 1)]
         assert runs[0] == runs[1] != runs[2]
 
     def test_pairs_of_different_lengths_are_refused(self):
@@ -159,32 +159,32 @@ class TestJudged:
     def test_it_is_what_the_judge_says_of_prompts_answers_and_solutions(self):
         judge = LearnedJudge(compares=True)
         wanted = judge.scorer(["ask 0", "ask 1"], ["uno", "due"], ["one", "two"])
-        torch.testing.assert_close(Judged(judge=judge)(batch()), wanted.float(), rtol=0, atol=0)
+        torch.testing.assert_close(JudgedReward(judge=judge)(batch()), wanted.float(), rtol=0, atol=0)
         alone = LearnedJudge(rows=1)
         wanted = torch.cat([alone.scorer([f"ask {i}"], [a]) for i, a in enumerate(["uno", "due"])])
-        torch.testing.assert_close(Judged(judge=alone)(batch()), wanted.float(), rtol=0, atol=0)
+        torch.testing.assert_close(JudgedReward(judge=alone)(batch()), wanted.float(), rtol=0, atol=0)
 
     def test_a_chance_is_between_0_and_1(self):
         raw, chance = (LearnedJudge(link=link)(["a"], ["b"]).scores for link in ("none", "sigmoid"))
         torch.testing.assert_close(chance, raw.sigmoid())
 
     def test_a_reward_of_weight_0_changes_nothing(self):
-        with_judge = Sum(terms=[Outcome(), Judged(judge=LearnedJudge())], weights=[1.0, 0.0])
+        with_judge = SumOfRewards(terms=[OutcomeReward(), JudgedReward(judge=LearnedJudge())], weights=[1.0, 0.0])
         assert torch.equal(with_judge(batch()), batch().outcome)
 
     def test_a_task_without_solution_is_refused(self):
         shown = batch(task=[Task("t/9", "k", "ask", None, {})] * 2)
         with pytest.raises(ExperienceError, match=re.escape("task 't/9' has none; give the tasks solutions")):
-            Judged(judge=LearnedJudge(compares=True))(shown)
-        assert Judged(judge=LearnedJudge())(shown).shape == (2,)
+            JudgedReward(judge=LearnedJudge(compares=True))(shown)
+        assert JudgedReward(judge=LearnedJudge())(shown).shape == (2,)
 
     def test_it_asks_the_tasks_for_solutions_only_to_compare(self):
-        assert Judged(judge=LearnedJudge(compares=True)).asks == {"demonstrations"}
-        assert Judged(judge=LearnedJudge()).asks == frozenset()
+        assert JudgedReward(judge=LearnedJudge(compares=True)).asks == {"demonstrations"}
+        assert JudgedReward(judge=LearnedJudge()).asks == frozenset()
 
     def test_weights_are_of_no_checkpoint_and_learn_nothing(self, tmp_path):
-        folder = save_scorer(TextScorer(Shape(width=8), seed=7), tmp_path / "judge")
-        part = Judged(judge=LearnedJudge(weights=str(folder)))
+        folder = save_scorer(TextScorer(ScorerShape(width=8), seed=7), tmp_path / "judge")
+        part = JudgedReward(judge=LearnedJudge(weights=str(folder)))
         assert part.state_dict() == {}
         assert list(part.parameters()) == []
         again = po.from_yaml(part.to_yaml())
@@ -201,7 +201,7 @@ class TestJudged:
             LearnedJudge().judges_with(TextScorer())(["a"], ["b"])
 
     def test_the_folder_must_hold_what_is_expected(self, tmp_path):
-        folder = save_scorer(TextScorer(Shape(width=8)), tmp_path / "judge")
+        folder = save_scorer(TextScorer(ScorerShape(width=8)), tmp_path / "judge")
         with pytest.raises(ValueError, match="was made with compares=False, found compares=True"):
             LearnedJudge(weights=str(folder), compares=True)
         with pytest.raises(ValueError, match="holds no scorer that can be read"):

@@ -11,10 +11,10 @@ from chat_server import ChatServer, served
 from rows_judges import say
 
 import polopt as po
-from polopt.rewards import Audit, Chat, HTTPGrader, HTTPMeta, Item, Measured, RubricReward
+from polopt.rewards import AuditedRubric, Chat, HTTPGrader, HTTPMeta, Item, ProgramGrader, RubricReward
 from polopt.rewards.measured import SEEN, agreement
 from polopt.rewards.rewritten import parsed, read_marks
-from polopt.rewards.texts import Texts
+from polopt.rewards.texts import TextBuffers
 from polopt.worlds import Task
 
 
@@ -27,19 +27,19 @@ def batch(answers: list[str], outcome: list[float], **extras: object) -> po.Expe
 
 def rubric(**changes: object) -> RubricReward:
     items = [Item(name="outcome", weight=3.0), Item(name="words", most=4)]
-    return RubricReward(**{"items": items, "grader": Measured(), "meta": Audit(), "every": 1, **changes})
+    return RubricReward(**{"items": items, "grader": ProgramGrader(), "meta": AuditedRubric(), "every": 1, **changes})
 
 
 class TestTexts:
     def test_they_are_bytes_in_a_checkpoint_and_any_number_loads(self):
-        texts = Texts(["a", "ßé\n", ""])
+        texts = TextBuffers(["a", "ßé\n", ""])
         assert texts.all() == ["a", "ßé\n", ""]
         assert all(v.dtype == torch.uint8 for v in texts.state_dict().values())
-        for other in (Texts(), Texts(["x"] * 12)):
+        for other in (TextBuffers(), TextBuffers(["x"] * 12)):
             other.load_state_dict(texts.state_dict())
             assert other.all() == texts.all()
-        many = Texts(map(str, range(11)))
-        again = Texts()
+        many = TextBuffers(map(str, range(11)))
+        again = TextBuffers()
         again.load_state_dict(many.state_dict())
         assert again.all() == [str(i) for i in range(11)]
 
@@ -93,7 +93,7 @@ class TestReward:
             ({"samples": 1}, "samples >= 2"),
             (
                 {"meta": HTTPMeta(chat=Chat(url="http://x/v1", model="m"))},
-                "invents items, and rewards.Measured() knows",
+                "invents items, and rewards.ProgramGrader() knows",
             ),
         ],
     )
@@ -133,14 +133,14 @@ class TestAudit:
             part.advance()
             assert part.rubric[1].trust == trust
         assert len(part.rubrics) == 6
-        sudden = rubric(meta=Audit(factor=0.0))
+        sudden = rubric(meta=AuditedRubric(factor=0.0))
         for b, trust in ((against, 0.0), (together, 1.0)):
             sudden(b)
             sudden.advance()
             assert sudden.rubric[1].trust == trust
 
     def test_only_so_many_rows_are_looked_at(self):
-        class Counting(Audit):
+        class Counting(AuditedRubric):
             def forward(self, items, experience, marks):
                 assert len(experience) == len(marks) == 3
                 return super().forward(items, experience, marks)
@@ -155,7 +155,7 @@ class TestAudit:
     )
     def test_bad_settings(self, changes, sentence):
         with pytest.raises(ValueError, match=sentence):
-            Audit(**changes)
+            AuditedRubric(**changes)
 
 
 def test_the_rubric_changes_after_every_so_many_batches_and_holds_from_the_next():
@@ -195,8 +195,8 @@ def test_it_resumes_bit_for_bit_with_its_history():
         resumed.advance()
     assert (
         po.diff(
-            po.rewards.RubricReward(items=resumed.rubric, grader=Measured()),
-            po.rewards.RubricReward(items=through.rubric, grader=Measured()),
+            po.rewards.RubricReward(items=resumed.rubric, grader=ProgramGrader()),
+            po.rewards.RubricReward(items=through.rubric, grader=ProgramGrader()),
         )
         == []
     )

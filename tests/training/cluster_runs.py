@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from polopt.training.cluster.crew import Counts, Stopped
-from polopt.training.cluster.worker import Answer, Order, Worker
+from polopt.training.cluster.worker import Answer, Order, RolloutActor
 from polopt.training.recipe import Recipe
 
 
@@ -23,7 +23,7 @@ class HereCrew:
         self.lots = random.Random(0)
         self.versions: dict[int, Tensor] = {}
         self.played: list[tuple[int, int, int]] = []
-        self.team = [Worker() for _ in range(self.spec.workers)]
+        self.team = [RolloutActor() for _ in range(self.spec.workers)]
         for worker in self.team:
             worker.prepare(recipe.to_yaml(), ".", [], recipe.threads or 1)
 

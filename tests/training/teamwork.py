@@ -33,9 +33,9 @@ from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
 from polopt.training import language  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402
 from polopt.training.recipe import load  # noqa: E402
-from polopt.training.run import Witness  # noqa: E402
+from polopt.training.run import ReadOnlyRun  # noqa: E402
 from polopt.training.source import LanguageSource  # noqa: E402
-from polopt.training.team import Team, assemble  # noqa: E402
+from polopt.training.team import ProcessGroup, assemble  # noqa: E402
 
 
 class Leaves(nn.Module):
@@ -63,7 +63,7 @@ def slopes(policy: Any) -> dict[str, Tensor]:
     return {n: whole(p.grad).detach().clone() for n, p in policy.named_parameters() if p.grad is not None}
 
 
-def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Tensor]]:
+def of_objectives(team: ProcessGroup, micro_rows: int | None) -> dict[str, dict[str, Tensor]]:
     """The gradient of every objective with respect to all that is said of a ragged batch, in float64."""
     found = {}
     for name, row in objectives().items():
@@ -80,7 +80,7 @@ def of_objectives(team: Team, micro_rows: int | None) -> dict[str, dict[str, Ten
 POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic")
 
 
-def of_policies(team: Team, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
+def of_policies(team: ProcessGroup, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
     """The last gradient, and the weights, after two batches of two steps on groups of unlike lengths; something is
     asked of the policy before."""
     found = {}
@@ -123,10 +123,10 @@ def train(folder: Path, stop: int | None) -> None:
             file.writelines(json.dumps(numbers) + "\n" for numbers in taken)
 
 
-def learners(folder: Path, team: Team) -> None:
+def learners(folder: Path, team: ProcessGroup) -> None:
     """A run of several learners on rollouts that one of them has from workers."""
     made = load(folder / "recipe.yaml")
-    run = language.create(made, folder / "run") if team.leads else Witness(folder / "run")
+    run = language.create(made, folder / "run") if team.leads else ReadOnlyRun(folder / "run")
     crew: Any = HereCrew(made) if team.leads else None
     language.LanguageTraining(made, run, (), team, crew).run()
 

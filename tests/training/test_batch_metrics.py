@@ -13,7 +13,7 @@ import polopt as po
 from polopt.training import supply
 from polopt.training.language import train
 from polopt.training.measure import metrics_of
-from polopt.training.supply import Gathered
+from polopt.training.supply import RolloutBatch
 
 # One method for each mechanism, as it acts on a tiny policy.
 METHODS: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[str, Any]], list[Gathered]]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[str, Any]], list[RolloutBatch]]]:
     """By method, the log of its stage and the batches that were sampled for it."""
     found = {}
     for slug, settings in METHODS.items():
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
         with pytest.MonkeyPatch.context() as patch:
             plain = supply.gather
 
-            def spy(*args: Any, kept: list[Gathered] = batches, gather: Any = plain) -> Gathered:
+            def spy(*args: Any, kept: list[RolloutBatch] = batches, gather: Any = plain) -> RolloutBatch:
                 kept.append(gather(*args))
                 return kept[-1]
 

@@ -24,7 +24,7 @@ from polopt.training.language import LanguageTraining, create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.source import Shuffles
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 WARM: dict[str, Any] = {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}}
 # One method for each thing that a sampling part asks of its source, with what the tiny policy has room for.
@@ -249,7 +249,7 @@ def test_objectives_without_a_ratio_to_the_sampler_stay_on_policy(method: str, r
         return
     with pytest.raises(ConfigError, match=r"stages\.rl: .* cluster\.ahead = 1; set cluster\.ahead to 0, or weigh"):
         _ = made.algorithms
-    weighed = settings(about, {"ahead": 1}, but={"objective.weights": [{"part": "objectives.Importance"}]})
+    weighed = settings(about, {"ahead": 1}, but={"objective.weights": [{"part": "objectives.ImportanceWeight"}]})
     assert weighed.algorithms
     assert settings(about, {"ahead": 0}).algorithms
 
@@ -264,10 +264,10 @@ def test_the_door_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (dealt, None, "name it, as in --cluster auto"),
         (dealt, "127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ):
-        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, Team()):
+        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, ProcessGroup()):
             pass
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'), crew_of(dealt, "auto", Team()):
+    with pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'), crew_of(dealt, "auto", ProcessGroup()):
         pass
 
 

@@ -21,7 +21,7 @@ from polopt.sampling import Start
 from polopt.training.estimate import estimate
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.preflight_models import MEASURED, ContextError, fitted
 from polopt.training.run import Run
 from polopt.training.transcript import to_experience
@@ -118,7 +118,7 @@ def test_of_generated_tasks_the_first_are_measured_and_the_others_as_they_come(t
     tasks = Generated(10 * MEASURED, MEASURED + 1)
     assert fitted(tasks, tiny, 4, None, "tasks") is tasks
     assert tasks.seen == MEASURED
-    player = Player(tiny, tasks, 4)
+    player = EpisodePlayer(tiny, tasks, 4)
     for play in (
         lambda task: player.play([task], 1, Support(), torch.Generator()),
         lambda task: player.receive([task], [[["x"]]]),
@@ -195,10 +195,10 @@ def made(seed):
 
 
 def test_a_demonstration_that_does_not_fit(tiny: LanguagePolicy, tmp_path: Path) -> None:
-    player = Player(tiny, listed(3, solution="y" * 59), 4)
+    player = EpisodePlayer(tiny, listed(3, solution="y" * 59), 4)
     with pytest.raises(ContextError, match=r"task t0: behind 5 tokens its demonstration of 60 does not fit"):
         player.demonstrate([player.tasks[0]])
-    (row,) = Player(tiny, listed(3, solution="y" * 58), 4).demonstrate([Task("t0", "x", "xxx", "y" * 58, {})])
+    (row,) = EpisodePlayer(tiny, listed(3, solution="y" * 58), 4).demonstrate([Task("t0", "x", "xxx", "y" * 58, {})])
     assert len(row.ids) == CONTEXT
     (tmp_path / "own.py").write_text(
         "from polopt.worlds import Task, TaskList, TaskSplit\n"
@@ -240,7 +240,7 @@ class Fixed:
 
 def test_an_episode_is_cut_after_the_turns_that_its_world_declares(tiny: LanguagePolicy) -> None:
     tasks = environment(Endless, train=["x", "xx"], heldout=["z"], turns=3).train
-    player = Player(tiny, tasks, 4, Fixed(tiny))
+    player = EpisodePlayer(tiny, tasks, 4, Fixed(tiny))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         rows = player.play([tasks[0], tasks[1]], 2, Support(), torch.Generator())
@@ -256,7 +256,7 @@ def test_an_episode_is_cut_after_the_turns_that_its_world_declares(tiny: Languag
 def test_an_episode_that_fills_the_context_is_truncated_there(tiny: LanguagePolicy) -> None:
     """Turn k ends at 3 + 2 k + 4 (k - 1) tokens, and another one needs 4 of the world and one of the policy."""
     tasks = environment(Endless, train=["x"], heldout=["z"], turns=1000).train
-    player = Player(tiny, tasks, 4, Fixed(tiny))
+    player = EpisodePlayer(tiny, tasks, 4, Fixed(tiny))
     with pytest.warns(PoloptWarning, match="task train/0: its episode filled the model's context of 64 tokens"):
         (row,) = player.play([tasks[0]], 1, Support(), torch.Generator())
     ends = [3 + 2 * k + 4 * (k - 1) for k in range(1, 30)]
@@ -268,7 +268,7 @@ def test_an_episode_that_fills_the_context_is_truncated_there(tiny: LanguagePoli
 def test_answers_of_others_end_with_the_context_too(tiny: LanguagePolicy) -> None:
     """3 tokens of the prompt, 2 of the first answer, 4 of the world, and of the second answer what is left."""
     tasks = environment(Endless, train=["x"], heldout=["z"], turns=9).train
-    player = Player(tiny, tasks, 58)
+    player = EpisodePlayer(tiny, tasks, 58)
     with pytest.warns(PoloptWarning, match="filled the model's context"):
         (row,) = player.receive([tasks[0]], [[["7", "y" * 60]]])
     assert (len(row.ids), row.turns, row.truncated) == (CONTEXT, 2, True)
@@ -286,7 +286,7 @@ def never_stopping() -> LanguagePolicy:
 def test_answers_end_with_the_context_and_others_go_on() -> None:
     """The model has positions for 64 tokens alone; behind a long hint answers are shorter than beside it."""
     made = never_stopping()
-    player = Player(made, listed(5, 6, 7), 30)
+    player = EpisodePlayer(made, listed(5, 6, 7), 30)
     tasks = [player.tasks[i] for i in range(3)]
     starts = [Start(), Start(hint="x" * 40), Start(hint="x" * 35, hidden=True)]
     with pytest.warns(PoloptWarning, match="filled the model's context"):
@@ -304,7 +304,7 @@ def test_answers_end_with_the_context_and_others_go_on() -> None:
 
 def test_windows_end_with_the_context() -> None:
     made = never_stopping()
-    player = Player(made, listed(5), 57)
+    player = EpisodePlayer(made, listed(5), 57)
     (row,) = player.play([player.tasks[0]], 1, Support(), torch.Generator().manual_seed(0), window=20)
     assert (sum(row.decided), row.over) == (20, False)
     player.go_on([row], [1], Support(), torch.Generator().manual_seed(0))
@@ -342,7 +342,7 @@ def test_a_broken_world_is_refused_before_its_run(tmp_path: Path, begin: str, pa
 def test_a_world_that_breaks_later_names_its_task(tmp_path: Path, tiny: LanguagePolicy) -> None:
     (tmp_path / "own.py").write_text(NAN.format(pays="0.0 if self.task.prompt == 'a' else float('nan')"))
     tasks = build_tasks({"kind": f"{tmp_path / 'own.py'}:made"}, seed=0).train
-    player = Player(tiny, tasks, 4, Fixed(tiny))
+    player = EpisodePlayer(tiny, tasks, 4, Fixed(tiny))
     player.play([tasks[0]], 1, Support(), torch.Generator())
     with pytest.raises(UserError, match=r"task train/1, step 1: Maze.step returned the reward nan"):
         player.play([tasks[1]], 1, Support(), torch.Generator())

@@ -55,7 +55,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "resampled": (
         GPT2,
         DIGITS,
-        {"method": "dr-grpo", "group": 4, "but": {"select": [{"part": "sampling.Resampled"}]}},
+        {"method": "dr-grpo", "group": 4, "but": {"select": [{"part": "sampling.ResampledRows"}]}},
     ),
     "turns": (GPT2, GUESS, {"method": "empg", "group": 4}),
     "answers": (GPT2, DIGITS, {"method": {"name": "seed-grpo", "alpha": 0.5}, "group": 4}),
@@ -80,7 +80,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "chosen tasks": (
         GPT2,
         DIGITS,
-        {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.Knapsack"}}},
+        {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.KnapsackAllocator"}}},
     ),
     "beginnings": (
         GPT2,

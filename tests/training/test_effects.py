@@ -80,7 +80,7 @@ def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
 
 def test_attempts_that_tasks_do_not_ask_for() -> None:
     assert found("score", turns=2) == []
-    assert "credit.ByTurn" in found("score")[0]
+    assert "credit.TurnAdvantage" in found("score")[0]
     with pytest.raises(ConfigError, match=r"rewards\.Paid: it pays for no answer before number 2"):
         found({"slug": "score", "stage": 1})
     assert found({"slug": "score", "stage": 1}, turns=2) == []
@@ -129,7 +129,9 @@ def test_what_is_told_is_a_warning_of_the_run_and_a_missing_block_is_refused(tmp
 
     assert len(build("mpo-meta")) == 1
     assert build("gvm") == []  # by default the input embedding, whatever its name
-    with pytest.raises(ConfigError, match=r"GradientVariance: no parameter's name contains 'embed_tokens'; there are"):
+    with pytest.raises(
+        ConfigError, match=r"GradientVarianceAllocator: no parameter's name contains 'embed_tokens'; there are"
+    ):
         build({"name": "gvm", "block": "embed_tokens"})
 
 

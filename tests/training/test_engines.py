@@ -21,7 +21,7 @@ from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.language import resume, train
 from polopt.training.learner import Learner
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
@@ -29,7 +29,7 @@ from polopt.training.source import LanguageSource
 ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}
 CORRECTED = {
-    "objective.ratio": {"part": "objectives.Proximal"},
+    "objective.ratio": {"part": "objectives.OldPolicyRatio"},
     "objective.weights": [{"part": "objectives.TruncatedImportance"}],
 }
 
@@ -208,7 +208,10 @@ def test_truncated_importance_corrects_for_the_engine(stand_in: Any) -> None:
     stand_in.distortion = 1.5
     made = policy("float32")
     source = LanguageSource(
-        Player(made, Digits(1), 1, VLLMSpec().build(made)), rows=1, seed=0, generator=torch.Generator().manual_seed(0)
+        EpisodePlayer(made, Digits(1), 1, VLLMSpec().build(made)),
+        rows=1,
+        seed=0,
+        generator=torch.Generator().manual_seed(0),
     )
     experience = source.rollout(source.take(1), 3000, Support())
     assert experience.entropy is None
@@ -237,7 +240,10 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
     stop = torch.tensor(sorted(made.stop))  # likelier, so that answers end and rewards differ
     made.model.get_output_embeddings().weight.data[stop] *= 4
     source = LanguageSource(
-        Player(made, Digits(50), 3, VLLMSpec().build(made)), rows=1, seed=0, generator=torch.Generator().manual_seed(0)
+        EpisodePlayer(made, Digits(50), 3, VLLMSpec().build(made)),
+        rows=1,
+        seed=0,
+        generator=torch.Generator().manual_seed(0),
     )
     corrected = po.method("grpo", kl=0.0).but(recipe(stages=stages(but=CORRECTED)).stages["rl"].but)
     plain = corrected.but({"objective.weights": []})
@@ -260,7 +266,7 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
 
 def test_a_truncated_support_without_kept_ids_never_becomes_a_batch(stand_in: Any) -> None:
     made = policy("float32")
-    player = Player(made, Digits(50), 3, VLLMSpec().build(made))
+    player = EpisodePlayer(made, Digits(50), 3, VLLMSpec().build(made))
     source = LanguageSource(player, rows=1, seed=0, generator=torch.Generator().manual_seed(0))
     with pytest.raises(SupportError, match="which ids top-k and top-p left"):
         source.rollout(source.take(2), 2, Support(top_k=3))

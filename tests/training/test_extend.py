@@ -12,7 +12,7 @@ from torch import Tensor
 
 from polopt.experience import Experience, Support
 from polopt.sampling.memory import packed, unpacked
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
@@ -37,7 +37,7 @@ def source_of(limit: int = 6, world: Any = None, sure: bool = False) -> Language
     weights, and its likeliest episodes differ from each other."""
     world = GuessNumber(1, 9, turns=3, size=6) if world is None else world
     made = policy("float32", world=world, config={**LONG, "initializer_range": 1.0 if sure else 0.3})
-    player = Player(made, world, limit)
+    player = EpisodePlayer(made, world, limit)
     tokenizer, head = made.tokenizer, made.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0]))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789"])] = 30.0 if sure else 6.0

@@ -22,10 +22,18 @@ from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.training import recipe as recipes
 from polopt.training.language import train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import EpisodeError, GuessNumber, Step, Task, VerifierError, make_verifier
-from polopt.worlds.grounds import LOST, Call, Grounds, Here, Threads, in_thread, overlapped
+from polopt.worlds.grounds import (
+    LOST,
+    EpisodeExecutor,
+    InlineExecutor,
+    PendingCall,
+    ThreadExecutor,
+    in_thread,
+    overlapped,
+)
 
 LONG = {**MODEL, "n_positions": 256}
 # Seconds that are short to wait for, and long for a world that answers at once on a busy machine.
@@ -33,7 +41,7 @@ SOON = 0.8
 THREADS = {"where": "threads", "workers": 3}
 
 
-def played(grounds: Grounds, world: Counter, script: Sequence[Sequence[str]]) -> list[list[Any]]:
+def played(grounds: EpisodeExecutor, world: Counter, script: Sequence[Sequence[str]]) -> list[list[Any]]:
     """What the world says to each row's actions, turn by turn."""
     plays = grounds.open(world, [world[i] for i in range(len(script))])
     said: list[list[Any]] = [[prompt] for prompt in grounds.reset(plays)]
@@ -49,7 +57,7 @@ SCRIPT = [["1", "2", "3"], ["4", "5", "6"], ["7"], ["x", "2"], ["3", "3", "3"], 
 
 def test_threads_say_what_the_episodes_say() -> None:
     world = Counter(6, wait=0.01)
-    assert played(Threads(4), world, SCRIPT) == played(Here(), world, SCRIPT)
+    assert played(ThreadExecutor(4), world, SCRIPT) == played(InlineExecutor(), world, SCRIPT)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +112,8 @@ def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=head.weight.dtype))
     head.bias.data[made.tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
     found = []
-    for grounds in (Here(), Threads(3)):
-        player = Player(made, world, 6, grounds=grounds)
+    for grounds in (InlineExecutor(), ThreadExecutor(3)):
+        player = EpisodePlayer(made, world, 6, grounds=grounds)
         source = LanguageSource(player, rows=8, seed=0, generator=torch.Generator().manual_seed(0))
         whole = source.rollout(source.take(4), 3, Support(), starts=[po.sampling.Start(given=i % 2) for i in range(4)])
         assert int(whole.turn.max()) == 2
@@ -153,7 +161,7 @@ class Together(Digits):
 
 def test_those_who_wait_wait_beside_each_other_and_never_more_than_workers() -> None:
     world = Together(4)
-    grounds = Threads(4)
+    grounds = ThreadExecutor(4)
     plays = grounds.open(world, [world[i % 4] for i in range(12)])
     grounds.reset(plays)
     assert [step.reward for step in grounds.step(plays, ["1"] * 12)] == [1.0] * 12
@@ -161,10 +169,12 @@ def test_those_who_wait_wait_beside_each_other_and_never_more_than_workers() -> 
 
 
 def test_who_hangs_is_given_up_and_counted() -> None:
-    world, grounds = Counter(6), Threads(2, timeout=SOON)
+    world, grounds = Counter(6), ThreadExecutor(2, timeout=SOON)
     script = [["1", "hang", "3"] if i in (1, 4) else actions for i, actions in enumerate(SCRIPT)]
     found = played(grounds, world, script)
-    plain = played(Here(), world, [actions[:1] if i in (1, 4) else actions for i, actions in enumerate(script)])
+    plain = played(
+        InlineExecutor(), world, [actions[:1] if i in (1, 4) else actions for i, actions in enumerate(script)]
+    )
     for i in range(6):
         assert found[i] == (plain[i] if i not in (1, 4) else [*plain[i], LOST, LOST])
     assert {name: n for name, n in grounds.counts.items() if n} == {"lost": 2, "lost/timeout": 2}
@@ -193,7 +203,7 @@ def test_a_lost_row_is_truncated_and_pays_nothing(opens: bool) -> None:
     made = policy("float64", world=world)
     made.model.lm_head.bias = torch.nn.Parameter(torch.zeros(made.model.lm_head.weight.shape[0], dtype=torch.float64))
     made.model.lm_head.bias.data[made.tokenizer.eos_token_id] = 9.0  # every answer reaches the world
-    player = Player(made, world, 3, grounds=Threads(2, timeout=SOON))
+    player = EpisodePlayer(made, world, 3, grounds=ThreadExecutor(2, timeout=SOON))
     rows = player.play([world[i] for i in range(3)], 1, Support(), torch.Generator().manual_seed(0))
     assert [(row.terminated, row.truncated) for row in rows] == [(True, False), (False, True), (True, False)]
     assert (rows[1].reward, rows[1].solved) == (0.0, False)
@@ -204,7 +214,7 @@ def test_a_lost_row_is_truncated_and_pays_nothing(opens: bool) -> None:
 
 def test_a_demonstration_that_hangs_is_refused() -> None:
     world = Sleepy(3, opens=True)
-    player = Player(policy(world=world), world, 3, grounds=Threads(2, timeout=SOON))
+    player = EpisodePlayer(policy(world=world), world, 3, grounds=ThreadExecutor(2, timeout=SOON))
     with pytest.raises(ValueError, match=r"1 of 3 demonstrations were not answered .*episodes\.timeout"):
         player.demonstrate([world[i] for i in range(3)])
 
@@ -226,7 +236,7 @@ def test_a_run_logs_what_it_lost(tmp_path: Path) -> None:
 
 def test_what_an_episode_raises_is_raised() -> None:
     with pytest.raises(EpisodeError, match="counter/2 was told to fail"):
-        played(Threads(2), Counter(6), [*SCRIPT[:2], ["1", "error"]])
+        played(ThreadExecutor(2), Counter(6), [*SCRIPT[:2], ["1", "error"]])
 
 
 def broken(completion: str, row: dict[str, Any]) -> float:
@@ -244,16 +254,16 @@ def test_a_verifier_runs_where_the_episode_is() -> None:
     task = Task("a", "k", "2 + 2 =", "4", {"prompt": "2 + 2 =", "answer": "4"})
     for verifier in map(make_verifier, (where, "math-verify")):
         world = po.worlds.TaskList([task], lambda text, task, v=verifier: v.judge(text, task.row))
-        (play,) = plays = Threads(2).open(world, [task])
-        Threads(2).reset(plays)
-        (step,) = Threads(2).step([play], ["4"])
+        (play,) = plays = ThreadExecutor(2).open(world, [task])
+        ThreadExecutor(2).reset(plays)
+        (step,) = ThreadExecutor(2).step([play], ["4"])
         assert step.reward == 1.0
     assert seen[0] is not threading.main_thread()
     world = po.worlds.TaskList([task], lambda text, task: make_verifier(broken).judge(text, task.row))
-    plays = Threads(2).open(world, [task])
-    Threads(2).reset(plays)
+    plays = ThreadExecutor(2).open(world, [task])
+    ThreadExecutor(2).reset(plays)
     with pytest.raises(VerifierError, match="broken raised ZeroDivisionError"):
-        Threads(2).step(plays, ["4"])
+        ThreadExecutor(2).step(plays, ["4"])
 
 
 @pytest.mark.parametrize(
@@ -291,18 +301,18 @@ def test_lanes_keep_their_width_and_answers_their_order() -> None:
             going[lane] -= 1
         return i
 
-    calls = [Call(lane, in_thread(work, lane, i), None) for i in range(20) for lane in "ab"]
+    calls = [PendingCall(lane, in_thread(work, lane, i), None) for i in range(20) for lane in "ab"]
     done = overlapped(calls, {"a": 2, "b": 5})
     assert [future.result() for future in done if future is not None] == [i for i in range(20) for _ in "ab"]
     assert most["a"] <= 2
     assert most["b"] <= 5
     stuck: list[Future[Any]] = [Future() for _ in range(3)]
-    calls = [Call(0, lambda f=f: f, 0.05, functools.partial(told.append, i)) for i, f in enumerate(stuck)]
-    assert overlapped([*calls, Call(0, in_thread(work, "a", 1), None)], {0: 1})[:3] == [None] * 3
+    calls = [PendingCall(0, lambda f=f: f, 0.05, functools.partial(told.append, i)) for i, f in enumerate(stuck)]
+    assert overlapped([*calls, PendingCall(0, in_thread(work, "a", 1), None)], {0: 1})[:3] == [None] * 3
     assert told == [0, 1, 2]
 
 
 def test_nothing_to_play_is_played_at_once() -> None:
-    for grounds in (Here(), Threads(2)):
+    for grounds in (InlineExecutor(), ThreadExecutor(2)):
         assert grounds.reset([]) == grounds.step([], []) == grounds.demonstrate([]) == []
     assert isinstance(LOST, Step)

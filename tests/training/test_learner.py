@@ -12,16 +12,16 @@ from torch import Tensor
 
 import polopt
 from polopt import Algorithm, Experience, Support
-from polopt.credit import GAE, Relative
+from polopt.credit import GAE, RelativeAdvantage
 from polopt.objectives import (
     Clip,
     ClipCov,
-    Entropy,
     EntropyAdvantage,
+    EntropyBonus,
     KLCov,
     SequenceMean,
     SequenceSum,
-    SteadyEntropy,
+    STEERWeight,
     Surrogate,
     TokenMean,
     ValueLoss,
@@ -30,7 +30,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.source import LanguageSource
 
@@ -41,17 +41,19 @@ ALGORITHMS = {
     "sums": Algorithm(objective=Surrogate(aggregate=SequenceSum())),
     "draw": Algorithm(objective=Surrogate(trust=ClipCov(share=0.1, least=0.0), aggregate=SequenceMean())),
     "highest": Algorithm(objective=Surrogate(trust=KLCov(percent=10.0))),
-    "vocabulary": Algorithm(objective=Surrogate(weights=[SteadyEntropy(score="exact", low=0.1)])),
+    "vocabulary": Algorithm(objective=Surrogate(weights=[STEERWeight(score="exact", low=0.1)])),
     "levels": Algorithm(objective=Surrogate(trust=EntropyAdvantage())),
     "critic": Algorithm(
         credit=CRITIC,
-        objective=Surrogate(aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), Entropy(coefficient=0.02)]),
+        objective=Surrogate(
+            aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), EntropyBonus(coefficient=0.02)]
+        ),
     ),
 }
 
 
 def batch_of(made: LanguagePolicy, rows: int = 12, support: Support = Support()) -> Experience:  # noqa: B008
-    player = Player(made, Digits(50), 5)
+    player = EpisodePlayer(made, Digits(50), 5)
     # Stop tokens are made likely, so that lengths differ and answers reach the world.
     source = LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
     return source.rollout(source.take(rows // 4), 4, support)
@@ -380,7 +382,7 @@ def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
 
 def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
     made = stopping("float32")
-    algorithm = Algorithm(credit=Relative(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
+    algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
     batch = algorithm.judge(batch_of(made, rows=16))
     paid = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 2)
     true = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, float("nan")] * 2)
@@ -402,7 +404,7 @@ def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
 
 def test_the_numbers_of_a_batch() -> None:
     made = stopping("float32")
-    algorithm = Algorithm(credit=Relative(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
+    algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
     batch = algorithm.judge(batch_of(made, rows=16))
     reward, length = batch.outcome.tolist(), batch.mask.sum(1).tolist()
     record = describe(batch)

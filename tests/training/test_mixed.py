@@ -18,7 +18,7 @@ from polopt.config import ConfigError
 from polopt.sampling import Rollouts, WithSolutions
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.measure import describe
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
@@ -27,7 +27,7 @@ TEXTS = ["even 1 2 3 4", "odd", "even even even even even even even even 5", "8"
 
 
 def source_of(world: Any = None, *, rows: int = 8, texts: Any = TEXTS, dtype: str = "float64") -> LanguageSource:
-    player = Player(stopping(dtype) if world is None else policy(dtype, world=world), world or Digits(50), 5)
+    player = EpisodePlayer(stopping(dtype) if world is None else policy(dtype, world=world), world or Digits(50), 5)
     return LanguageSource(player, rows=rows, seed=3, generator=torch.Generator().manual_seed(0), texts=texts)
 
 
@@ -211,7 +211,12 @@ def test_the_numbers_of_a_batch_are_the_rollouts() -> None:
 INK = {"name": "typhoon-s-ink-grpo", "probability": 0.5, "texts": 3, "length": 4}
 MIXED: dict[str, Any] = {
     "stages": {
-        "read": {"method": "sft", "but": {"sampling": {"part": "sampling.Texts", "length": 6}}, "steps": 3, "rows": 5},
+        "read": {
+            "method": "sft",
+            "but": {"sampling": {"part": "sampling.RawTexts", "length": 6}},
+            "steps": 3,
+            "rows": 5,
+        },
         "chord": {
             "method": {"name": "chord", "each": 0.5},
             "but": {"objective.routes.1.weight": {"part": "schedules.Schedule", "knots": [[0, 0.9], [4, 0.1]]}},

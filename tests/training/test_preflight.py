@@ -19,7 +19,7 @@ from polopt.training import recipe as recipes
 from polopt.training.estimate import longest_prompt
 from polopt.training.handover import policy_at
 from polopt.training.language import train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.preflight import check_chat_template, check_tasks
 from polopt.training.recipe import Recipe
 from polopt.training.trained import evaluate_folder
@@ -34,11 +34,11 @@ def tasks(folder: Path, rows: list[dict[str, Any]] | None = None, **settings: An
     return {"kind": "dataset", "path": str(path), **settings}
 
 
-def player(reader: DatasetReader, path: str, limit: int = 8, **more: Any) -> Player:
+def player(reader: DatasetReader, path: str, limit: int = 8, **more: Any) -> EpisodePlayer:
     listed = reader.read(path)
     texts = [(task.kind, task.prompt, task.solution or "") for task in map(listed.__getitem__, range(len(listed)))]
     made = new_policy(MODEL, texts, seed=0, dtype="float32", **more)
-    return Player(made, listed, limit)
+    return EpisodePlayer(made, listed, limit)
 
 
 def test_references_that_are_not_rewarded(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from tiny_runs import GUESS, Digits, lines, policy
 
 import polopt as po
 from polopt.ops import NOTHING
-from polopt.sampling import Probed, Rollouts, Rules
+from polopt.sampling import RetryRollouts, Rollouts, RulePrompts
 from polopt.training import recipe as recipes
 from polopt.training.language import LanguageTraining
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
@@ -23,13 +23,13 @@ STAGES = ("read", "inject", "imitate", "rollouts")
 
 
 def source_of(made: object, world: object, limit: int = 5, rows: int = 16) -> LanguageSource:
-    player = Player(made, world, limit)
+    player = EpisodePlayer(made, world, limit)
     return LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
 
 
 def test_a_failed_answer_is_cut_told_continued_and_paid() -> None:
     source = source_of(stopping(), Digits(50))
-    batch = Probed(group=4, texts=["2", "3 4", "3 5"], chance=1.0, keep=1.0)(source)
+    batch = RetryRollouts(group=4, texts=["2", "3 4", "3 5"], chance=1.0, keep=1.0)(source)
     tokenizer, probe = source.player.policy.tokenizer, batch.extras["probe"]
     assert probe.sum() == (batch.outcome[~probe] < 1).sum() > 4
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_only_the_last_turn_is_tried_again() -> None:
     head, tokenizer = source.player.policy.model.lm_head, source.player.policy.tokenizer
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"12345", "<end>"])] = 6.0
-    batch = Probed(group=4, texts=["3"], chance=1.0, keep=1.0)(source)
+    batch = RetryRollouts(group=4, texts=["3"], chance=1.0, keep=1.0)(source)
     probe, turn = batch.extras["probe"], torch.where(batch.mask, batch.turn, -1)
     assert probe.any()
     deep = 0
@@ -83,7 +83,7 @@ def test_only_the_last_turn_is_tried_again() -> None:
 
 def test_who_reads_the_rules_samples_and_who_does_not_learns() -> None:
     source = source_of(stopping(), Digits(50))
-    batch = Rollouts(group=4, guide=Rules(rules=" even 2 4"))(source)
+    batch = Rollouts(group=4, guide=RulePrompts(rules=" even 2 4"))(source)
     told = batch.extras["hinted"]
     assert told.tolist() == ([False] * 4 + [True] * 4) * 2
     tokens = [[i for i in row if i >= 0] for row in batch.extras["tokens"].tolist()]

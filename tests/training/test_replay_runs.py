@@ -17,7 +17,7 @@ from polopt.sampling.memory import packed, unpacked
 from polopt.training.beside import Beside
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
@@ -115,7 +115,7 @@ def test_an_average_as_reference_resumes_too(follow: float, tmp_path: Path) -> N
 def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     """Only tensors were kept; tasks and answers come back the same, and the policy says the same of them."""
     world = GuessNumber(1, 9, turns=3, size=6)
-    player = Player(policy("float64", world=world, config=LONG), world, 12)
+    player = EpisodePlayer(policy("float64", world=world, config=LONG), world, 12)
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
@@ -137,7 +137,7 @@ def test_replayed_rows_meet_the_policy_of_now(tmp_path: Path) -> None:
     settings = recipe(**REMIX)
     training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
     algorithm, stage = training.algorithms["rl"], settings.stages["rl"]
-    player = Player(training.policy, training.splits["rl"].train, settings.limit)
+    player = EpisodePlayer(training.policy, training.splits["rl"].train, settings.limit)
     source = LanguageSource(player, rows=12, seed=0, generator=training.sampling)
     learner = Learner(training.policy, algorithm, stage, training.shuffling)
     references, past, ages = Beside(training.policy, algorithm, None), [training.policy.frozen()], set()

@@ -14,7 +14,7 @@ from tiny_runs import Stop, StopAt, recipe
 
 from polopt.errors import RunError
 from polopt.training.language import resume, train
-from polopt.training.run import Run, Witness
+from polopt.training.run import ReadOnlyRun, Run
 
 HOLD = """
 import sys, time
@@ -72,7 +72,7 @@ def test_the_lock_may_be_nested_and_is_released_after_an_error(tmp_path: Path) -
     with Run(tmp_path).exclusive():
         with pytest.raises(RunError), run.exclusive():
             pass
-        with Witness(tmp_path).exclusive():  # a process that writes nothing needs none
+        with ReadOnlyRun(tmp_path).exclusive():  # a process that writes nothing needs none
             pass
     with run.exclusive():
         pass

@@ -22,7 +22,7 @@ from polopt.experience import Support
 from polopt.training import files
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create, resume, train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run, RunError
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.
@@ -306,7 +306,7 @@ def test_accuracy_by_hand() -> None:
     made.model.lm_head.bias = torch.nn.Parameter(bias)
     heldout = digits(10, 0).heldout
     tasks = [heldout[i] for i in range(20)]
-    player = Player(made, heldout, 3)
+    player = EpisodePlayer(made, heldout, 3)
     clock = dict(player.seconds)
     found = evaluate(player, tasks, samples=4, k=(2, 4), support=Support(temperature=1.2), seed=3)
     assert player.seconds == clock

@@ -12,9 +12,9 @@ from test_runs import Stop, StopAt
 from tiny_runs import GUESS, outcome, recipe
 
 import polopt as po
-from polopt.credit import BetweenCuts
+from polopt.credit import SegmentAdvantage
 from polopt.experience import Support
-from polopt.sampling import Branches, Cuts, Windows
+from polopt.sampling import PartialRollouts, SegmentRollouts, TreeRollouts
 from polopt.training.language import resume, train
 
 CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 96, "initializer_range": 0.2}
@@ -22,17 +22,17 @@ CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_posi
 
 def test_of_one_possible_answer_every_state_is_worth_its_end() -> None:
     source = source_of(sure=True)
-    batch = Cuts(group=2, threshold=1.01, interval=1, rollouts=2, support=GREEDY)(source)
+    batch = SegmentRollouts(group=2, threshold=1.01, interval=1, rollouts=2, support=GREEDY)(source)
     assert torch.equal(batch.extras["cut"], batch.mask)
     assert set(batch.outcome.tolist()) == {0.0, 1.0}
     assert torch.equal(batch.extras["cut_value"][batch.mask], batch.outcome[:, None].expand_as(batch.mask)[batch.mask])
-    assert BetweenCuts()(batch).count_nonzero() == 0
+    assert SegmentAdvantage()(batch).count_nonzero() == 0
 
 
 def test_cuts_in_the_middle_of_turns() -> None:
     """Values lie between 0 and 1, those of one state are one number, and turns that are over stay over."""
     source = source_of()
-    batch = Cuts(group=4, interval=2, rollouts=3)(source)
+    batch = SegmentRollouts(group=4, interval=2, rollouts=3)(source)
     value = batch.extras["cut_value"][batch.extras["cut"]]
     assert set((value * 3).round(decimals=4).tolist()) <= {0.0, 1.0, 2.0, 3.0}
     assert set(batch.turn[batch.extras["cut"]].tolist()) >= {0, 1}
@@ -47,7 +47,7 @@ def test_cuts_in_the_middle_of_turns() -> None:
 def test_edges_are_on_policy_and_hold_their_own_decisions(support: Support) -> None:
     source = source_of()
     source.rows = 2 * (3 + 6 + 12)
-    batch = Branches(factors=(3, 2, 2), window=2, support=support)(source)
+    batch = TreeRollouts(factors=(3, 2, 2), window=2, support=support)(source)
     assert set(batch.extras["level"].tolist()) == {0, 1, 2}
     assert (batch.lengths[batch.extras["level"] < 2] <= 2).all()
     ended = batch.terminated | batch.truncated
@@ -90,7 +90,7 @@ def test_runs_resume_to_the_same_bytes(name: str, tmp_path: Path) -> None:
 
 def test_windows_of_episodes_of_many_turns() -> None:
     """Rows wait in the middle of turns and between them; each window holds at most so many of the policy's tokens."""
-    source, part = source_of(), Windows(window=2)
+    source, part = source_of(), PartialRollouts(window=2)
     source.rows = 12
     turns = set()
     for step in range(6):

@@ -15,9 +15,9 @@ from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
 from polopt.training.measure import show
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
-from polopt.training.transcript import Transcript, to_experience
+from polopt.training.transcript import EpisodeRecord, to_experience
 from polopt.worlds import GuessNumber, Task
 
 GUESS = GuessNumber(1, 9, turns=3, size=5, hidden=[4])
@@ -27,7 +27,7 @@ LONG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positi
 class Script:
     """Stands in for the sampler: each episode's answers, in order; an answer that ends with "..." is cut off."""
 
-    def __init__(self, player: Player, *episodes: Sequence[str]) -> None:
+    def __init__(self, player: EpisodePlayer, *episodes: Sequence[str]) -> None:
         self.player, self.answers = player, [iter(answers) for answers in episodes]
         self.contexts: list[list[list[int]]] = []
         self.open = list(range(len(episodes)))
@@ -47,11 +47,11 @@ class Script:
         return Sampled(ids, [-0.5] * len(ids), [0.1] * len(ids), stopped, None)
 
 
-def player_of(world: Any, *, limit: int = 4, config: Any = None) -> Player:
-    return Player(policy("float32", world=world, config=config), world, limit)
+def player_of(world: Any, *, limit: int = 4, config: Any = None) -> EpisodePlayer:
+    return EpisodePlayer(policy("float32", world=world, config=config), world, limit)
 
 
-def play(monkeypatch: pytest.MonkeyPatch, *episodes: Sequence[str]) -> tuple[Player, list[Transcript]]:
+def play(monkeypatch: pytest.MonkeyPatch, *episodes: Sequence[str]) -> tuple[EpisodePlayer, list[EpisodeRecord]]:
     player = player_of(GUESS)
     script = Script(player, *episodes)
     lengths = [len(e) for e in episodes]
@@ -241,7 +241,7 @@ def test_tasks_come_in_shuffled_epochs_and_a_position_says_where() -> None:
     assert other != first
 
 
-def _source(player: Player, position: int) -> LanguageSource:
+def _source(player: EpisodePlayer, position: int) -> LanguageSource:
     made = LanguageSource(player, rows=128, seed=3, generator=torch.Generator())
     made.load({"position": position, "texts": 0})
     return made

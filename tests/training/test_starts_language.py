@@ -9,7 +9,7 @@ from tiny_runs import Digits, policy
 
 from polopt.experience import Experience, Support
 from polopt.sampling import Start
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
 
 
@@ -17,7 +17,7 @@ def digits(limit: int = 6) -> LanguageSource:
     """Tasks whose solution is one digit, for a policy that writes long answers."""
     world = Digits(50)
     return LanguageSource(
-        Player(policy(world=world), world, limit), rows=8, seed=0, generator=torch.Generator().manual_seed(0)
+        EpisodePlayer(policy(world=world), world, limit), rows=8, seed=0, generator=torch.Generator().manual_seed(0)
     )
 
 

@@ -11,16 +11,16 @@ from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.experience import Support
-from polopt.sampling import FolderPool, LocalPool, Shared, Swarm
+from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Swarm
 from polopt.training.language import resume, train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
 
 def source_of(world: Any, limit: int, rows: int = 16) -> LanguageSource:
     """A policy that often says digits and often stops."""
-    player = Player(policy("float64", world=world, config=LONG), world, limit)
+    player = EpisodePlayer(policy("float64", world=world, config=LONG), world, limit)
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
@@ -112,7 +112,7 @@ def test_tokens_of_another_tokenizer_are_passed_over() -> None:
     said = {"right": ["4", "7"], "other": ["4", "7"]}
     for name, texts in said.items():
         ids = [[encode(text if name == "right" else "12"[i])] for i, text in enumerate(texts)]
-        group = Shared(
+        group = PublishedGroup(
             task=2, name=source.names(torch.tensor([2]))[0], answers=[[t] for t in texts], outcomes=[1.0, 0.5],
             ids=ids, logp=[[-1.0, -0.5]] * 2,
         )  # fmt: skip

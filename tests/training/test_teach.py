@@ -24,7 +24,7 @@ from polopt.policies.dialogue import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.training.teach import Teacher
@@ -62,7 +62,7 @@ def by_hand(
 
 def guesses(made: LanguagePolicy) -> Experience:
     """Episodes of several turns, the policy's own."""
-    player = Player(made, build_tasks(GUESS, seed=0).train, 4)
+    player = EpisodePlayer(made, build_tasks(GUESS, seed=0).train, 4)
     source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
     return source.rollout(source.take(3), 4, Support())
 
@@ -174,7 +174,7 @@ def test_the_world_may_give_feedback() -> None:
             return reward, info | ({} if reward == 1 else {"feedback": f"not {text[:2]}"})
 
     made = stopping()
-    player = Player(made, Stern(50), 5)
+    player = EpisodePlayer(made, Stern(50), 5)
     source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
     batch = source.rollout(source.take(3), 4, Support())
     said = batch.extras["feedback"]

@@ -18,7 +18,7 @@ from tiny_runs import MODEL, lines, outcome, recipe
 
 from polopt.training.run import Run
 from polopt.training.shares import shares
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 Server = subprocess.Popen[str]
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], rtol: f
 
 
 def test_every_objective_has_the_gradient_of_the_whole(found: dict[str, Any]) -> None:
-    alone = teamwork.of_objectives(Team(), None)
+    alone = teamwork.of_objectives(ProcessGroup(), None)
     assert sum(any(g.abs().sum() > 0 for k, g in of.items() if k != "loss") for of in alone.values()) > 40
     ours = found["objectives"]
     assert ours.keys() == alone.keys()
@@ -94,7 +94,7 @@ def test_language_policies_have_the_gradient_of_the_whole(
     found: dict[str, Any], kind: str, dtype: str, rtol: float, atol: float
 ) -> None:
     """Groups of 4, 1 and 3 rows: two processes have unlike shares, and of four one has nothing to do."""
-    for name, theirs in teamwork.of_policies(Team(), False, dtype).items():
+    for name, theirs in teamwork.of_policies(ProcessGroup(), False, dtype).items():
         assert any(g.abs().max() > 1e-4 for k, g in theirs.items() if not k.startswith("weight")), name
         gradients = {k: v for k, v in theirs.items() if not k.startswith("weight")}
         same({k: found[kind][name][k] for k in gradients}, gradients, rtol, atol)
@@ -161,7 +161,7 @@ def test_several_learners_and_the_workers_of_one(tmp_path: Path) -> None:
     config = {"policy": {"config": MODEL, "dtype": "float64"}, "cluster": {"workers": 2, "ahead": 1}}
     both, alone = begin(tmp_path / "both", **config), begin(tmp_path / "alone", **config)
     launched(2, both, "cluster")
-    teamwork.learners(alone, Team())
+    teamwork.learners(alone, ProcessGroup())
     for ours, theirs in zip(lines(both / "run", "metrics"), lines(alone / "run", "metrics"), strict=True):
         assert ours.keys() == theirs.keys()
         for name in ours.keys() & {"rows", "tokens", "reward/mean", "loss", "grad_norm", "staleness/max"}:

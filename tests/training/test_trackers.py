@@ -21,8 +21,8 @@ from polopt.errors import PoloptWarning
 from polopt.training import trackers
 from polopt.training.compare import compare
 from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.run import Run, Witness
-from polopt.training.team import Team
+from polopt.training.run import ReadOnlyRun, Run
+from polopt.training.team import ProcessGroup
 from polopt.training.trackers import MLflow, TensorBoard, Tracker, Tracking, Trackio, WeightsAndBiases
 
 EVALUATION = {"problems": 8, "quick": 4, "every": 2}
@@ -160,7 +160,7 @@ def test_a_run_that_ends_early_is_not_finished_in_its_services(tmp_path: Path, m
         assert none == ()
 
 
-class Second(Team):
+class Second(ProcessGroup):
     """One process alone that is not the main one."""
 
     @property
@@ -171,7 +171,7 @@ class Second(Team):
 def test_only_the_main_process_sends_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker, made = Recorded(), recipe(logging={"report_to": "tensorboard", "rollouts": 1})
     monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda: tracker)
-    LanguageTraining(made, Witness(tmp_path), team=Second()).run()
+    LanguageTraining(made, ReadOnlyRun(tmp_path), team=Second()).run()
     assert tracker.calls == []
     assert list(tmp_path.iterdir()) == []
     LanguageTraining(made, Run(tmp_path)).run()

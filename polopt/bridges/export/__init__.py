@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from polopt.bridges.export.job import Exported, Job, prepare, vacant
+from polopt.bridges.export.job import Exported, ExportedStage, prepare, vacant
 from polopt.bridges.export.trl import write_trl
 from polopt.bridges.export.verl import write_verl
 from polopt.training.recipe import Recipe
@@ -14,7 +14,7 @@ from polopt.training.run import Run
 
 __all__ = ["TRAINERS", "Exported", "export"]
 
-TRAINERS: dict[str, Callable[[Job], Exported]] = {"trl": write_trl, "verl": write_verl}
+TRAINERS: dict[str, Callable[[ExportedStage], Exported]] = {"trl": write_trl, "verl": write_verl}
 
 
 def export(recipe: Recipe, to: str, folder: Path | str, run: Run | None = None) -> Exported:

@@ -32,7 +32,7 @@ class Exported:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ExportedStage:
     """One stage on its way into another trainer.
 
     name: of the method. model: a hub name or a folder; None for `policy` in the job's own. stops: ids that end an
@@ -113,7 +113,7 @@ def vacant(folder: Path) -> Path:
     return folder
 
 
-def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
+def prepare(recipe: Recipe, folder: Path, run: Run | None) -> ExportedStage:
     """Refuse what cannot be carried; write the recipe, the world and its files, and a model that is nobody else's.
 
     Raises:
@@ -134,7 +134,7 @@ def prepare(recipe: Recipe, folder: Path, run: Run | None) -> Job:
     (folder / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
     world = {"seed": recipe.seed, "stops": stops, "tasks": _beside(recipe.tasks_of(main), folder)}
     (folder / "world.yaml").write_text(write_yaml(world), encoding="utf-8")
-    return Job(
+    return ExportedStage(
         recipe=recipe,
         folder=folder,
         name=name_of_method(stage.method),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from polopt.bridges.export.job import Exported, Job
+from polopt.bridges.export.job import Exported, ExportedStage
 from polopt.bridges.trl.host import host_of
 from polopt.training.recipe import OptimiserSpec
 from polopt.worlds.protocol import signals_of
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 '''
 
 
-def write_trl(job: Job) -> Exported:
+def write_trl(job: ExportedStage) -> Exported:
     """train.py and the tasks as JSON lines.
 
     Raises:
@@ -82,7 +82,7 @@ def write_trl(job: Job) -> Exported:
     return Exported(job.folder, f"python {job.folder / 'train.py'}", notes)
 
 
-def _method(job: Job) -> str:
+def _method(job: ExportedStage) -> str:
     """The method as a person would say it, or the whole sentence in a file where the recipe changes parts of it."""
     if job.stage.but or ":" in job.name:
         job.write("method.yaml", write_yaml(job.sentence))
@@ -90,7 +90,7 @@ def _method(job: Job) -> str:
     return repr(job.stage.method)
 
 
-def _differences(job: Job) -> list[str]:
+def _differences(job: ExportedStage) -> list[str]:
     notes = ["tasks come in TRL's order, and its minibatches are rows at random, not whole groups"]
     if job.updates > 1 and (job.stage.optimiser.decay != "constant" or job.stage.optimiser.warmup):
         notes.append("the learning rate moves with every optimiser step; here it moves with every batch")
@@ -105,7 +105,7 @@ def _differences(job: Job) -> list[str]:
     return notes
 
 
-def _args(job: Job) -> dict[str, Any]:
+def _args(job: ExportedStage) -> dict[str, Any]:
     stage, recipe, optimiser = job.stage, job.recipe, job.stage.optimiser
     passes = stage.rows // stage.minibatches // job.micro_rows
     told = signals_of(job.train)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from polopt.bridges.export.job import Exported, Job
+from polopt.bridges.export.job import Exported, ExportedStage
 from polopt.bridges.verl_config import config
 from polopt.config import ConfigError
 
@@ -42,7 +42,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **ot
 '''
 
 
-def write_verl(job: Job) -> Exported:
+def write_verl(job: ExportedStage) -> Exported:
     """verl.yaml, train.sh, reward.py and the tasks as parquet.
 
     Raises:
@@ -65,7 +65,7 @@ def write_verl(job: Job) -> Exported:
     return Exported(job.folder, f"bash {job.folder / 'train.sh'}", notes)
 
 
-def _write(job: Job, split: str) -> int:
+def _write(job: ExportedStage, split: str) -> int:
     """The tasks in verl's format; tokens of the longest prompt."""
     try:
         import pyarrow
@@ -88,7 +88,7 @@ def _write(job: Job, split: str) -> int:
     return longest
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: ExportedStage) -> dict[str, Any]:
     stage, recipe, optimiser = job.stage, job.recipe, job.stage.optimiser
     prompts = stage.rows // job.group
     micro = {"log_prob_micro_batch_size_per_gpu": job.micro_rows}
@@ -137,7 +137,7 @@ def _settings(job: Job) -> dict[str, Any]:
     }
 
 
-def _differences(job: Job) -> list[str]:
+def _differences(job: ExportedStage) -> list[str]:
     notes = [
         "tasks come in verl's order, and answers that are cut off are judged, too, where polopt pays them nothing",
     ]

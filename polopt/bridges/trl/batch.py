@@ -19,7 +19,7 @@ from polopt.worlds.protocol import Task
 PLACE = "place"
 
 
-class Everyone:
+class AllProcesses:
     """What all processes know, from what each of them knows: rows of the first, then of the second, and so on."""
 
     def __init__(self, accelerator: Any) -> None:
@@ -52,7 +52,7 @@ class Everyone:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class ScoredGeneration:
     """What a generation was rewarded for. inputs: rows of the data set; completions: texts or messages, both of this
     process; rewards: [B, F] of all processes, by reward function, NaN where one has no opinion."""
 
@@ -69,9 +69,9 @@ class Told:
 
 def experience_of(
     output: Mapping[str, Any],
-    told: Told,
+    told: ScoredGeneration,
     said: Evaluation | None,
-    everyone: Everyone,
+    everyone: AllProcesses,
     needs: frozenset[str],
     *,
     names: Sequence[str],

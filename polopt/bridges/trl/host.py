@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from polopt.bridges.host import Host
+from polopt.bridges.host import TrainerCapabilities
 from polopt.experience import OLD
 from polopt.policies.vocabulary import REDUCTIONS
 
@@ -19,7 +19,7 @@ _BATCH = frozenset(
 )
 
 # `extras.kind` and `extras.signal_<name>` come with the data set and the reward functions: see `host_of`.
-HOST = Host(
+HOST = TrainerCapabilities(
     name="TRL",
     judges=_BATCH,
     learns=_BATCH | {OLD + name for name in REDUCTIONS},
@@ -31,7 +31,7 @@ HOST = Host(
 )
 
 
-def host_of(rewards: Iterable[str] = (), columns: Iterable[str] = ()) -> Host:
+def host_of(rewards: Iterable[str] = (), columns: Iterable[str] = ()) -> TrainerCapabilities:
     """TRL with these reward functions, by name, and a data set of these columns.
 
     What the reward function `name` says is `extras.signal_<name>`; a column `kind` is `extras.kind`.

@@ -18,10 +18,10 @@ from trl import GRPOConfig, GRPOTrainer
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.bridges.host import BridgeError
-from polopt.bridges.trl.batch import PLACE, Everyone, Told, decided, experience_of
+from polopt.bridges.trl.batch import PLACE, AllProcesses, ScoredGeneration, decided, experience_of
 from polopt.bridges.trl.door import name_of, names_of, paper_of, settle
 from polopt.bridges.trl.host import host_of
-from polopt.bridges.trl.trunk import Trunk
+from polopt.bridges.trl.trunk import HiddenStateHook
 from polopt.experience import OLD, Evaluation, Experience, Loss
 from polopt.support import Support
 
@@ -81,9 +81,9 @@ class PoloptTrainer(GRPOTrainer):
         asked = self.algorithm.all_evaluates
         names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
         critic = "value" in self._needs | asked
-        self.trunk = Trunk(self.model, critic=critic, names=names) if critic or names else None
-        self._everyone = Everyone(self.accelerator)
-        self._told: Told
+        self.trunk = HiddenStateHook(self.model, critic=critic, names=names) if critic or names else None
+        self._everyone = AllProcesses(self.accelerator)
+        self._told: ScoredGeneration
         # What is learned from of the last generation, of all processes, in training (True) and in evaluation; of that
         # the present optimiser batch; and what was measured of it so far.
         self._batches: dict[bool, Experience] = {}
@@ -109,7 +109,7 @@ class PoloptTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._told = Told(inputs, prompts, completions, rewards)
+        self._told = ScoredGeneration(inputs, prompts, completions, rewards)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:

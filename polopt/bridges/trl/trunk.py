@@ -15,7 +15,7 @@ from polopt.policies.vocabulary import score
 NAME = "polopt_critic"
 
 
-class Trunk:
+class HiddenStateHook:
     """Overhears the last hidden states of a model while TRL asks it for log-probabilities.
 
     critic: gives it a linear value head, zero at the start, that shares its trunk, as polopt's own policies have. It is

@@ -7,7 +7,7 @@ from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import BalancedClip, Clip, Score, TokenMean, Trust
+from polopt.objectives import BalancedClip, Clip, PolicyGradient, SurrogateTerm, TokenMean
 from polopt.objectives.balanced import Share, right_pull, wrong_pull
 
 
@@ -53,7 +53,7 @@ def bapo_clip(
 def on_policy() -> Finding:
     tree, policy = lengths()
     old = TabularPolicy(tree, spread=0.9, seed=7)
-    plain = bapo_clip(group=2).but(**{"objective.trust": Score()})
+    plain = bapo_clip(group=2).but(**{"objective.trust": PolicyGradient()})
 
     def distance(target: float, behaviour: TabularPolicy) -> float:
         a, b = (
@@ -98,7 +98,7 @@ def raises_the_share() -> Finding:
     )
 
 
-def entropies_left(trust: Trust, prompts: int = 200) -> torch.Tensor:
+def entropies_left(trust: SurrogateTerm, prompts: int = 200) -> torch.Tensor:
     """[prompts] entropy after 100 batches, each used eight times, on bandits with 8 right arms of 32. Prompts are apart
     in the table: as many seeds."""
     tree = TokenTree.bandit([[1.0] * 8 + [0.0] * 24] * prompts)

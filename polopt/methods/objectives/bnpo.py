@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.credit import BetaScale, GroupMean, Relative
+from polopt.credit import BetaScale, GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, bias_variance
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, SequenceSum, Surrogate, Token
+from polopt.objectives import Clip, SequenceSum, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -44,15 +44,15 @@ def bnpo(
 
     Rewards lie in [worst, best] and are rescaled to [0, 1]; others are refused. A group of one has A = 0 here; the
     authors' code gives it mean 0, and so A = R min(1 / f(0), 1e6): up to a million times its reward. For a reward of
-    several parts they average the parts' advantages: a `credit.Blend`.
+    several parts they average the parts' advantages: a `credit.WeightedSum`.
 
     TRL's loss_type="bnpo" is something else: GRPO with a mean over the tokens of each local batch.
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=BetaScale(low=worst, high=best)),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=BetaScale(low=worst, high=best)),
         objective=Surrogate(
-            ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
+            ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
         ),
     )
 

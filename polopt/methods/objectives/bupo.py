@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TreeSource, train
 from polopt.lab.problems import modular_sums
 from polopt.layers import Layer
@@ -12,12 +12,12 @@ from polopt.objectives import (
     Clip,
     LayerEntropy,
     LayerRatio,
+    ObjectiveSchedule,
     Phase,
-    Phased,
     Surrogate,
-    Token,
     TokenMean,
-    Watched,
+    TokenRatio,
+    WithMetrics,
 )
 from polopt.sampling import Rollouts
 
@@ -54,15 +54,15 @@ def bupo(
     network of another depth takes the layer that lies as deep, and `among` None counts its own. The authors' module
     policies, of attention or MLP outputs alone, are not here.
     """
-    grpo = Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip, dual=dual), aggregate=TokenMean())
-    inner = Watched(
+    grpo = Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip, dual=dual), aggregate=TokenMean())
+    inner = WithMetrics(
         objective=grpo.but(ratio=LayerRatio(layer=layer, among=among, final_norm=final_norm)),
         gauges=[LayerEntropy(layer=layer, among=among, final_norm=final_norm)],
     )
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Phased(phases=[Phase(objective=inner, batches=batches), Phase(objective=grpo)]),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=ObjectiveSchedule(phases=[Phase(objective=inner, batches=batches), Phase(objective=grpo)]),
     )
 
 

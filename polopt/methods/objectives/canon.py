@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, Halves, MeanEntropy, Measure, Noted, Relative
+from polopt.credit import FieldMeasure, GroupMean, HalfGroupAdvantage, MeanEntropy, Measure, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, SequenceSum, Surrogate, Token
+from polopt.objectives import Clip, SequenceSum, Surrogate, TokenRatio
 from polopt.part import Part
 from polopt.sampling import Rollouts
 from polopt.schedules import Schedule
@@ -35,11 +35,12 @@ def canon(
     length: int | None = None,
 ) -> Algorithm:
     """A = mu A_inter + (1 - mu) A_intra: R against the mean of the group's other half and of its own; see
-    `credit.Halves`. Sum over tokens, mean over answers, over a constant `length` (None: the horizon), as Dr. GRPO.
+    `credit.HalfGroupAdvantage`. Sum over tokens, mean over answers, over a constant `length` (None: the horizon), as
+    Dr. GRPO.
     dual: the term of a negative advantage is at most -dual A, as in the authors' program (None: no such bound).
 
     mu: a number, a `Schedule` (cosine with restarts: knots and shapes), or `SuccessRate()` of the batch; with
-    `invert=True` the other way round. by: `MeanEntropy()` of the sampler or `Length()`.
+    `invert=True` the other way round. by: `MeanEntropy()` of the sampler or `DecisionCount()`.
 
     upper, lower: the authors' alpha multiplies the returns of one half where halves are compared: of the lower half by
     entropy (lower=alpha), of the long one by length (upper=alpha). Their code's `_lambda` is the paper's mu.
@@ -49,16 +50,19 @@ def canon(
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Halves(by=by.but(), mu=mu.but() if isinstance(mu, Part) else mu, upper=upper, lower=lower),
+        credit=HalfGroupAdvantage(by=by.but(), mu=mu.but() if isinstance(mu, Part) else mu, upper=upper, lower=lower),
         objective=Surrogate(
-            ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
+            ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=SequenceSum(length=length)
         ),
     )
 
 
 @canon.claim("mu = 1/2 is Dr. GRPO on even groups, and is not on odd ones.", baseline="R minus the group's mean")
 def identity() -> Finding:
-    plain, half = Relative(baseline=GroupMean(), scale=None), Halves(by=Noted(name="x"), mu=0.5)
+    plain, half = (
+        RelativeAdvantage(baseline=GroupMean(), scale=None),
+        HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=0.5),
+    )
     off = {}
     for size in (16, 15):
         batch = _batch(slope=1.5, size=size, groups=100)
@@ -72,7 +76,7 @@ def identity() -> Finding:
 
 @canon.claim("Amplifies the pull towards what goes with reward, whichever direction that is.", baseline="Dr. GRPO")
 def direction_free() -> Finding:
-    plain, inter = Relative(baseline=GroupMean(), scale=None), Halves(by=Noted(name="x"))
+    plain, inter = RelativeAdvantage(baseline=GroupMean(), scale=None), HalfGroupAdvantage(by=FieldMeasure(name="x"))
     gain, measured = {}, {}
     for slope in (1.5, -1.5):
         batch = _batch(slope, size=16, groups=3000)

@@ -1,12 +1,23 @@
 """CHORD: supervised fine-tuning as a voice inside reinforcement learning, faded globally and token by token."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import train
 from polopt.lab.demonstrations import another_style
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.sft import sft
-from polopt.objectives import Clip, Demonstrated, Route, Routed, Score, Surrogate, Token, TokenMean, Undecided, Weight
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    Clip,
+    IsDemonstration,
+    PolicyGradient,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    UncertaintyWeight,
+    Weight,
+)
 from polopt.sampling import Rollouts, WithDemonstrations
 from polopt.schedules import Schedule, Shape
 
@@ -39,7 +50,7 @@ def chord(
     group: int = 8,
     clip: float = 0.2,
     mu: float | Schedule = 0.1,
-    weight: Weight | None = Undecided(),  # noqa: B008
+    weight: Weight | None = UncertaintyWeight(),  # noqa: B008
     each: float = 0.25,
 ) -> Algorithm:
     """With p = exp(logp) of an expert's token, over the batch's rollouts and its expert rows apart,
@@ -47,8 +58,8 @@ def chord(
         L = (1 - mu) mean_t max(-A r, -A clip(r, 1 - clip, 1 + clip)) - mu mean_t sg(p (1 - p)) logp
 
     and A GRPO's z-score of the rollouts alone. The defaults are CHORD-phi. CHORD-mu is mu=fading(), weight=None;
-    weight=Likely() is the paper's variant with the importance weight p. p (1 - p) goes to 0 with p, so what is truly
-    new is hardly learned: a larger mu, or no weight, is for that.
+    weight=ProbabilityWeight() is the paper's variant with the importance weight p. p (1 - p) goes to 0 with p, so
+    what is truly new is hardly learned: a larger mu, or no weight, is for that.
 
     each: expert rows for every rollout (64 to 256 in the reference code), from the tasks that come next. Both means
     are over the tokens of the optimiser batch; the reference code averages micro-batches.
@@ -56,19 +67,22 @@ def chord(
     rest = mu.but(knots=[(t, 1 - value) for t, value in mu.knots]) if isinstance(mu, Schedule) else 1 - mu
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithDemonstrations(each=each)]),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Routed(
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=BranchedObjective(
             routes=[
-                Route(
-                    objective=Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
-                    rows=Demonstrated(invert=True),
+                Branch(
+                    objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
+                    rows=IsDemonstration(invert=True),
                     weight=rest,
                 ),
-                Route(
+                Branch(
                     objective=Surrogate(
-                        ratio=None, trust=Score(), weights=[weight.but()] if weight else [], aggregate=TokenMean()
+                        ratio=None,
+                        trust=PolicyGradient(),
+                        weights=[weight.but()] if weight else [],
+                        aggregate=TokenMean(),
                     ),
-                    rows=Demonstrated(),
+                    rows=IsDemonstration(),
                     weight=mu.but() if isinstance(mu, Schedule) else mu,
                 ),
             ]

@@ -1,10 +1,10 @@
 """CISPO: clip the weight, never the gradient."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab.claims import push, rare_arm
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, ClipWeight, Surrogate, Token, TokenMean
+from polopt.objectives import Clip, ClipWeight, Surrogate, TokenMean, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -29,8 +29,8 @@ def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Al
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(ratio=Token(), trust=ClipWeight(low=low, high=high), aggregate=TokenMean()),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=Surrogate(ratio=TokenRatio(), trust=ClipWeight(low=low, high=high), aggregate=TokenMean()),
     )
 
 

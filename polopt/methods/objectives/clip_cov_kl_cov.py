@@ -6,12 +6,20 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
-from polopt.lab.entropies import Kept, correlation, entropy_after, entropy_kept, learning_curve, questions, softmaxes
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.lab.entropies import (
+    EntropyLeft,
+    correlation,
+    entropy_after,
+    entropy_kept,
+    learning_curve,
+    questions,
+    softmaxes,
+)
 from polopt.method import Finding, Paper, method
 from polopt.metrics import entropy_law, entropy_shift
-from polopt.objectives import ClipCov, KLCov, Surrogate, Token, TokenMean, Trust
-from polopt.sampling import Rollouts, Varied
+from polopt.objectives import ClipCov, KLCov, Surrogate, SurrogateTerm, TokenMean, TokenRatio
+from polopt.sampling import MixedGroups, Rollouts
 from polopt.setting_types import Unbounded
 
 
@@ -49,13 +57,13 @@ def clip_cov_kl_cov(
     release selects in each micro-batch, where a short one always loses a token; we in the whole optimiser batch.
     While the policy is the one that sampled, |log r| has no gradient: "kl" needs several steps a batch.
     """
-    trust: Trust = KLCov(percent=percent, coefficient=kl)
+    trust: SurrogateTerm = KLCov(percent=percent, coefficient=kl)
     if variant == "clip":
         trust = ClipCov(share=share, least=least, most=most, low=clip, high=clip)
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Varied()], refills=refills),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(ratio=Token(), trust=trust, aggregate=TokenMean()),
+        sampling=Rollouts(group=group, select=[MixedGroups()], refills=refills),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=Surrogate(ratio=TokenRatio(), trust=trust, aggregate=TokenMean()),
     )
 
 
@@ -142,7 +150,7 @@ def to_the_end() -> Finding:
     )
 
 
-def _kept(algorithm: Algorithm, steps: int = 80, epochs: int = 1) -> Kept:
+def _kept(algorithm: Algorithm, steps: int = 80, epochs: int = 1) -> EntropyLeft:
     unfiltered = algorithm.but(**{"sampling.select": []})
     return entropy_kept(unfiltered, questions(), success=0.95, steps=steps, rate=8.0 / epochs, epochs=epochs, seeds=4)
 

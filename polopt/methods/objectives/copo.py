@@ -5,13 +5,20 @@ import math
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import AcrossGroups, AnswerEntropy, Logistic, Relative, Share, Voices
+from polopt.credit import (
+    AcrossGroups,
+    AnswerEntropy,
+    LogisticMeasure,
+    MultiAdvantage,
+    RelativeAdvantage,
+    WeightedAdvantage,
+)
 from polopt.experience import Evaluation, Experience
 from polopt.lab import TabularPolicy, TokenTree, flat_gradient
 from polopt.lab.shapes import steps_to, stuck
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Clip, EachVoice, SequenceMean, Surrogate, Token
+from polopt.objectives import Clip, PerAdvantageSurrogate, SequenceMean, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -44,15 +51,19 @@ def copo(
     entropy = AnswerEntropy(base=2)
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Voices(
+        credit=MultiAdvantage(
             shares=[
-                Share(credit=Relative(), weight=Logistic(of=entropy, slope=slope, centre=centre)),
-                Share(credit=AcrossGroups(), weight=Logistic(of=entropy.but(), slope=-slope, centre=centre)),
+                WeightedAdvantage(
+                    credit=RelativeAdvantage(), weight=LogisticMeasure(of=entropy, slope=slope, centre=centre)
+                ),
+                WeightedAdvantage(
+                    credit=AcrossGroups(), weight=LogisticMeasure(of=entropy.but(), slope=-slope, centre=centre)
+                ),
             ]
         ),
         objective=Surrogate(
-            ratio=Token(),
-            trust=EachVoice(trust=Clip(low=clip, high=clip, dual=dual)),
+            ratio=TokenRatio(),
+            trust=PerAdvantageSurrogate(trust=Clip(low=clip, high=clip, dual=dual)),
             aggregate=SequenceMean(),
         ),
     )

@@ -9,7 +9,7 @@ from polopt.lab.selection import learn, step_norm, two_keys
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.objectives import TokenMean
-from polopt.sampling import MostVaried, TopDecisions, most_varied
+from polopt.sampling import HighestVariance, TopDecisions, most_varied
 from polopt.schedules import Schedule
 
 
@@ -41,7 +41,7 @@ def d3s(
     Where all advantages are equal the paper takes a random subset, here the first rows; neither teaches anything.
     """
     share = [Schedule(knots=[(0, first), (steps, last)]) for first, last in (rows, tokens)]
-    select = [MostVaried(share=share[0], within=within), TopDecisions(share=share[1])]  # type: ignore[arg-type]
+    select = [HighestVariance(share=share[0], within=within), TopDecisions(share=share[1])]  # type: ignore[arg-type]
     return grpo(group=group, clip=clip, kl=0).but({"select": select, "objective.aggregate": TokenMean()})
 
 
@@ -66,7 +66,7 @@ def exact() -> Finding:
 
 BASE = d3s(group=16, steps=60)
 PLAIN = BASE.but(select=[])
-FROZEN = BASE.but(select=[MostVaried(share=0.25), TopDecisions(share=0.2)])
+FROZEN = BASE.but(select=[HighestVariance(share=0.25), TopDecisions(share=0.2)])
 
 
 def run(sentence: Algorithm, rate: float, seed: int) -> list[tuple[int, float]]:

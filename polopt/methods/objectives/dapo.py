@@ -3,13 +3,13 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab.claims import rare_arm, unanimous
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
-from polopt.rewards import Outcome, Overlong, Sum
-from polopt.sampling import Rollouts, Varied
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
+from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.sampling import MixedGroups, Rollouts
 
 
 @method(
@@ -23,7 +23,7 @@ from polopt.sampling import Rollouts, Varied
     tier="proven",
 )
 def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int = 9) -> Algorithm:
-    """R_i = +1 or -1, plus Overlong(|y_i|); A_i = (R_i - mean_g R) / (std_g R + eps); and
+    """R_i = +1 or -1, plus OverlongPenalty(|y_i|); A_i = (R_i - mean_g R) / (std_g R + eps); and
 
         L = (1 / sum_i |y_i|) sum_it max(-A_i r_it, -A_i clip(r_it, 1 - low, 1 + high))
 
@@ -36,10 +36,10 @@ def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int 
     and averages over prompts; verl, and we, by the batch's.
     """
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Varied()], refills=refills),
-        reward=Sum(terms=[Outcome(scale=2, shift=-1), Overlong()]),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
+        sampling=Rollouts(group=group, select=[MixedGroups()], refills=refills),
+        reward=SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), OverlongPenalty()]),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
     )
 
 
@@ -47,7 +47,7 @@ def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int 
 def penalty() -> Finding:
     lengths, paper = [16000, 16384, 18432, 20480, 20481], [0.0, 0.0, -0.5, -1.0, -1.0]
     mask = torch.arange(20481) < torch.tensor(lengths)[:, None]
-    soft = Overlong(limit=20480, buffer=4096)(Experience(mask=mask))
+    soft = OverlongPenalty(limit=20480, buffer=4096)(Experience(mask=mask))
     off = (soft - torch.tensor(paper)).abs().max().item()
     steps = torch.unique(soft).numel()
     return Finding(

@@ -1,11 +1,11 @@
 """Dr. GRPO: GRPO without its two normalisers."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, Relative
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.lab import expectation, train
 from polopt.lab.problems import lengths, wrong_lengths
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, ReferenceKL, SequenceMean, SequenceSum, Surrogate, Token
+from polopt.objectives import Clip, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -28,9 +28,9 @@ def dr_grpo(*, group: int = 8, clip: float = 0.2, kl: float = 0.0, length: int |
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=None),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=Clip(low=clip, high=clip),
             aggregate=SequenceSum(length=length),
             regularise=[ReferenceKL(coefficient=kl)] if kl else [],

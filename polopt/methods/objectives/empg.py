@@ -4,7 +4,7 @@ import torch
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import Centred, Clarity, Modulated, Relative
+from polopt.credit import CentredAdvantage, ModulatedAdvantage, RelativeAdvantage, TurnCertainty
 from polopt.experience import Experience, Support
 from polopt.lab.corridor import Corridor, walk
 from polopt.method import Finding, Paper, method
@@ -36,9 +36,11 @@ def empg(
     which is A_i where all rows have as many turns.
     """
     base = grpo(group=group, clip=clip, kl=kl)
-    ahead = Clarity(sharpness=k_next, turn="next", weight=zeta)
+    ahead = TurnCertainty(sharpness=k_next, turn="next", weight=zeta)
     return base.but(
-        credit=Centred(credit=Modulated(credit=base.credit, times=Clarity(sharpness=k), plus=ahead), unit="turn")
+        credit=CentredAdvantage(
+            credit=ModulatedAdvantage(credit=base.credit, times=TurnCertainty(sharpness=k), plus=ahead), unit="turn"
+        )
     )
 
 
@@ -53,9 +55,9 @@ def calibrated() -> Finding:
         reward=(torch.arange(16) % 2).double(),
         group=torch.arange(16) // 8,
     )
-    factor = Clarity()(batch)[:, ::3]
+    factor = TurnCertainty()(batch)[:, ::3]
     mean = entropy.view(16, 4, 3).mean(2)
-    size = Modulated(credit=Relative(), times=Clarity())(batch).abs()[:, ::3]
+    size = ModulatedAdvantage(credit=RelativeAdvantage(), times=TurnCertainty())(batch).abs()[:, ::3]
     order = mean.flatten().argsort()
     falls = bool((size.flatten()[order].diff() <= 1e-12).all())
     off = abs(factor.mean().item() - 1)
@@ -116,7 +118,7 @@ def rate_matched() -> Finding:
     corridor = Corridor()
     with torch.no_grad():
         corridor.logits[corridor.decisive, 0] = 6.0
-    largest = Clarity()(corridor.rollout(corridor.take(1), 16, Support())).max().item()
+    largest = TurnCertainty()(corridor.rollout(corridor.take(1), 16, Support())).max().item()
     (ours, step), (base, base_step) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
     scaled, equal = updates(PLAIN, 4.0 * largest)[0], updates(PLAIN, 4.0 * step / base_step)[0]
     return Finding(

@@ -6,14 +6,14 @@ import torch
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import Kind, NormalScores, Prompt, Relative
+from polopt.credit import NormalScores, RelativeAdvantage, SameKind, SamePrompt
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.lab.shapes import windfall_bandit
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, EntropyBand, Surrogate, Token, TokenMean
-from polopt.rewards import Outcome, Reward, Sum
-from polopt.sampling import Rollouts, Varied
+from polopt.objectives import Clip, EntropyBand, Surrogate, TokenMean, TokenRatio
+from polopt.rewards import OutcomeReward, Reward, SumOfRewards
+from polopt.sampling import MixedGroups, Rollouts
 
 
 @method(
@@ -43,22 +43,22 @@ def g2rpo(
     read. PPO's clip with a dual bound, token mean, no KL. Groups whose outcomes are all alike are sampled again, up to
     `refills` times.
 
-    lengths: an `Envelope`, its least, low, high and most length, for each kind, `Gated` by `OfKind`; together they make
-    `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each set of kinds. Both are off by
-    default, as in the code's own configuration: the paper gives their form and no constants. The code's constants for
-    the entropy are EntropyBand's defaults (0.2, 0.6 nats, coefficient 0.02); those of lengths are not in it, and
-    `share` is a comment.
+    lengths: an `LengthEnvelope`, its least, low, high and most length, for each kind, `ConditionalReward` by
+    `TaskKindIs`; together they make `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each
+    set of kinds. Both are off by default, as in the code's own configuration: the paper gives their form and no
+    constants. The code's constants for the entropy are EntropyBand's defaults (0.2, 0.6 nats, coefficient 0.02); those
+    of lengths are not in it, and `share` is a comment.
     """
-    reward: Reward = Outcome()
+    reward: Reward = OutcomeReward()
     if lengths:
-        terms = [Outcome(), *(length.but() for length in lengths)]
-        reward = Sum(terms=terms, weights=[1 - share] + [share] * len(lengths))
+        terms = [OutcomeReward(), *(length.but() for length in lengths)]
+        reward = SumOfRewards(terms=terms, weights=[1 - share] + [share] * len(lengths))
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Varied()], refills=refills),
+        sampling=Rollouts(group=group, select=[MixedGroups()], refills=refills),
         reward=reward,
-        credit=NormalScores(within=[Prompt(), Kind()]),
+        credit=NormalScores(within=[SamePrompt(), SameKind()]),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=Clip(low=low, high=high, dual=dual),
             aggregate=TokenMean(),
             regularise=[band.but() for band in bands],
@@ -100,7 +100,7 @@ def spread() -> Finding:
     measured = {}
     for name, returns in (("overlap in [0, 1]", overlap), ("the same with one 100", outlier)):
         batch = Experience(mask=torch.ones(64, 1).bool(), reward=returns, group=torch.zeros(64).long())
-        ours, theirs = NormalScores()(batch)[1:, 0], Relative()(batch)[1:, 0]
+        ours, theirs = NormalScores()(batch)[1:, 0], RelativeAdvantage()(batch)[1:, 0]
         measured[f"std, {name}"] = NormalScores()(batch).std().item()
         measured[f"largest, {name}"] = NormalScores()(batch).abs().max().item()
         measured[f"median size of the others, {name}"] = ours.abs().median().item()
@@ -123,7 +123,7 @@ def spread() -> Finding:
 def windfalls() -> Finding:
     measured: dict[str, float] = {}
     worst = {}
-    for name, sentence in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=Relative()))):
+    for name, sentence in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
         kinds = [windfall_bandit(sentence, seed) for seed in range(10)]
         worst[name] = sum(map(min, kinds)) / 10
         measured[f"worse kind, {name}"] = worst[name]

@@ -1,11 +1,11 @@
 """GRPO: a group of rollouts is its own critic."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab.claims import norms_by_success
 from polopt.lab.kl import kl_table, three_actions
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, ReferenceKL, SequenceMean, Surrogate, Token
+from polopt.objectives import Clip, ReferenceKL, SequenceMean, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -32,9 +32,9 @@ def grpo(*, group: int = 64, clip: float = 0.2, kl: float = 0.04) -> Algorithm:
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=Clip(low=clip, high=clip),
             aggregate=SequenceMean(),
             regularise=[ReferenceKL(coefficient=kl)] if kl else [],

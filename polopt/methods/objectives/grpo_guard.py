@@ -6,10 +6,20 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import ChainSource, GaussianChain, learning
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Guarded, Objective, PerTime, Ratio, Surrogate, Token, TokenMean, Unlimited
+from polopt.objectives import (
+    Clip,
+    GRPOGuardRatio,
+    InverseTimeStep,
+    Objective,
+    Ratio,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    Unclipped,
+)
 from polopt.sampling import Rollouts
 
 
@@ -39,11 +49,11 @@ def grpo_guard(*, group: int = 24, clip: float = 2e-6, reduce: Literal["sum", "m
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
         objective=Surrogate(
-            ratio=Guarded(reduce=reduce),
+            ratio=GRPOGuardRatio(reduce=reduce),
             trust=Clip(low=clip, high=clip),
-            weights=[PerTime()],
+            weights=[InverseTimeStep()],
             aggregate=TokenMean(),
         ),
     )
@@ -64,7 +74,7 @@ def log_ratios(ratio: Ratio, std: float, rows: int = 4000) -> torch.Tensor:
 @grpo_guard.claim("The log ratio has mean 0 and one spread at every noise level.", baseline="the plain ratio")
 def one_spread() -> Finding:
     spread, centre = {}, {}
-    for name, ratio in (("guard", Guarded(reduce="sum")), ("plain", Token())):
+    for name, ratio in (("guard", GRPOGuardRatio(reduce="sum")), ("plain", TokenRatio())):
         found = [log_ratios(ratio, std) for std in NOISE]
         stds = [x.std().item() for x in found]
         spread[name] = max(stds) / min(stds)
@@ -84,7 +94,7 @@ def one_spread() -> Finding:
 @grpo_guard.claim("A clip holds as many good decisions as bad ones.", baseline="the plain ratio")
 def both_sides() -> Finding:
     share = {}
-    for name, ratio in (("guard", Guarded(reduce="sum")), ("plain", Token())):
+    for name, ratio in (("guard", GRPOGuardRatio(reduce="sum")), ("plain", TokenRatio())):
         found = log_ratios(ratio, std=0.05).exp()
         share[name] = (found > 1.05).double().mean().item(), (found < 0.95).double().mean().item()
     (good, bad), (plain_good, plain_bad) = share["guard"], share["plain"]
@@ -107,7 +117,7 @@ def pulls(algorithm: Algorithm) -> torch.Tensor:
 
 @grpo_guard.claim("Every denoising step pulls alike, whatever its noise and its time.", baseline="the plain ratio")
 def equal_pull() -> Finding:
-    plain = {"objective.ratio": Token(), "objective.weights": []}
+    plain = {"objective.ratio": TokenRatio(), "objective.weights": []}
     ours, raw = (pulls(a) for a in (grpo_guard(), grpo_guard().but(plain)))
     return Finding(
         measured={"largest over smallest": (ours.max() / ours.min()).item(), "plain": (raw.max() / raw.min()).item()},
@@ -154,7 +164,7 @@ def gold_at(objective: Objective, gain: float, rate: float) -> float:
 def keeps_gold() -> Finding:
     guard = grpo_guard(clip=0.1, reduce="sum").objective
     plain = Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())
-    arms = {"guard": (guard, 0.5), "plain": (plain, 0.5), "free": (plain.but(trust=Unlimited()), 0.2)}
+    arms = {"guard": (guard, 0.5), "plain": (plain, 0.5), "free": (plain.but(trust=Unclipped()), 0.2)}
     left = {f"{n}, gain {g}": gold_at(o, g, rate) for n, (o, rate) in arms.items() for g in (0.1, 0.4)}
     return Finding(
         measured=left,

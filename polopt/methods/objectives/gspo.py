@@ -1,12 +1,12 @@
 """GSPO: one ratio for the whole answer."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import expectation
 from polopt.lab.claims import ratio_variance
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Sequence, SequenceMean, Surrogate, Token
+from polopt.objectives import Clip, SequenceMean, SequenceRatio, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -31,14 +31,17 @@ def gspo(*, group: int = 8, low: float = 3e-4, high: float = 4e-4) -> Algorithm:
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Surrogate(ratio=Sequence(), trust=Clip(low=low, high=high), aggregate=SequenceMean()),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=Surrogate(ratio=SequenceRatio(), trust=Clip(low=low, high=high), aggregate=SequenceMean()),
     )
 
 
 @gspo.claim("Noise of std 0.2 on each logp of 64 tokens moves the ratio 1/64 as much.", baseline="token ratios")
 def quiet_ratio() -> Finding:
-    ours, token = ratio_variance(Sequence(), tokens=64, noise=0.2), ratio_variance(Token(), tokens=64, noise=0.2)
+    ours, token = (
+        ratio_variance(SequenceRatio(), tokens=64, noise=0.2),
+        ratio_variance(TokenRatio(), tokens=64, noise=0.2),
+    )
     return Finding(
         measured={"variance": ours, "of 0.04/64": ours * 64 / 0.04, "token ratios": token},
         criterion="variance within [0.67, 1.5] x 0.04/64; token ratios > 0.03",
@@ -51,7 +54,7 @@ def like_grpo() -> Finding:
     tree, policy = lengths()
     old = type(policy)(tree, spread=0.5, seed=2)
     wide = {"objective.trust": Clip(low=1, high=1e9)}
-    ours, token = gspo(group=2).but(wide), gspo(group=2).but(wide, **{"objective.ratio": Token()})
+    ours, token = gspo(group=2).but(wide), gspo(group=2).but(wide, **{"objective.ratio": TokenRatio()})
     gap = []
     for behaviour in (policy, old):
         a, b = (expectation(s, tree, policy, behaviour=behaviour).mean for s in (ours, token))

@@ -6,16 +6,16 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Bounded, Credit, GroupMean, GroupStd, Relative
+from polopt.credit import BoundedAdvantage, Credit, GroupMean, GroupStd, RelativeAdvantage
 from polopt.experience import Support
 from polopt.lab import TreeSource
 from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dapo import dapo
-from polopt.objectives import EntropyAdvantage, EntropyClip, EntropyLevel, Surrogate, Token, TokenMean
-from polopt.rewards import Outcome, Overlong, Sum
-from polopt.sampling import EntropyTemperature, Rollouts, Varied
+from polopt.objectives import EntropyAdvantage, EntropyClip, EntropyLevel, Surrogate, TokenMean, TokenRatio
+from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.sampling import EntropyTemperature, MixedGroups, Rollouts
 
 
 @method(
@@ -58,18 +58,18 @@ def hapo(
     """
     level = EntropyLevel(quantile=quantile, compat=compat)
     trust = EntropyClip(low=clip, high=clip, strength=bounds, dual=10.0, level=level)
-    by_token = Relative(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
+    by_token = RelativeAdvantage(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
     return Algorithm(
         sampling=Rollouts(
             group=group,
             adapt=EntropyTemperature(strength=heat, quantile=quantile, compat=compat) if heat else None,
-            select=[Varied()],
+            select=[MixedGroups()],
             refills=refills,
         ),
-        reward=Sum(terms=[Outcome(scale=2, shift=-1), Overlong()]),
-        credit=Bounded(credit=by_token, otherwise=Relative()),
+        reward=SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), OverlongPenalty()]),
+        credit=BoundedAdvantage(credit=by_token, otherwise=RelativeAdvantage()),
         objective=Surrogate(
-            ratio=Token(), trust=EntropyAdvantage(trust=trust, strength=advantage), aggregate=TokenMean()
+            ratio=TokenRatio(), trust=EntropyAdvantage(trust=trust, strength=advantage), aggregate=TokenMean()
         ),
     )
 
@@ -86,7 +86,7 @@ def sums_to_zero() -> Finding:
         sums = torch.stack([advantage[batch.group == group].sum() for group in batch.group.unique()])
         return (sums.abs().sum() / batch.mask.sum()).item()
 
-    ours, plain = left(hapo().credit.credit), left(Relative())  # type: ignore[arg-type]
+    ours, plain = left(hapo().credit.credit), left(RelativeAdvantage())  # type: ignore[arg-type]
     return Finding(
         measured={"left over, a token": ours, "GRPO": plain},
         criterion="< 1e-9, GRPO > 0.1",
@@ -130,7 +130,7 @@ def ratio_is_one() -> Finding:
 
 def _forks(algorithm: Algorithm, steps: int) -> dict[str, float]:
     """Against DAPO at equal success; means over 3 seeds."""
-    plain = {"reward": Outcome(), "sampling.select": []}
+    plain = {"reward": OutcomeReward(), "sampling.select": []}
     rows = []
     for seed in range(3):
         base = fork_curve(dapo().but(plain), steps=60, rate=4.0, epochs=4, seed=seed)

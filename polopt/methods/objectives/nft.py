@@ -6,26 +6,26 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant, GroupStd
+from polopt.credit import ConstantAdvantage, GroupStd
 from polopt.experience import Evaluation, Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.objectives import (
+    Branch,
+    BranchedObjective,
     Clip,
-    NegativeAware,
+    IsCorrect,
+    NFTTerm,
     Objective,
-    Route,
-    Routed,
     SequenceSum,
-    Solved,
     Surrogate,
-    Token,
-    Trust,
-    Unlimited,
+    SurrogateTerm,
+    TokenRatio,
+    Unclipped,
 )
-from polopt.sampling import Rollouts, Varied
+from polopt.sampling import MixedGroups, Rollouts
 
 
 @method(
@@ -57,9 +57,9 @@ def nft(
     there). It keeps p within [0.02, 0.98], which a group of 16 does by itself. The outcome is right if it reaches 1.
     """
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Varied()], refills=refills),
-        credit=Constant(value=1.0),
-        objective=Surrogate(ratio=Token(), trust=NegativeAware(omega=omega, floor=floor), aggregate=SequenceSum()),
+        sampling=Rollouts(group=group, select=[MixedGroups()], refills=refills),
+        credit=ConstantAdvantage(value=1.0),
+        objective=Surrogate(ratio=TokenRatio(), trust=NFTTerm(omega=omega, floor=floor), aggregate=SequenceSum()),
     )
 
 
@@ -84,7 +84,7 @@ def like_grpo() -> Finding:
 
 @nft.claim("It goes on where PPO's clip has stopped: softly, less the further a wrong answer is down.", baseline="PPO")
 def soft() -> Finding:
-    def push(trust: Trust, ratio: float) -> float:
+    def push(trust: SurrogateTerm, ratio: float) -> float:
         """How hard the wrong one of a group of two is pushed down, at this ratio."""
         logp = torch.full((2, 1), -4.0, dtype=torch.double, requires_grad=True)
         batch = Experience(
@@ -98,7 +98,7 @@ def soft() -> Finding:
         return 2 * torch.autograd.grad(loss, logp)[0][1].item()
 
     ratios = (0.2, 0.5, 0.79, 1.5, 3.0)
-    found = {r: push(NegativeAware(omega="none", floor=0.1), r) for r in ratios}
+    found = {r: push(NFTTerm(omega="none", floor=0.1), r) for r in ratios}
     error = max(abs(found[r] - 0.5 * r / (0.5 * max((1 - 0.5 * r) / 0.5, 0.1))) for r in ratios)
     clipped = max(push(Clip(), r) for r in ratios[:3])
     return Finding(
@@ -119,7 +119,7 @@ def fixed_point() -> Finding:
     odds = counts / counts.sum()
     wanted = torch.where(tree.outcome[0] > 0, odds, 0).double() / odds[:3].sum()
     distance = {}
-    for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unlimited()}))):
+    for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unclipped()}))):
         policy = TabularPolicy(tree).set_probabilities(odds.double())
         data = algorithm.judge(batch.replace(logp=policy.evaluate(batch).logp.detach()))
         for _ in range(400):
@@ -149,7 +149,7 @@ def failures(objective: Objective, prompts: int = 40) -> float:
 @nft.claim("Learning from wrong answers too leaves fewer of them.", baseline="RFT: right answers alone, equal step")
 def learns_from_wrong() -> Finding:
     every, unweighted = nft().objective, nft(omega="none").objective
-    right = [Routed(routes=[Route(objective=o, rows=Solved())]) for o in (every, unweighted)]
+    right = [BranchedObjective(routes=[Branch(objective=o, rows=IsCorrect())]) for o in (every, unweighted)]
     ours, alone, plain = failures(every), *(failures(o) for o in right)
     return Finding(
         measured={"wrong": ours, "right answers alone": alone, "those, without omega": plain},

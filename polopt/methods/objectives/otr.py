@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant
+from polopt.credit import ConstantAdvantage
 from polopt.experience import Evaluation, Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.demonstrations import noisy_labels
@@ -37,7 +37,7 @@ def otr(*, draws: int | None = 256, temperature: float = 1.3, miss: float = -0.1
     """
     return Algorithm(
         sampling=Demonstrations(),
-        credit=Constant(value=1.0),
+        credit=ConstantAdvantage(value=1.0),
         objective=Surrogate(
             ratio=None,
             trust=OneToken(draws=draws, temperature=temperature, miss=miss, floor=floor),

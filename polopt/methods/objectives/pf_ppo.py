@@ -6,7 +6,7 @@ from polopt.lab.selection import Trusted, as_rows, rewarded
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.metrics import most_reliable
-from polopt.sampling import Ranked
+from polopt.sampling import RankedRows
 
 
 @method(
@@ -26,16 +26,16 @@ def pf_ppo(*, group: int = 8, best: int = 1, worst: int = 1, others: int = 0, kl
     Which to take is measured: `metrics.most_reliable` gives R^2 between reward and truth on what each would keep of a
     few labelled answers, all answers among them. Advantages are computed and whitened before anything is left out; the
     authors' code (BR) whitens what is left. Ties at the top go to the earlier row. verl draws the whole batch again
-    instead: select=[Resampled()] with its weights "power", "extremes" and "best".
+    instead: select=[ResampledRows()] with its weights "power", "extremes" and "best".
     """
-    return ppo(group=group, kl=kl).but(select=[Ranked(best=best, worst=worst, others=others)])
+    return ppo(group=group, kl=kl).but(select=[RankedRows(best=best, worst=worst, others=others)])
 
 
 SELECTIONS = {
-    "all": Ranked(best=8),
-    "best": Ranked(best=1),
-    "best and another": Ranked(best=1, others=1),
-    "best and worst": Ranked(best=1, worst=1),
+    "all": RankedRows(best=8),
+    "best": RankedRows(best=1),
+    "best and another": RankedRows(best=1, others=1),
+    "best and worst": RankedRows(best=1, worst=1),
 }
 
 

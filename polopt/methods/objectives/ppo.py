@@ -1,13 +1,23 @@
 """PPO: a critic says what was expected, a clip how far to go."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GAE, Whitened
+from polopt.credit import GAE, WhitenedAdvantage
 from polopt.lab import expectation
 from polopt.lab.claims import drift, with_exact_critic
 from polopt.lab.problems import digits
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Entropy, Regulariser, SequenceSum, Surrogate, Token, TokenMean, Unlimited, ValueLoss
-from polopt.rewards import KLPenalty, Outcome, Reward, Sum
+from polopt.objectives import (
+    Clip,
+    EntropyBonus,
+    Regulariser,
+    SequenceSum,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    Unclipped,
+    ValueLoss,
+)
+from polopt.rewards import KLPenalty, OutcomeReward, Reward, SumOfRewards
 from polopt.sampling import Rollouts
 
 
@@ -44,17 +54,17 @@ def ppo(
     both; for control, `.but` both GAEs' cut to "bootstrap": here it was seen to pay for never stopping.
     """
     gae = GAE(gamma=gamma, lam=lam, cut="zero")
-    reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
+    reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
     extra: list[Regulariser] = [ValueLoss(target=gae, coefficient=value, clip=value_clip)]
     return Algorithm(
         sampling=Rollouts(group=group),
         reward=reward,
-        credit=Whitened(credit=gae),
+        credit=WhitenedAdvantage(credit=gae),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=Clip(low=clip, high=clip),
             aggregate=TokenMean(),
-            regularise=[*extra, Entropy(coefficient=entropy)] if entropy else extra,
+            regularise=[*extra, EntropyBonus(coefficient=entropy)] if entropy else extra,
         ),
     )
 
@@ -77,7 +87,7 @@ def any_lam() -> Finding:
 @ppo.claim("Many steps on one batch stay near it.", baseline="no clip, the same 20 steps")
 def stays_near() -> Finding:
     sentence = ppo(group=32, kl=0, lam=1.0).but(**{"objective.regularise": []})
-    clip, free = drift(sentence), drift(sentence.but(**{"objective.trust": Unlimited()}))
+    clip, free = drift(sentence), drift(sentence.but(**{"objective.trust": Unclipped()}))
     return Finding(
         measured={"KL(before || after)": clip, "no clip": free},
         criterion="with clip < 0.5 of without",

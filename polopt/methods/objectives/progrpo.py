@@ -5,12 +5,12 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Modulated, Relative, Surprise
+from polopt.credit import GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, RelativeSurprisal
 from polopt.credit.confidence import Confidence
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -47,12 +47,12 @@ def progrpo(
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Modulated(
-            credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-            plus=Surprise(weight=alpha, of=Confidence(share=share), than=than),
+        credit=ModulatedAdvantage(
+            credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+            plus=RelativeSurprisal(weight=alpha, of=Confidence(share=share), than=than),
             limit=limit,
         ),
-        objective=Surrogate(ratio=Token(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
+        objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
     )
 
 

@@ -3,14 +3,14 @@
 import math
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant
+from polopt.credit import ConstantAdvantage
 from polopt.lab import expectation
 from polopt.lab.claims import collapse
 from polopt.lab.problems import many_right
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
-from polopt.objectives import Score, Surrogate, TokenMean
-from polopt.sampling import Best, Rollouts
+from polopt.objectives import PolicyGradient, Surrogate, TokenMean
+from polopt.sampling import Rollouts, TopK
 from polopt.setting_types import Unbounded
 
 
@@ -33,9 +33,9 @@ def raft(*, group: int = 32, keep: int | None = 1, threshold: Unbounded = -math.
     a whole round and then fits; here a round is one batch. Its optional KL penalty in the ranking is left out.
     """
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Best(count=keep, threshold=threshold)]),
-        credit=Constant(value=1.0),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=TokenMean()),
+        sampling=Rollouts(group=group, select=[TopK(count=keep, threshold=threshold)]),
+        credit=ConstantAdvantage(value=1.0),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
     )
 
 

@@ -5,28 +5,28 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
 from polopt.objectives import (
     Clip,
-    ExpAdvantage,
+    ExponentialAdvantageWeight,
     ForwardKL,
-    Gate,
-    Importance,
+    ImportanceWeight,
+    PolicyGradient,
+    RatioGate,
     Regulariser,
     SamplerKL,
-    Score,
-    Sequence,
     SequenceMean,
+    SequenceRatio,
     SequenceSum,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     Weight,
 )
-from polopt.sampling import Balanced, Rollouts
+from polopt.sampling import BalancedGroups, Rollouts
 
 Clipping = Literal["none", "one-side", "two-side", "ring", "gspo-one-side"]
 SIDES: dict[Clipping, Literal["one", "two", "ring"]] = {
@@ -65,9 +65,9 @@ def rec(
 
         L = (1 / sum_i |y_i|) sum_it [ -1[r_it in range] w_it A_i logp_it + (opmd/2) log^2 r_it - asymre logp_it ]
 
-    clip: the range, see `objectives.Gate`; "gspo-one-side" takes the answer's ratio, and the mean over answers. weight:
-    w is 1, r, r within [1 - outer[0], 1 + outer[1]], the answer's ratio, or exp(A). drop "balance": a group loses its
-    surplus of answers below the mean before credit is given.
+    clip: the range, see `objectives.RatioGate`; "gspo-one-side" takes the answer's ratio, and the mean over answers.
+    weight: w is 1, r, r within [1 - outer[0], 1 + outer[1]], the answer's ratio, or exp(A). drop "balance": a group
+    loses its surplus of answers below the mean before credit is given.
 
     The default is what the paper recommends: the clip, no importance weight. clip "one-side" and weight "importance"
     have PPO's gradient. opmd is Kimi's coefficient, twice that of the published code; asymre is AsymRE with its
@@ -77,22 +77,26 @@ def rec(
     sequence = clip == "gspo-one-side"
     gates: list[Weight] = []
     if clip != "none":
-        gates = [Gate(side=SIDES[clip], low=low, high=high, outer=outer, ratio=Sequence() if sequence else Token())]
+        gates = [
+            RatioGate(
+                side=SIDES[clip], low=low, high=high, outer=outer, ratio=SequenceRatio() if sequence else TokenRatio()
+            )
+        ]
     weights: dict[Weighting, list[Weight]] = {
         "none": [],
-        "importance": [Importance()],
-        "truncated": [Importance(low=outer[0], high=outer[1])],
-        "gspo": [Importance(ratio=Sequence())],
-        "advantage": [ExpAdvantage()],
+        "importance": [ImportanceWeight()],
+        "truncated": [ImportanceWeight(low=outer[0], high=outer[1])],
+        "gspo": [ImportanceWeight(ratio=SequenceRatio())],
+        "advantage": [ExponentialAdvantageWeight()],
     }
     pulls: list[Regulariser] = [SamplerKL(coefficient=opmd)] if opmd else []
     pulls += [ForwardKL(coefficient=asymre)] if asymre else []
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Balanced()] if drop == "balance" else []),
-        credit=Relative(baseline=GroupMean(), scale=None),
+        sampling=Rollouts(group=group, select=[BalancedGroups()] if drop == "balance" else []),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
         objective=Surrogate(
-            ratio=Token(),
-            trust=Score(),
+            ratio=TokenRatio(),
+            trust=PolicyGradient(),
             weights=[*gates, *weights[weight]],
             aggregate=SequenceMean() if sequence else TokenMean(),
             regularise=pulls,

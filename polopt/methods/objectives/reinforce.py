@@ -1,11 +1,11 @@
 """REINFORCE: the score function times the return."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Relative
+from polopt.credit import RelativeAdvantage
 from polopt.lab import expectation
 from polopt.lab.problems import lengths
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Score, SequenceMean, SequenceSum, Surrogate
+from polopt.objectives import PolicyGradient, SequenceMean, SequenceSum, Surrogate
 from polopt.sampling import Rollouts
 
 
@@ -28,8 +28,8 @@ def reinforce(*, group: int = 1) -> Algorithm:
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=None, scale=None),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
+        credit=RelativeAdvantage(baseline=None, scale=None),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=SequenceSum(length=1)),
     )
 
 

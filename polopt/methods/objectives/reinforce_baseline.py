@@ -3,11 +3,11 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Baseline, MovingAverage, Relative
+from polopt.credit import Baseline, MovingAverage, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.reinforce import reinforce
-from polopt.objectives import Score, SequenceSum, Surrogate
+from polopt.objectives import PolicyGradient, SequenceSum, Surrogate
 from polopt.sampling import Rollouts
 
 
@@ -30,8 +30,10 @@ def reinforce_baseline(*, baseline: Baseline = MovingAverage(decay=0.9), group: 
     """
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=baseline.but(), scale=None),  # a copy: two algorithms never share their average
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
+        credit=RelativeAdvantage(
+            baseline=baseline.but(), scale=None
+        ),  # a copy: two algorithms never share their average
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=SequenceSum(length=1)),
     )
 
 

@@ -3,12 +3,12 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GreedyReturn, Relative
+from polopt.credit import GreedyReturn, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.reinforce import reinforce
-from polopt.objectives import Score, SequenceSum, Surrogate
-from polopt.rewards import KLPenalty, Outcome, Reward, Sum
+from polopt.objectives import PolicyGradient, SequenceSum, Surrogate
+from polopt.rewards import KLPenalty, OutcomeReward, Reward, SumOfRewards
 from polopt.sampling import Rollouts
 
 
@@ -31,12 +31,12 @@ def remax(*, kl: float = 0.05) -> Algorithm:
     is left out. The penalty counts for the whole answer, as in verl today; older verl credited each token with
     the penalty still to come.
     """
-    reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
+    reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
     return Algorithm(
         sampling=Rollouts(group=1),
         reward=reward,
-        credit=Relative(baseline=GreedyReturn(), scale=None),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
+        credit=RelativeAdvantage(baseline=GreedyReturn(), scale=None),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=SequenceSum(length=1)),
     )
 
 

@@ -4,14 +4,23 @@ from itertools import islice
 from operator import attrgetter
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Relative
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Evaluation
 from polopt.lab import TabularPolicy, training
 from polopt.lab.claims import samples_to
 from polopt.lab.problems import contexts, digits
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import CentredClip, Clip, Entropy, ReferenceKL, Regulariser, SequenceMean, Surrogate, Token
+from polopt.objectives import (
+    CentredClip,
+    Clip,
+    EntropyBonus,
+    ReferenceKL,
+    Regulariser,
+    SequenceMean,
+    Surrogate,
+    TokenRatio,
+)
 from polopt.sampling import Replay
 from polopt.schedules import Schedule
 
@@ -65,15 +74,17 @@ def remix(
         return Schedule(knots=knots if restart is None else [*knots, (restart, after)], shape="step")
 
     anchors: list[Regulariser] = [
-        ReferenceKL(coefficient=until([(t, kl * w) for t, w in weights], kl), ratio=Token()),
-        ReferenceKL(coefficient=until([(t, kl * (1 - w)) for t, w in weights], 0.0), anchor="previous", ratio=Token()),
+        ReferenceKL(coefficient=until([(t, kl * w) for t, w in weights], kl), ratio=TokenRatio()),
+        ReferenceKL(
+            coefficient=until([(t, kl * (1 - w)) for t, w in weights], 0.0), anchor="previous", ratio=TokenRatio()
+        ),
     ]
-    bonus: list[Regulariser] = [Entropy(coefficient=entropy)] if entropy else []
+    bonus: list[Regulariser] = [EntropyBonus(coefficient=entropy)] if entropy else []
     return Algorithm(
         sampling=Replay(group=group, share=until([(0, share)], 0.0), batches=batches),
-        credit=Relative(),
+        credit=RelativeAdvantage(),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=CentredClip(low=clip, high=clip),
             aggregate=SequenceMean(),
             regularise=(anchors if kl else []) + bonus,

@@ -1,11 +1,11 @@
 """RFT: learn every different right answer that you can sample."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant
+from polopt.credit import ConstantAdvantage
 from polopt.lab.claims import right_entropy
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Score, Surrogate, TokenMean
-from polopt.sampling import Best, Distinct, Rollouts
+from polopt.objectives import PolicyGradient, Surrogate, TokenMean
+from polopt.sampling import Rollouts, TopK, UniqueAnswers
 
 
 @method(
@@ -26,16 +26,16 @@ def rft(*, group: int = 100, threshold: float = 1.0) -> Algorithm:
     is one collection, which `.but` and a fixed data set turn into the paper's schedule.
     """
     return Algorithm(
-        sampling=Rollouts(group=group, select=[Best(count=group, threshold=threshold), Distinct()]),
-        credit=Constant(value=1.0),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=TokenMean()),
+        sampling=Rollouts(group=group, select=[TopK(count=group, threshold=threshold), UniqueAnswers()]),
+        credit=ConstantAdvantage(value=1.0),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
     )
 
 
 @rft.claim("What it fits is more diverse than all right answers with their repeats.", baseline="no Distinct")
 def diversity() -> Finding:
     distinct = right_entropy(rft())
-    repeats = right_entropy(rft().but(**{"sampling.select": [Best(count=100, threshold=1.0)]}))
+    repeats = right_entropy(rft().but(**{"sampling.select": [TopK(count=100, threshold=1.0)]}))
     return Finding(
         measured={"effective right answers": distinct, "with repeats": repeats},
         criterion="> 1.2x of with repeats",

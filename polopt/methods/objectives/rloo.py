@@ -1,11 +1,11 @@
 """RLOO: each rollout is compared with the mean of the others."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, LeaveOneOut, Relative
+from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Score, SequenceSum, Surrogate
-from polopt.rewards import KLPenalty, Outcome, Reward, Sum
+from polopt.objectives import PolicyGradient, SequenceSum, Surrogate
+from polopt.rewards import KLPenalty, OutcomeReward, Reward, SumOfRewards
 from polopt.sampling import Rollouts
 
 
@@ -27,12 +27,12 @@ def rloo(*, group: int = 4, kl: float = 0.05) -> Algorithm:
     is unbiased. A group of one has baseline 0. TRL's current trainer clips a ratio of whole answers on top;
     at ratio 1 its gradient is this one.
     """
-    reward: Reward = Sum(terms=[Outcome(), KLPenalty(coefficient=kl)]) if kl else Outcome()
+    reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
     return Algorithm(
         sampling=Rollouts(group=group),
         reward=reward,
-        credit=Relative(baseline=LeaveOneOut(), scale=None),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=SequenceSum(length=1)),
+        credit=RelativeAdvantage(baseline=LeaveOneOut(), scale=None),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=SequenceSum(length=1)),
     )
 
 

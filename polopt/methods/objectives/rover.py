@@ -12,7 +12,7 @@ from polopt.lab.problems import digits, many_right, many_right_sequences
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Proximal, TokenMean, ValueRegression
+from polopt.objectives import OldPolicyRatio, TokenMean, ValueRegression
 
 
 @method(
@@ -39,7 +39,7 @@ def rover(*, group: int = 8, rho: float = 1.0, std: bool = False) -> Algorithm:
     return dr_grpo(group=group).but(
         {
             "credit.scale": GroupStd() if std else None,
-            "objective.ratio": Proximal(),
+            "objective.ratio": OldPolicyRatio(),
             "objective.trust": ValueRegression(rho=rho),
             "objective.aggregate": TokenMean(),
         }

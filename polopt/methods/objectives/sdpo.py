@@ -8,14 +8,14 @@ from polopt.lab.problems import one_decisive
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.objectives import (
-    Distil,
-    DistilSampled,
-    Importance,
-    Route,
-    Routed,
-    Score,
+    Branch,
+    BranchedObjective,
+    Distillation,
+    HasTeacher,
+    ImportanceWeight,
+    PolicyGradient,
+    SampledDistillation,
     Surrogate,
-    Taught,
     TokenMean,
 )
 from polopt.sampling import Rollouts
@@ -44,13 +44,13 @@ def sdpo(*, group: int = 8, alpha: float = 0.5, top: int = 100, rate: float = 0.
     """
     surrogate = Surrogate(
         ratio=None,
-        trust=Distil(alpha=alpha),
-        weights=[Importance(high=cap - 1)],
+        trust=Distillation(alpha=alpha),
+        weights=[ImportanceWeight(high=cap - 1)],
         aggregate=TokenMean(),
     )
     return Algorithm(
         sampling=Rollouts(group=group),
-        objective=Routed(routes=[Route(objective=surrogate, rows=Taught())]),
+        objective=BranchedObjective(routes=[Branch(objective=surrogate, rows=HasTeacher())]),
         teacher=SelfTeacher(hint=Sibling(), rate=rate, top=top),
     )
 
@@ -91,7 +91,7 @@ def sampled() -> Finding:
     rows = batch.extras["taught"][:, None]
     gap = torch.where(batch.mask & rows, batch.extras["teacher_logp"] - batch.logp, 0)
     slopes = []
-    for trust in (DistilSampled(), Score()):
+    for trust in (SampledDistillation(), PolicyGradient()):
         loss = Surrogate(ratio=None, trust=trust)(batch.replace(advantage=gap), policy.evaluate(batch)).loss
         slopes.append(flat_gradient(loss, policy))
     off = ((slopes[0] - slopes[1]).norm() / slopes[1].norm()).item()

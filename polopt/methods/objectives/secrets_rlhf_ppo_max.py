@@ -1,27 +1,27 @@
 """PPO-max: the settings of PPO that keep RLHF from collapsing, switched on together."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GAE, Clipped, Credit, Whitened
+from polopt.credit import GAE, ClippedAdvantage, Credit, WhitenedAdvantage
 from polopt.lab import train
 from polopt.lab.demonstrations import overrated
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.objectives import (
+    Branch,
+    BranchedObjective,
     Clip,
-    Demonstrated,
     EntropyTarget,
+    IsDemonstration,
     Objective,
+    PolicyGradient,
     Regulariser,
-    Route,
-    Routed,
-    Score,
     Surrogate,
-    Token,
     TokenMean,
+    TokenRatio,
     ValueLoss,
 )
-from polopt.rewards import Clipped as ClippedReward
-from polopt.rewards import KLPenalty, Outcome, Reward, Scaled, Sum
+from polopt.rewards import ClippedReward as ClippedReward
+from polopt.rewards import KLPenalty, OutcomeReward, Reward, ScaledReward, SumOfRewards
 from polopt.sampling import Rollouts, WithDemonstrations
 
 
@@ -66,28 +66,28 @@ def secrets_rlhf_ppo_max(
     inverse square root. Our scores are scaled by earlier batches alone, theirs by the current one too. What the paper
     watches is logged by every run: `reference_kl`, `perplexity`, `length/mean`.
     """
-    score: Reward = Outcome()
-    score = Scaled(reward=score, centred=centred) if scale else score
+    score: Reward = OutcomeReward()
+    score = ScaledReward(reward=score, centred=centred) if scale else score
     score = ClippedReward(reward=score, limit=reward_clip) if reward_clip else score
     gae = GAE(lam=lam, cut="zero")
-    credit: Credit = Whitened(credit=gae) if whiten else gae
-    credit = Clipped(credit=credit, limit=advantage_clip) if advantage_clip else credit
+    credit: Credit = WhitenedAdvantage(credit=gae) if whiten else gae
+    credit = ClippedAdvantage(credit=credit, limit=advantage_clip) if advantage_clip else credit
     extra: list[Regulariser] = [ValueLoss(target=gae, coefficient=value, clip=value_clip)]
     extra += [EntropyTarget(coefficient=entropy[0], target=entropy[1])] if entropy else []
     objective: Objective = Surrogate(
-        ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean(), regularise=extra
+        ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean(), regularise=extra
     )
     if ptx:
-        imitation = Surrogate(ratio=None, trust=Score(), aggregate=TokenMean())
-        objective = Routed(
+        imitation = Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean())
+        objective = BranchedObjective(
             routes=[
-                Route(objective=objective, rows=Demonstrated(invert=True)),
-                Route(objective=imitation, rows=Demonstrated(), weight=ptx),
+                Branch(objective=objective, rows=IsDemonstration(invert=True)),
+                Branch(objective=imitation, rows=IsDemonstration(), weight=ptx),
             ]
         )
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithDemonstrations(each=1.0)] if ptx else []),
-        reward=Sum(terms=[score, KLPenalty(coefficient=kl)]) if kl else score,
+        reward=SumOfRewards(terms=[score, KLPenalty(coefficient=kl)]) if kl else score,
         credit=credit,
         objective=objective,
     )

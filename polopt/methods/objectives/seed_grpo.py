@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Faded, Modulated, SemanticEntropy
+from polopt.credit import ModulatedAdvantage, SemanticEntropy, UncertaintyDecay
 from polopt.experience import Experience
 from polopt.lab.noisy import accuracy
 from polopt.method import Finding, Paper, method
@@ -40,8 +40,8 @@ def seed_grpo(
     final answer in a longer text; without it the whole text is the answer, and no two chains of thought agree.
     """
     base = dr_grpo(group=group, length=length)
-    faded = Faded(by=SemanticEntropy(weigh=weigh, pattern=pattern), strength=alpha, shape=shape)
-    return base.but(credit=Modulated(credit=base.credit, times=faded))
+    faded = UncertaintyDecay(by=SemanticEntropy(weigh=weigh, pattern=pattern), strength=alpha, shape=shape)
+    return base.but(credit=ModulatedAdvantage(credit=base.credit, times=faded))
 
 
 def entropy(answers: list[str], logp: float = -1.0) -> float:

@@ -1,10 +1,10 @@
 """SFT: the likelihood of demonstrations."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant
+from polopt.credit import ConstantAdvantage
 from polopt.lab.claims import fitted
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Score, Surrogate, TokenMean
+from polopt.objectives import PolicyGradient, Surrogate, TokenMean
 from polopt.sampling import Demonstrations
 
 
@@ -27,8 +27,8 @@ def sft() -> Algorithm:
     """
     return Algorithm(
         sampling=Demonstrations(),
-        credit=Constant(value=1.0),
-        objective=Surrogate(ratio=None, trust=Score(), aggregate=TokenMean()),
+        credit=ConstantAdvantage(value=1.0),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
     )
 
 

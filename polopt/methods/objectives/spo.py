@@ -3,14 +3,14 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import BetweenCuts, Relative
+from polopt.credit import RelativeAdvantage, SegmentAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.claims import effort
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
-from polopt.sampling import Cuts, InDoubt
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
+from polopt.sampling import SegmentRollouts, UncertainTokens
 
 PAPER = Paper(
     title="Segment Policy Optimization: Effective Segment-Level Credit Assignment in RL for Large Language Models",
@@ -45,10 +45,10 @@ def spo(
     here: `.but` sampling.support and objective.regularise for the last two.
     """
     return Algorithm(
-        sampling=Cuts(group=group, threshold=threshold, interval=interval, rollouts=rollouts),
-        credit=BetweenCuts(),
-        select=[InDoubt(threshold=threshold)],
-        objective=Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
+        sampling=SegmentRollouts(group=group, threshold=threshold, interval=interval, rollouts=rollouts),
+        credit=SegmentAdvantage(),
+        select=[UncertainTokens(threshold=threshold)],
+        objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
     )
 
 
@@ -60,7 +60,7 @@ def _problem(spread: float) -> tuple[TokenTree, TabularPolicy]:
 
 def _exact(batch: Experience, tree: TokenTree, policy: TabularPolicy) -> torch.Tensor:
     values = tree.state_values(policy)[batch.extras["leaf"]]
-    return BetweenCuts()(batch.replace(extras={"cut_value": values}))
+    return SegmentAdvantage()(batch.replace(extras={"cut_value": values}))
 
 
 @spo.claim(
@@ -76,8 +76,8 @@ def nearer() -> Finding:
         for _ in range(4):
             batch = spo(interval=interval).sampling(source)
             exact, learns = _exact(batch, tree, policy), batch.mask & (batch.extras["cut"].cumsum(1) > 0)
-            off.append((BetweenCuts()(batch) - exact)[learns].square())
-            broad.append((Relative(scale=None)(batch) - exact)[learns].square())
+            off.append((SegmentAdvantage()(batch) - exact)[learns].square())
+            broad.append((RelativeAdvantage(scale=None)(batch) - exact)[learns].square())
         quotient[f"interval {interval}"] = (torch.cat(broad).mean() / torch.cat(off).mean()).item()
     return Finding(
         measured=quotient,
@@ -92,7 +92,7 @@ def nearer() -> Finding:
 def telescopes() -> Finding:
     tree, policy = _problem(spread=1.5)
     batch = spo(group=64, interval=3).sampling(TreeSource(tree, policy, rows=64))
-    cut, advantage = batch.extras["cut"], BetweenCuts()(batch)
+    cut, advantage = batch.extras["cut"], SegmentAdvantage()(batch)
     first = cut & (cut.cumsum(1) == 1)
     start = (batch.extras["cut_value"] * first).sum(1)
     off = ((advantage * cut).sum(1) - (batch.outcome - start))[cut.any(1)].abs().max().item()

@@ -3,13 +3,13 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, LeaveOneOut, Relative
+from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.method import Finding, method
 from polopt.methods.objectives.spo import PAPER
-from polopt.objectives import Clip, Surrogate, Token, TokenMean
-from polopt.sampling import Branches, InDoubt, NonZero, Rollouts
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
+from polopt.sampling import NonZeroAdvantage, Rollouts, TreeRollouts, UncertainTokens
 
 
 @method(
@@ -34,10 +34,10 @@ def spo_tree(
     these factors. Edges are not kept for later batches, as the authors' code can do.
     """
     return Algorithm(
-        sampling=Branches(factors=factors, window=window),
-        credit=Relative(baseline=GroupMean(), scale=None),
-        select=[NonZero(), InDoubt(threshold=threshold)],
-        objective=Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
+        sampling=TreeRollouts(factors=factors, window=window),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
+        select=[NonZeroAdvantage(), UncertainTokens(threshold=threshold)],
+        objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
     )
 
 
@@ -58,7 +58,7 @@ def _exact(tree: TokenTree, policy: TabularPolicy, leaf: torch.Tensor, level: in
     return values[:, at + WINDOW] - values[:, at]
 
 
-def _found(credit: Relative, batch: Experience, tree: TokenTree, level: int) -> torch.Tensor:
+def _found(credit: RelativeAdvantage, batch: Experience, tree: TokenTree, level: int) -> torch.Tensor:
     return credit(batch)[:, tree.start + WINDOW * level]
 
 
@@ -70,12 +70,12 @@ def _found(credit: Relative, batch: Experience, tree: TokenTree, level: int) -> 
 def shrinks() -> Finding:
     tree, policy = _problem()
     source = TreeSource(tree, policy, rows=16 * 500, seed=0)
-    batch = Branches(factors=(4, 3), window=WINDOW)(source)
+    batch = TreeRollouts(factors=(4, 3), window=WINDOW)(source)
     batch = batch[batch.extras["level"] == 0]
     exact = _exact(tree, policy, batch.extras["leaf"], 0)
     slope = {}
     for name, baseline in (("with the child", GroupMean()), ("without", LeaveOneOut())):
-        found = _found(Relative(baseline=baseline, scale=None), batch, tree, 0)
+        found = _found(RelativeAdvantage(baseline=baseline, scale=None), batch, tree, 0)
         slope[name] = ((found * exact).mean() / exact.square().mean()).item()
     return Finding(
         measured=slope,
@@ -90,12 +90,12 @@ def shrinks() -> Finding:
 )
 def nearer() -> Finding:
     tree, policy = _problem()
-    credit = Relative(scale=None)
+    credit = RelativeAdvantage(scale=None)
     branched, plain = (TreeSource(tree, policy, rows=rows, seed=1) for rows in (258, 88))
     off: list[torch.Tensor] = []
     broad: list[torch.Tensor] = []
     for _ in range(20):
-        edges, rows = Branches(window=WINDOW)(branched), Rollouts(group=88)(plain)
+        edges, rows = TreeRollouts(window=WINDOW)(branched), Rollouts(group=88)(plain)
         for level in range(3):
             mine = edges[edges.extras["level"] == level]
             for batch, errors in ((mine, off), (rows, broad)):

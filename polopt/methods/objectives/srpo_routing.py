@@ -6,14 +6,24 @@ from collections.abc import Callable
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TreeSource, TreeTeacher, train
 from polopt.lab.claims import effective
 from polopt.lab.problems import one_decisive
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sdpo import sdpo
-from polopt.objectives import Clip, Distil, Route, Routed, Surrogate, Taught, TeacherCertainty, Token, TokenMean
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    Clip,
+    Distillation,
+    HasTeacher,
+    Surrogate,
+    TeacherCertainty,
+    TokenMean,
+    TokenRatio,
+)
 from polopt.sampling import Rollouts
 from polopt.teachers import TAUGHT, SelfTeacher, Sibling
 
@@ -48,17 +58,17 @@ def srpo_routing(
     sibling. See sdpo for q and D. The routing and the weights are those of two independent implementations; beta and
     the dual clip's 3 are theirs, not the paper's.
     """
-    rewarded = Surrogate(ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean())
+    rewarded = Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean())
     distilled = Surrogate(
-        ratio=None, trust=Distil(alpha=alpha), weights=[TeacherCertainty(beta=beta)], aggregate=TokenMean()
+        ratio=None, trust=Distillation(alpha=alpha), weights=[TeacherCertainty(beta=beta)], aggregate=TokenMean()
     )
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Routed(
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=BranchedObjective(
             routes=[
-                Route(objective=rewarded, rows=Taught(below=1.0, invert=True)),
-                Route(objective=distilled, rows=Taught(below=1.0)),
+                Branch(objective=rewarded, rows=HasTeacher(below=1.0, invert=True)),
+                Branch(objective=distilled, rows=HasTeacher(below=1.0)),
             ],
             count="all",
         ),
@@ -88,12 +98,12 @@ def identities() -> Finding:
             "weights' mean off 1": abs(weights.mean().item() - 1),
             "largest weight": weights.max().item(),
             "distance to GRPO": abs((algorithm.objective(nobody, said).loss - plain).item()),
-            "rows routed wrongly": float((Taught(below=1.0)(batch) != (wrong & twin)).sum()),
+            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & twin)).sum()),
         },
         criterion="means and distance < 1e-12, no row routed wrongly; largest weight > 1.01",
         holds=abs(weights.mean().item() - 1) < 1e-12
         and abs((algorithm.objective(nobody, said).loss - plain).item()) < 1e-12
-        and bool((Taught(below=1.0)(batch) == (wrong & twin)).all())
+        and bool((HasTeacher(below=1.0)(batch) == (wrong & twin)).all())
         and weights.max().item() > 1.01,
     )
 

@@ -8,7 +8,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Clip, SteadyEntropy, TokenMean
+from polopt.objectives import Clip, STEERWeight, TokenMean
 from polopt.objectives.entropy import entropy_change
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope
@@ -49,7 +49,7 @@ def steer(
     return grpo(group=group, kl=0).but(
         {
             "objective.trust": Clip(low=low, high=high, dual=10.0),
-            "objective.weights": [SteadyEntropy(score=score, map=map, low=weight, high=most)],
+            "objective.weights": [STEERWeight(score=score, map=map, low=weight, high=most)],
             "objective.aggregate": TokenMean(),
         }
     )

@@ -4,12 +4,23 @@ import torch
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import Blend, GroupMean, GroupStd, Length, Measure, Noted, Relative, Share, Strata, Turns
+from polopt.credit import (
+    DecisionCount,
+    FieldMeasure,
+    GroupMean,
+    GroupStd,
+    Measure,
+    RelativeAdvantage,
+    Strata,
+    TurnCount,
+    WeightedAdvantage,
+    WeightedSum,
+)
 from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.shapes import coin, two_routes
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Clip, ReferenceKL, SequenceMean, Surrogate, Token
+from polopt.objectives import Clip, ReferenceKL, SequenceMean, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
 
 
@@ -27,7 +38,7 @@ def stratified_grpo(
     *,
     group: int = 16,
     alpha: float = 0.8,
-    by: Measure = Turns(),  # noqa: B008
+    by: Measure = TurnCount(),  # noqa: B008
     clip: float = 0.2,
     kl: float = 0.0,
 ) -> Algorithm:
@@ -42,17 +53,19 @@ def stratified_grpo(
     strata = Strata(by=by.but())
     return Algorithm(
         sampling=Rollouts(group=group),
-        credit=Blend(
+        credit=WeightedSum(
             shares=[
-                Share(
-                    credit=Relative(baseline=GroupMean(within=strata), scale=GroupStd(within=strata.but())),
+                WeightedAdvantage(
+                    credit=RelativeAdvantage(baseline=GroupMean(within=strata), scale=GroupStd(within=strata.but())),
                     weight=alpha,
                 ),
-                Share(credit=Relative(baseline=GroupMean(), scale=GroupStd()), weight=round(1 - alpha, 12)),
+                WeightedAdvantage(
+                    credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()), weight=round(1 - alpha, 12)
+                ),
             ]
         ),
         objective=Surrogate(
-            ratio=Token(),
+            ratio=TokenRatio(),
             trust=Clip(low=clip, high=clip),
             aggregate=SequenceMean(),
             regularise=[ReferenceKL(coefficient=kl)] if kl else [],
@@ -71,9 +84,9 @@ def variance() -> Finding:
     batch = Experience(
         mask=torch.ones(64, 1).bool(), reward=returns, group=torch.zeros(64).long(), extras={"stratum": stratum}
     )
-    strata = Strata(by=Noted(name="stratum"))
-    within = Relative(baseline=GroupMean(within=strata), scale=None)(batch)[:, 0]
-    plain = Relative(baseline=GroupMean(), scale=None)(batch)[:, 0]
+    strata = Strata(by=FieldMeasure(name="stratum"))
+    within = RelativeAdvantage(baseline=GroupMean(within=strata), scale=None)(batch)[:, 0]
+    plain = RelativeAdvantage(baseline=GroupMean(), scale=None)(batch)[:, 0]
     between = (ops.group_mean(returns, stratum) - returns.mean()).square().mean().item()
     taken = plain.var(correction=0).item() - within.var(correction=0).item()
     return Finding(
@@ -92,7 +105,7 @@ def routes() -> Finding:
     worth, searched = {}, {}
     for alpha in (0.0, 0.8, 1.0):
         tree, policy = two_routes(10)
-        sentence = stratified_grpo(alpha=alpha, by=Length())
+        sentence = stratified_grpo(alpha=alpha, by=DecisionCount())
         # Ten runs side by side: the loss is their mean, so ten times the rate of one.
         train(sentence, tree, policy, steps=1500, rate=6.0, rows=10, seed=0, draw=coin)
         p = tree.log_probabilities(policy).detach().exp()

@@ -12,8 +12,19 @@ from polopt.lab import TreeSource
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import corridor
 from polopt.method import Finding, Paper, method
-from polopt.objectives import Auxiliary, Clip, Ended, Marked, Route, Routed, Surrogate, Token, TokenMean, ValueLoss
-from polopt.sampling import Windows
+from polopt.objectives import (
+    AuxiliaryLoss,
+    Branch,
+    BranchedObjective,
+    Clip,
+    FieldMask,
+    Finished,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    ValueLoss,
+)
+from polopt.sampling import PartialRollouts
 
 
 @method(
@@ -47,14 +58,14 @@ def t_ppo(
     each loss takes, and both lambdas, could not be confirmed and are our reading.
     """
     critic = ValueLoss(target=GAE(lam=value_lam, cut="zero"), coefficient=value, clip=None)
-    actor = Surrogate(ratio=Token(), trust=Clip(low=clip, high=clip), aggregate=TokenMean())
+    actor = Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean())
     return Algorithm(
-        sampling=Windows(window=window),
+        sampling=PartialRollouts(window=window),
         credit=GAE(lam=lam, cut="zero", open="last"),
-        objective=Routed(
+        objective=BranchedObjective(
             routes=[
-                Route(objective=actor, rows=Marked(name="window")),
-                Route(objective=Auxiliary(regularise=[critic]), rows=Ended()),
+                Branch(objective=actor, rows=FieldMask(name="window")),
+                Branch(objective=AuxiliaryLoss(regularise=[critic]), rows=Finished()),
             ]
         ),
     )

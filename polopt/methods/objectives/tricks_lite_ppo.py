@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Everyone, GroupStd
+from polopt.credit import GroupStd, WholeBatch
 from polopt.experience import Experience, Support
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
 from polopt.method import Finding, Paper, method
@@ -40,7 +40,7 @@ def tricks_lite_ppo(*, group: int = 8, clip: float = 0.2, support: Support = Sup
     return grpo(group=group, clip=clip, kl=0).but(
         {
             "sampling.support": support,
-            "credit.scale": GroupStd(within=Everyone()),
+            "credit.scale": GroupStd(within=WholeBatch()),
             "objective.aggregate": TokenMean(),
         }
     )

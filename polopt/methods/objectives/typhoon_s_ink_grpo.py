@@ -3,14 +3,23 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import LeafGradient, TabularPolicy, TreeSource, flat_gradient, train
 from polopt.lab.demonstrations import read_or_guess
 from polopt.lab.problems import digits
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.sft import sft
-from polopt.objectives import Clip, Demonstrated, Route, Routed, Score, Surrogate, Token, TokenMean
-from polopt.sampling import Rollouts, Texts, WithTexts
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    Clip,
+    IsDemonstration,
+    PolicyGradient,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+)
+from polopt.sampling import RawTexts, Rollouts, WithTexts
 
 
 @method(
@@ -49,18 +58,18 @@ def typhoon_s_ink_grpo(
     """
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithTexts(rows=texts, length=length, probability=probability)]),
-        credit=Relative(baseline=GroupMean(), scale=GroupStd()),
-        objective=Routed(
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
+        objective=BranchedObjective(
             routes=[
-                Route(
+                Branch(
                     objective=Surrogate(
-                        ratio=Token(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()
+                        ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()
                     ),
-                    rows=Demonstrated(invert=True),
+                    rows=IsDemonstration(invert=True),
                 ),
-                Route(
-                    objective=Surrogate(ratio=None, trust=Score(), aggregate=TokenMean()),
-                    rows=Demonstrated(),
+                Branch(
+                    objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
+                    rows=IsDemonstration(),
                     weight=weight,
                 ),
             ]
@@ -80,7 +89,7 @@ def accuracy(algorithm: Algorithm, rate: float = 75.0) -> float:
 )
 def both() -> Finding:
     ink = typhoon_s_ink_grpo()
-    read = accuracy(sft().but(sampling=Texts()), rate=75.0 * 0.1 * 0.6)
+    read = accuracy(sft().but(sampling=RawTexts()), rate=75.0 * 0.1 * 0.6)
     found = {"InK": accuracy(ink), "GRPO": accuracy(ink.but({"sampling.mix": []})), "texts": read}
     steady = accuracy(typhoon_s_ink_grpo(probability=1.0, weight=0.06))
     return Finding(

@@ -4,27 +4,27 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, Relative
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Evaluation, Experience
 from polopt.lab import train
 from polopt.lab.demonstrations import two_kinds
 from polopt.method import Finding, Paper, method
 from polopt.objectives import (
+    Branch,
+    BranchedObjective,
     Clip,
     ClipWeight,
-    Demonstrated,
-    Entropy,
-    Route,
-    Routed,
-    Score,
+    EntropyBonus,
+    IsDemonstration,
+    PolicyGradient,
+    SaturatedRatio,
     SequenceSum,
-    Shaped,
     Surrogate,
-    Token,
     TokenMean,
-    Unlimited,
+    TokenRatio,
+    Unclipped,
 )
-from polopt.sampling import Replaced, Rollouts, WithSolutions
+from polopt.sampling import ReplacedBySolutions, Rollouts, WithSolutions
 
 
 @method(
@@ -56,22 +56,22 @@ def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy:
     The paper's unified estimator is 1_stable / pi_den A grad pi: a trust region, a denominator, an advantage, the
     likelihood's slope. In polopt the four are trust, ratio, credit and what `ratio=None` or a ratio differentiates.
     """
-    regularise = [Entropy(coefficient=entropy)] if entropy else []
+    regularise = [EntropyBonus(coefficient=entropy)] if entropy else []
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithSolutions(gate=gate)]),
-        credit=Relative(baseline=GroupMean(), scale=None),
-        select=[Replaced()],
-        objective=Routed(
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
+        select=[ReplacedBySolutions()],
+        objective=BranchedObjective(
             routes=[
-                Route(
+                Branch(
                     objective=Surrogate(
-                        ratio=Token(), trust=Unlimited(), aggregate=SequenceSum(), regularise=regularise
+                        ratio=TokenRatio(), trust=Unclipped(), aggregate=SequenceSum(), regularise=regularise
                     ),
-                    rows=Demonstrated(invert=True),
+                    rows=IsDemonstration(invert=True),
                 ),
-                Route(
-                    objective=Surrogate(ratio=None, trust=Score(), aggregate=TokenMean()),
-                    rows=Demonstrated(),
+                Branch(
+                    objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
+                    rows=IsDemonstration(),
                     weight=sft,
                 ),
             ]
@@ -90,14 +90,14 @@ def four_slots() -> Finding:
     logp, old, A = -1 - draw[0].abs(), -1 - (draw[0] + 0.3 * draw[1]).abs(), draw[2]
     one, p, r = torch.ones_like(A), logp.exp(), (logp - old).exp()
     stable = ~(((A > 0) & (r > 1.2)) | ((A < 0) & (r < 0.8)))
-    score, cispo = Surrogate(ratio=None, trust=Score()), Surrogate(trust=ClipWeight(high=0.2))
+    score, cispo = Surrogate(ratio=None, trust=PolicyGradient()), Surrogate(trust=ClipWeight(high=0.2))
     # objective, advantage, the sampler's logp; and the slots: mask, denominator
     cases: dict[str, tuple[Surrogate, Tensor, Tensor, Tensor, Tensor]] = {
         "SFT": (score, one, old, one, p),
         "REINFORCE": (score, A, old, one, p),
         "PPO": (Surrogate(trust=Clip()), A, old, stable.double(), old.exp()),
         "CISPO": (cispo, A, old, one, p / r.clamp(max=1.2)),
-        "offline": (Surrogate(trust=Shaped(bend=0.1)), A, 0 * old, one, (p + 0.1).square() / 0.1),
+        "offline": (Surrogate(trust=SaturatedRatio(bend=0.1)), A, 0 * old, one, (p + 0.1).square() / 0.1),
     }
     errors, others = dict[str, float](), list[float]()
     for name, (objective, advantage, sampler, *_) in cases.items():

@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, Relative
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.lab.thinking import ThinkingPolicy, frontier, questions, taught
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.methods.objectives.sft import sft
-from polopt.rewards import Answering, Mark, OfKind, Signalled, Sum, ThinkOrNot
-from polopt.sampling import WithoutTrigger
+from polopt.rewards import AnswerMatches, Mark, SignalAbove, SumOfRewards, TaskKindIs, ThinkOrNot
+from polopt.sampling import MaskThinkDecision
 
 
 @method(
@@ -49,8 +49,8 @@ def adacot(
     Sweeping miss and over walks along the front of accuracy against how often it thinks. thought, need, malformed: how
     to tell; by default a filled `<think>` block, the world's signal "needed" (the paper has another model label it by
     written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
-    `need=rewards.OfKind(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought; ()
-    takes the row's first token for the one that decides; deciding: how many tokens it takes.
+    `need=rewards.TaskKindIs(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought;
+    () takes the row's first token for the one that decides; deciding: how many tokens it takes.
 
     Terms, stages and masking are the paper's; its coefficients, reward model and PPO settings are not published, so
     ours are PPO's as published here with the token mean, under which one deciding token among thousands weighs little.
@@ -60,21 +60,21 @@ def adacot(
         return sft()
     plain = ppo(kl=kl)
     if stage == 2:
-        return plain.but(select=[WithoutTrigger(after=after, count=deciding)])
+        return plain.but(select=[MaskThinkDecision(after=after, count=deciding)])
     penalty = ThinkOrNot(
-        thought=thought or Answering(pattern=r"<think>\s*[^\s<]"),
-        need=need or Signalled(name="needed"),
-        malformed=malformed or Answering(pattern=r"^\s*<think>.*</think>", invert=True),
+        thought=thought or AnswerMatches(pattern=r"<think>\s*[^\s<]"),
+        need=need or SignalAbove(name="needed"),
+        malformed=malformed or AnswerMatches(pattern=r"^\s*<think>.*</think>", invert=True),
         miss=miss,
         over=over,
         form=form,
     )
-    return plain.but(reward=Sum(terms=[plain.reward, penalty]))
+    return plain.but(reward=SumOfRewards(terms=[plain.reward, penalty]))
 
 
 # On the lab's questions: no critic; the first token, 0 or 1, tells whether an answer was thought about.
-BARE = {"credit": Relative(baseline=GroupMean(), scale=None), "objective.regularise": [], "sampling.group": 8}
-THOUGHT, NEED = Answering(pattern="^1"), OfKind(kinds=("hard",))
+BARE = {"credit": RelativeAdvantage(baseline=GroupMean(), scale=None), "objective.regularise": [], "sampling.group": 8}
+THOUGHT, NEED = AnswerMatches(pattern="^1"), TaskKindIs(kinds=("hard",))
 
 
 def _front(weight: float, needed: float) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def masking() -> Finding:
     tree, u = questions(least=0.7, count=6)
     easy = torch.linspace(0, 0.3, 31, dtype=torch.double)
     found, ends = {}, {}
-    for name, select in (("masked", [WithoutTrigger()]), ("not masked", [])):
+    for name, select in (("masked", [MaskThinkDecision()]), ("not masked", [])):
         policy = ThinkingPolicy(tree, u)
         before = policy.log_odds(easy).sigmoid().mean().item()
         sentence = adacot(stage=2).but(BARE, select=select)

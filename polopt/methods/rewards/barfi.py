@@ -9,8 +9,8 @@ from polopt.lab.mdp import random_mdp
 from polopt.lab.sampled import SampledBilevel
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.reinforce import reinforce
-from polopt.objectives import Entropy
-from polopt.rewards import Aligned
+from polopt.objectives import EntropyBonus
+from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 
 
@@ -34,14 +34,15 @@ def barfi(*, group: int = 1, features: int = 1, discount: float = 0.99, entropy:
     with a damped inverse (`solvers.implicit_gradient`, by conjugate gradients or Neumann's series) and the policy
     going on from where it was. phi begins at (0, 1, 1), the naive sum.
 
-    The sentence is the inner update: phi is a buffer of `rewards.Aligned`, gamma_phi one of `credit.LearnedDiscount`.
-    The outer loop is `lab.bilevel.align`, on expectations (`lab.bilevel.Bilevel`) or on episodes
-    (`lab.sampled.SampledBilevel`, which draws those of dJ/dtheta and those of Delta's derivatives apart). Inner updates
-    off policy are not here. Ours are `entropy`, which makes the inner end unique, phi as a table, its Adam and all step
-    sizes; the authors' program was not to be had. Language training gives neither hints nor features, and refuses it.
+    The sentence is the inner update: phi is a buffer of `rewards.AlignedReward`, gamma_phi one of
+    `credit.LearnedDiscount`. The outer loop is `lab.bilevel.align`, on expectations (`lab.bilevel.Bilevel`) or on
+    episodes (`lab.sampled.SampledBilevel`, which draws those of dJ/dtheta and those of Delta's derivatives apart).
+    Inner updates off policy are not here. Ours are `entropy`, which makes the inner end unique, phi as a table, its
+    Adam and all step sizes; the authors' program was not to be had. Language training gives neither hints nor features,
+    and refuses it.
     """
-    changes = {"reward": Aligned(features=features), "credit": LearnedDiscount(start=discount)}
-    kept = {"objective.regularise": [Entropy(coefficient=entropy)]} if entropy else {}
+    changes = {"reward": AlignedReward(features=features), "credit": LearnedDiscount(start=discount)}
+    kept = {"objective.regularise": [EntropyBonus(coefficient=entropy)]} if entropy else {}
     return reinforce(group=group).but(changes, **kept)
 
 

@@ -11,7 +11,7 @@ from polopt.lab.proxies import chi_square, correlated_proxies, loved_and_rare, o
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.metrics import ProxyHacking, least_true_gain, proxy_hacking
-from polopt.rewards import AnswerRatio, Departure, Discriminator, LogRatio, Outcome, Sum
+from polopt.rewards import AnswerRatio, Departure, Discriminator, LogRatio, OutcomeReward, SumOfRewards
 
 
 @method(
@@ -51,7 +51,7 @@ def chi2_occupancy(
     """
     ratio: LogRatio = AnswerRatio() if features is None else Discriminator(features=features, hidden=hidden)
     price = Departure(coefficient=coefficient, divergence=divergence, log_ratio=ratio, limit=limit)
-    return ppo(group=group, kl=0).but(reward=Sum(terms=[Outcome(), price]))
+    return ppo(group=group, kl=0).but(reward=SumOfRewards(terms=[OutcomeReward(), price]))
 
 
 @chi2_occupancy.claim(

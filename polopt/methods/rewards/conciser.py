@@ -9,8 +9,8 @@ from polopt.experience import Experience
 from polopt.lab.length_bandit import thrift
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dapo import dapo
-from polopt.objectives import Entropy
-from polopt.rewards import Gated, LinearLength, Outcome, SolvedGroups, Sum
+from polopt.objectives import EntropyBonus
+from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, SolvedGroups, SumOfRewards
 
 
 @method(
@@ -46,13 +46,13 @@ def conciser(
     group are our reading, as the authors published no training code. Dynamic sampling is off in stage 2: it would drop
     the very groups. The z-score makes length as important as being right, whatever the weight.
     """
-    first = dapo(group=group, low=low, high=high, refills=refills).but(reward=Outcome())
+    first = dapo(group=group, low=low, high=high, refills=refills).but(reward=OutcomeReward())
     if entropy:
-        first = first.but(**{"objective.regularise": [Entropy(coefficient=entropy)]})
+        first = first.but(**{"objective.regularise": [EntropyBonus(coefficient=entropy)]})
     if stage == 1:
         return first
     brief = LinearLength(weight=weight, free=1.0, limit=limit)
-    paid = Sum(terms=[Outcome(), Gated(reward=brief, when=SolvedGroups(least=1.0))])
+    paid = SumOfRewards(terms=[OutcomeReward(), ConditionalReward(reward=brief, when=SolvedGroups(least=1.0))])
     return first.but(reward=paid, **{"sampling.select": [], "sampling.refills": 0})
 
 
@@ -74,7 +74,7 @@ def walk_then_run() -> Finding:
     spread = torch.tensor([1.5**0.5, 0.0, -(1.5**0.5)], dtype=torch.double)
     apart = (right.advantage[:, 0] - spread).abs().max().item()
     length = (one_wrong.reward - one_wrong.outcome).abs().max().item()
-    plain = algorithm.but(reward=Outcome()).credited(batch).advantage.abs().max().item()
+    plain = algorithm.but(reward=OutcomeReward()).credited(batch).advantage.abs().max().item()
     return Finding(
         measured={"rewards off": off, "advantages off": apart, "length with one wrong": length, "GRPO": plain},
         criterion="lengths 10, 20, 30 of 100: rewards 1.9, 1.8, 1.7 and advantages 1.2247, 0, -1.2247 to 1e-12; with "
@@ -93,7 +93,7 @@ ALWAYS = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
 )
 def no_collapse() -> Finding:
     sentence = conciser(group=8, entropy=0.0)
-    ours, plain, always = (thrift(sentence.but(c)) for c in ({}, {"reward": Outcome()}, ALWAYS))
+    ours, plain, always = (thrift(sentence.but(c)) for c in ({}, {"reward": OutcomeReward()}, ALWAYS))
     return Finding(
         measured={
             "hard questions right": ours.hard,

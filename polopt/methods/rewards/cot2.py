@@ -5,11 +5,11 @@ import itertools
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Constant, GroupStd
+from polopt.credit import ConstantAdvantage, GroupStd
 from polopt.lab.mnns import MixtureSource, accuracy, fit, signed_sums
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Auxiliary, PerDraw, SoftTargets, TokenMean
+from polopt.objectives import AuxiliaryLoss, DrawMeanRatio, SoftTargets, TokenMean
 from polopt.policies.mixture import Certain, Tokens
 from polopt.sampling import Demonstrations
 
@@ -43,9 +43,9 @@ def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, 
     if stage not in (1, 2):
         raise ValueError(f"cot2: stage must be 1 or 2, found {stage}")
     if stage == 1:
-        objective = Auxiliary(regularise=[SoftTargets()], aggregate=TokenMean())
-        return Algorithm(sampling=Demonstrations(), credit=Constant(value=1.0), objective=objective)
-    changes = {"credit.scale": GroupStd(correction=0, eps=1e-12), "objective.ratio": PerDraw(root=root)}
+        objective = AuxiliaryLoss(regularise=[SoftTargets()], aggregate=TokenMean())
+        return Algorithm(sampling=Demonstrations(), credit=ConstantAdvantage(value=1.0), objective=objective)
+    changes = {"credit.scale": GroupStd(correction=0, eps=1e-12), "objective.ratio": DrawMeanRatio(root=root)}
     return grpo(group=group, clip=clip, kl=kl).but(changes)
 
 

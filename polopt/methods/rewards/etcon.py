@@ -9,8 +9,17 @@ from polopt.lab.facts import Asked, Facts, copied, drift, edited, edits
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sft import sft
-from polopt.objectives import Clip, Proximal, Surrogate
-from polopt.rewards import Clean, Consistent, Correct, Gated, InForm, Outcome, Paying, Sum
+from polopt.objectives import Clip, OldPolicyRatio, Surrogate
+from polopt.rewards import (
+    ConditionalReward,
+    EtConCleanness,
+    EtConConsistency,
+    EtConCorrectness,
+    EtConForm,
+    OutcomeReward,
+    PositiveReward,
+    SumOfRewards,
+)
 
 
 @method(
@@ -35,7 +44,8 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
 
         0.7 correct + 0.05 form + 0.15 clean + 0.1 consistent, 0 without form,
 
-    for answers in <answer>\boxed{...}</answer>; without, what the world pays. See `rewards.Correct` and its like.
+    for answers in <answer>\boxed{...}</answer>; without, what the world pays. See `rewards.EtConCorrectness` and its
+    like.
 
     Only the second stage's code is public. The clipped loss is that of proximal SFT (arXiv:2508.17784), which the paper
     builds on; how often pi_before is renewed is our reading. The reward is the code's, without its model of
@@ -44,11 +54,13 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
     if stage not in (1, 2):
         raise ValueError(f"etcon: stage must be 1 or 2, found {stage}")
     if stage == 1:
-        return sft().but(**{"objective.ratio": Proximal(), "objective.trust": Clip(low=clip, high=clip)})
-    form = InForm()
-    terms = [Correct(), InForm(), Clean(), Consistent()]
-    whole = Gated(reward=Sum(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), when=Paying(reward=form))
-    return grpo(group=group, kl=kl).but(reward=whole if bundle else Outcome())
+        return sft().but(**{"objective.ratio": OldPolicyRatio(), "objective.trust": Clip(low=clip, high=clip)})
+    form = EtConForm()
+    terms = [EtConCorrectness(), EtConForm(), EtConCleanness(), EtConConsistency()]
+    whole = ConditionalReward(
+        reward=SumOfRewards(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), when=PositiveReward(reward=form)
+    )
+    return grpo(group=group, kl=kl).but(reward=whole if bundle else OutcomeReward())
 
 
 # The layers that are edited.

@@ -10,17 +10,17 @@ from polopt.lab.guessing import guess_or_reason
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dapo import dapo
 from polopt.rewards import (
-    Answering,
+    AnswerMatches,
     Chat,
     FlawedPositive,
     HTTPJudge,
-    Judged,
+    JudgedReward,
     Mark,
-    Outcome,
-    Overlong,
-    Paying,
-    Signalled,
-    Sum,
+    OutcomeReward,
+    OverlongPenalty,
+    PositiveReward,
+    SignalAbove,
+    SumOfRewards,
 )
 
 # What a chat model is asked about an answer whose result is right.
@@ -61,8 +61,8 @@ def fapo(
     low: float = 0.2,
     high: float = 0.28,
 ) -> Algorithm:
-    """R_i = +1 if right, -1 if wrong, +1 - weight if right but flawed, plus Overlong(|y_i|); GRPO's z-score, DAPO's
-    clip with the dual one at 10, mean over tokens, no KL, no filter.
+    """R_i = +1 if right, -1 if wrong, +1 - weight if right but flawed, plus OverlongPenalty(|y_i|); GRPO's z-score,
+    DAPO's clip with the dual one at 10, mean over tokens, no KL, no filter.
 
     With shares a of right and b of wrong answers in a group, a flawed one has a negative advantage if and only if
     a / b > 2 / weight - 1: at weight 1 flawed answers are pushed up while b > a and down once a > b, without any
@@ -74,10 +74,12 @@ def fapo(
     judge that fails to answer has found nothing. The code sets the reward to
     0.0, which is this at weight 1. Its length buffer is half of the limit; ours is DAPO's fifth.
     """
-    flawed: Mark = Signalled(name=signal)
+    flawed: Mark = SignalAbove(name=signal)
     if chat is not None:
-        flawed = Paying(reward=Judged(judge=HTTPJudge(chat=chat, template=FLAWS)), above=0.5)
-    paid = Sum(terms=[Outcome(scale=2, shift=-1), FlawedPositive(weight=weight, flawed=flawed), Overlong()])
+        flawed = PositiveReward(reward=JudgedReward(judge=HTTPJudge(chat=chat, template=FLAWS)), above=0.5)
+    paid = SumOfRewards(
+        terms=[OutcomeReward(scale=2, shift=-1), FlawedPositive(weight=weight, flawed=flawed), OverlongPenalty()]
+    )
     plain = {"sampling.select": [], "sampling.refills": 0, "objective.trust.dual": 10.0}
     return dapo(group=group, low=low, high=high).but(reward=paid, **plain)
 
@@ -124,7 +126,7 @@ def turning_point() -> Finding:
     cost="slow",
 )
 def reasons() -> Finding:
-    guessed = {"reward.terms.1.flawed": Answering(pattern="^0$")}
+    guessed = {"reward.terms.1.flawed": AnswerMatches(pattern="^0$")}
     ours, plain = (guess_or_reason(fapo(weight=weight).but(guessed)) for weight in (1.0, 0.0))
     return Finding(
         measured={

@@ -6,7 +6,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab.length_bandit import stable_for, thrift
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.rewards import Gated, LinearLength, Outcome, RelativeLength, Sum, TopGroups
+from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, RelativeLength, SumOfRewards, TopGroups
 
 
 @method(
@@ -34,11 +34,11 @@ def grpo_lambda_len(
     and the z-score blows it up to variance 1, whatever the weight. Other methods named lambda-GRPO and GRPO-lambda
     weigh tokens and trace eligibility.
     """
-    brief = Gated(reward=RelativeLength(weight=weight), when=TopGroups(share=share))
-    return grpo(group=group, clip=clip, kl=kl).but(reward=Sum(terms=[Outcome(), brief]))
+    brief = ConditionalReward(reward=RelativeLength(weight=weight), when=TopGroups(share=share))
+    return grpo(group=group, clip=clip, kl=kl).but(reward=SumOfRewards(terms=[OutcomeReward(), brief]))
 
 
-PLAIN = {"reward": Outcome()}
+PLAIN = {"reward": OutcomeReward()}
 EVERY = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
 RIGHT = {"reward.terms.1": RelativeLength()}
 

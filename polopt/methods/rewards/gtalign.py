@@ -3,25 +3,25 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Relative, Standardised
+from polopt.credit import RelativeAdvantage, StandardisedReturns
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.tree import flat_gradient
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.rewards import (
     Brevity,
-    Gated,
+    ConditionalReward,
+    DistinctPayoffs,
     GeometricMean,
     HasBlock,
     LeadingBlocks,
-    Least,
-    Legible,
-    Outcome,
-    Paying,
-    Payoffs,
+    LegiblePayoffs,
+    LengthWindow,
+    MinimumReward,
+    OutcomeReward,
+    PositiveReward,
     Reward,
-    Sum,
-    Window,
+    SumOfRewards,
     arithmetic_mean,
     choose,
     efficient,
@@ -74,24 +74,25 @@ def gtalign(
     move to go on with.
     """
     soft = {"steepness": steepness, "unit": "words"}
-    length = Window(low=answer[0], high=answer[1], block="response" if blocks else None, **soft)  # type: ignore[arg-type]
-    of_user: list[tuple[float, Reward]] = [(0.5, Outcome(shift=EPSILON / 0.5)), (0.2, length)]
+    length = LengthWindow(low=answer[0], high=answer[1], block="response" if blocks else None, **soft)  # type: ignore[arg-type]
+    of_user: list[tuple[float, Reward]] = [(0.5, OutcomeReward(shift=EPSILON / 0.5)), (0.2, length)]
     of_model: list[tuple[float, Reward]] = [
-        (0.4, Outcome(shift=EPSILON / 0.4)),
-        (0.2, Window(low=whole[0], high=whole[1], **soft)),  # type: ignore[arg-type]
+        (0.4, OutcomeReward(shift=EPSILON / 0.4)),
+        (0.2, LengthWindow(low=whole[0], high=whole[1], **soft)),  # type: ignore[arg-type]
     ]
     if blocks:
         of_user += [(0.3, Brevity(scale=500, unit="characters", before="response"))]
-        of_model += [(0.2, LeadingBlocks(names=BLOCKS)), (0.2, Payoffs())]
+        of_model += [(0.2, LeadingBlocks(names=BLOCKS)), (0.2, DistinctPayoffs())]
     parties = [
-        Sum(terms=[term for _, term in terms], weights=[weight for weight, _ in terms]) for terms in (of_user, of_model)
+        SumOfRewards(terms=[term for _, term in terms], weights=[weight for weight, _ in terms])
+        for terms in (of_user, of_model)
     ]
     welfare = GeometricMean(terms=parties, weights=[user, model])
     plain = ppo(group=group, kl=0)
-    readable = Paying(reward=Least(terms=[Legible(), HasBlock(name="response")]))
+    readable = PositiveReward(reward=MinimumReward(terms=[LegiblePayoffs(), HasBlock(name="response")]))
     return plain.but(
-        reward=Gated(reward=welfare, when=readable) if blocks else welfare,
-        credit=Standardised(credit=plain.credit, by="zscore"),
+        reward=ConditionalReward(reward=welfare, when=readable) if blocks else welfare,
+        credit=StandardisedReturns(credit=plain.credit, by="zscore"),
     )
 
 
@@ -137,7 +138,7 @@ def sources() -> Finding:
     pulls = {}
     for name, credit in (("with units", gtalign().credit), ("without", gtalign().credit.credit)):  # type: ignore[attr-defined]
         policy = TabularPolicy(tree, critic=True)
-        algorithm = gtalign(group=512).but(reward=Outcome(), credit=credit)
+        algorithm = gtalign(group=512).but(reward=OutcomeReward(), credit=credit)
         algorithm = algorithm.but(**{"objective.regularise": []})
         batch = algorithm.judge(algorithm.sampling(TreeSource(tree, policy, rows=1024, needs=algorithm.all_needs)))
         slope = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[: policy.logits.numel()]
@@ -160,7 +161,7 @@ def no_trade() -> Finding:
     for name, rule in (("geometric", geometric_mean), ("arithmetic", arithmetic_mean)):
         tree = TokenTree.bandit(rule(utilities, torch.ones(2, dtype=torch.double)).tolist())
         policy = TabularPolicy(tree)
-        algorithm = gtalign(group=64).but(reward=Outcome(), credit=Relative(scale=None))
+        algorithm = gtalign(group=64).but(reward=OutcomeReward(), credit=RelativeAdvantage(scale=None))
         algorithm = algorithm.but(**{"objective.regularise": []})
         for seed in range(30):
             source = TreeSource(tree, policy, rows=64, seed=seed, needs=algorithm.all_needs)

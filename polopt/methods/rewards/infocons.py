@@ -7,23 +7,23 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import (
-    Everyone,
+    FieldMeasure,
     Grouping,
     GroupMean,
     GroupStd,
-    Informative,
-    Kind,
-    Noted,
-    Plus,
-    Relative,
-    Steady,
+    ParaphraseConsistency,
+    RelativeAdvantage,
+    ReturnsPlusMeasures,
+    SameKind,
     Strata,
+    TermEntropy,
+    WholeBatch,
 )
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.phrasings import dependence, divergence, recommender
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.sampling import Phrasings
+from polopt.sampling import Paraphrases
 
 
 @method(
@@ -58,17 +58,17 @@ def infocons(
 
     Entropies may agree where contents do not. by="content" pays minus the Jensen-Shannon divergence between a row's
     terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that bring
-    phrasings of their own, one after the other in the data, take within=credit.Meaning() and, by `but`, sampling.guide
-    None and sampling.choice Neighbours.
+    phrasings of their own, one after the other in the data, take within=credit.SameMeaning() and, by `but`,
+    sampling.guide None and sampling.choice Neighbours.
     """
     if within is None:
-        within = Strata(by=Noted(name="index"), within=Everyone())
-    compared = Relative(baseline=GroupMean(within=within.but()), scale=GroupStd(within=within.but()))
+        within = Strata(by=FieldMeasure(name="index"), within=WholeBatch())
+    compared = RelativeAdvantage(baseline=GroupMean(within=within.but()), scale=GroupStd(within=within.but()))
     return grpo(group=group, kl=kl).but(
         {
-            "sampling.guide": Phrasings(endings=list(phrasings)),
-            "credit": Plus(
-                measures=[Informative(), Steady(by=by, within=within.but())],
+            "sampling.guide": Paraphrases(endings=list(phrasings)),
+            "credit": ReturnsPlusMeasures(
+                measures=[TermEntropy(), ParaphraseConsistency(by=by, within=within.but())],
                 weights=[helpful, steady],
                 own=outcome,
                 credit=compared,
@@ -79,7 +79,7 @@ def infocons(
 
 def asked(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
     """Train 40 batches on a tree whose kinds of prompts are the meanings."""
-    sentence = infocons(group=16, kl=0.0, within=within or Kind(), **settings).but({"sampling.guide": None})
+    sentence = infocons(group=16, kl=0.0, within=within or SameKind(), **settings).but({"sampling.guide": None})
     train(sentence, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
 
 
@@ -138,7 +138,7 @@ def counter_example() -> Finding:
 )
 def too_wide() -> Finding:
     found = {}
-    for name, within in (("of one meaning", Kind()), ("of everything", Everyone())):
+    for name, within in (("of one meaning", SameKind()), ("of everything", WholeBatch())):
         tree, policy = recommender()
         before = dependence(tree, policy)
         asked(tree, policy, by="content", helpful=0.0, within=within)

@@ -9,7 +9,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
-from polopt.rewards import Audit, Grader, Item, Measured, Meta, RubricReward
+from polopt.rewards import AuditedRubric, Grader, Item, Meta, ProgramGrader, RubricReward
 
 ITEMS = (Item(name="outcome"), Item(name="characters", most=32))
 
@@ -40,10 +40,11 @@ def mpo_meta(
     and KL go on as they were. every = infinity, or a meta that changes nothing, is PPO with a fixed judge.
 
     The paper's judges are language models: `HTTPGrader` writes reasons and marks, `HTTPMeta` says of each row where the
-    rubric over- and under-scores, writes it again, and merges what it wrote. By default no model is asked: `Measured`
-    takes marks from programs, here the outcome and the length, and `Audit` believes an item as far as it goes with a
-    careful look at these few rows, here the outcome again: it changes weights and rewrites nothing. That is the
-    smallest working example, and ours; it pays for length, up to 32 characters, until the audit has found that out.
+    rubric over- and under-scores, writes it again, and merges what it wrote. By default no model is asked:
+    `ProgramGrader` takes marks from programs, here the outcome and the length, and `AuditedRubric` believes an item as
+    far as it goes with a careful look at these few rows, here the outcome again: it changes weights and rewrites
+    nothing. That is the smallest working example, and ours; it pays for length, up to 32 characters, until the audit
+    has found that out.
 
     The authors' code adds integer scores in the paper's formula, and divides each by its most and takes the mean in the
     version that was read; we take the mean, which keeps the scale where the number of items changes. It asks for each
@@ -53,8 +54,8 @@ def mpo_meta(
     """
     reward = RubricReward(
         items=[item.but() for item in items],
-        grader=Measured() if grader is None else grader,
-        meta=Audit() if meta is None else meta,
+        grader=ProgramGrader() if grader is None else grader,
+        meta=AuditedRubric() if meta is None else meta,
         every=every,
         samples=samples,
     )
@@ -82,7 +83,7 @@ def curve(every: int, seed: int, steps: int = 100) -> list[float]:
     items = [Item(name=f"extras.signal_f{k}") for k in range(FEATURES)]
     items.append(Item(name="extras.signal_h", weight=float(FEATURES)))
     policy = TabularPolicy(tree, critic=True).set_probabilities(odds)
-    algorithm = mpo_meta(items=items, meta=Audit(), every=every)
+    algorithm = mpo_meta(items=items, meta=AuditedRubric(), every=every)
     return train(
         algorithm,
         tree,

@@ -7,13 +7,21 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, Relative
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.verifier import expected_push, learned
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Outcome, Rates, RejudgedRates
+from polopt.rewards import (
+    BackwardCorrected,
+    FixedRates,
+    ForwardCorrected,
+    NotedRates,
+    OutcomeReward,
+    Rates,
+    RejudgedRates,
+)
 
 
 @method(
@@ -68,11 +76,13 @@ def noisy_verifier(
         )
     plain = grpo(group=group, clip=clip, kl=0.0)
     if correction == "backward":
-        return plain.but(reward=BackwardCorrected(rates=rates), credit=Relative(baseline=GroupMean(), scale=None))
-    return plain.but(reward=ForwardCorrected(rates=rates), credit=Relative(baseline=None, scale=None))
+        return plain.but(
+            reward=BackwardCorrected(rates=rates), credit=RelativeAdvantage(baseline=GroupMean(), scale=None)
+        )
+    return plain.but(reward=ForwardCorrected(rates=rates), credit=RelativeAdvantage(baseline=None, scale=None))
 
 
-ALONE = Relative(baseline=None, scale=None)
+ALONE = RelativeAdvantage(baseline=None, scale=None)
 
 
 def _bandit() -> tuple[TokenTree, TabularPolicy]:
@@ -168,10 +178,10 @@ KINDS = FixedRates(false_positive=0.0, false_negative=0.0, kinds=[("noisy", 0.35
 )
 def by_kind() -> Finding:
     names = ("corrected", "raw", "corrected, z-score", "raw, z-score")
-    rewards = (BackwardCorrected(rates=KINDS), Outcome(), BackwardCorrected(rates=KINDS), Outcome())
+    rewards = (BackwardCorrected(rates=KINDS), OutcomeReward(), BackwardCorrected(rates=KINDS), OutcomeReward())
     times = {}
     for i, (name, reward) in enumerate(zip(names, rewards, strict=True)):
-        honest, noisy = _speeds({"reward": reward} | ({"credit": Relative()} if i > 1 else {}))
+        honest, noisy = _speeds({"reward": reward} | ({"credit": RelativeAdvantage()} if i > 1 else {}))
         times[name] = noisy / honest
     return Finding(
         measured=times,

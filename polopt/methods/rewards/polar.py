@@ -9,9 +9,9 @@ from polopt.lab import learning
 from polopt.lab.bigrams import Bigrams, BigramSource, spelled
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.rewards import Judge, Judged, LearnedJudge
+from polopt.rewards import Judge, JudgedReward, LearnedJudge
 from polopt.rewards.judges import Pairs, TextScorer, fit, same_policy_pairs
-from polopt.rewards.judges.scorer import Shape
+from polopt.rewards.judges.scorer import ScorerShape
 
 
 @method(
@@ -47,7 +47,7 @@ def polar(*, group: int = 8, kl: float = 0.0, judge: Judge | None = None) -> Alg
     the mixture for a reference policy and a KL of the right weight it would be one.
     """
     judge = LearnedJudge(compares=True) if judge is None else judge
-    return grpo(group=group, kl=kl).but(reward=Judged(judge=judge))
+    return grpo(group=group, kl=kl).but(reward=JudgedReward(judge=judge))
 
 
 LENGTH = 64
@@ -62,7 +62,7 @@ def discriminator(policies: int = 40, steps: int = 150) -> TextScorer:
     """Trained on texts of so many random policies."""
     generator = torch.Generator().manual_seed(0)
     written = texts([Bigrams.any(seed) for seed in range(policies)], 16, generator)
-    scorer = TextScorer(Shape(width=32, layers=0, window=2, compares=True))
+    scorer = TextScorer(ScorerShape(width=32, layers=0, window=2, compares=True))
     fit(scorer, same_policy_pairs([""], written, 4096, generator), steps=steps, rows=32, rate=1e-2)
     return scorer
 
@@ -109,7 +109,7 @@ def finds_the_target() -> Finding:
     generator = torch.Generator().manual_seed(2)
     few, many = (LearnedJudge(compares=True).judges_with(discriminator(*size)) for size in ((40, 150), (1000, 600)))
     preferred, *others = texts([Bigrams.any(3000 + i) for i in range(21)], 64, generator)
-    plain = TextScorer(Shape(width=32, layers=0, window=2))
+    plain = TextScorer(ScorerShape(width=32, layers=0, window=2))
     fit(
         plain, Pairs([""] * 64, preferred[0], [other[0][0] for other in others[:16]] * 4), steps=150, rows=32, rate=1e-2
     )

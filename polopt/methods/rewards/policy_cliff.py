@@ -9,7 +9,7 @@ from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.rloo import rloo
 from polopt.metrics import policy_stability, q_values
-from polopt.rewards import Outcome, Sum, Surprise
+from polopt.rewards import OutcomeReward, SumOfRewards, SurprisalPenalty
 
 
 @method(
@@ -36,7 +36,9 @@ def policy_cliff(*, group: int = 4, alpha: float = 0.01) -> Algorithm:
 
     Nothing is divided by the group's standard deviation: that makes any tie-breaker a reward of size 1.
     """
-    return rloo(group=group, kl=0).but(reward=Sum(terms=[Outcome(), Surprise(coefficient=alpha)]))
+    return rloo(group=group, kl=0).but(
+        reward=SumOfRewards(terms=[OutcomeReward(), SurprisalPenalty(coefficient=alpha)])
+    )
 
 
 @policy_cliff.claim(

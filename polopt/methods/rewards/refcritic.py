@@ -10,7 +10,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.rewards import Noted, Outcome, Sum
+from polopt.rewards import FieldReward, OutcomeReward, SumOfRewards
 from polopt.worlds import Critic
 from polopt.worlds.critic import Critique
 
@@ -48,7 +48,7 @@ def refcritic(*, group: int = 8, stage: int = 2, beta: float = 1.0, kl: float = 
         raise ValueError(f"refcritic: stage must be 1 or 2, found {stage}")
     if stage == 1:
         return grpo(group=group, kl=kl)
-    reward = Sum(terms=[Outcome(), Noted(name="signal_refined")], weights=[1.0, beta])
+    reward = SumOfRewards(terms=[OutcomeReward(), FieldReward(name="signal_refined")], weights=[1.0, beta])
     return grpo(group=group, kl=kl).but(reward=reward)
 
 

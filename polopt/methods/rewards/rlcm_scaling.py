@@ -11,7 +11,7 @@ from polopt.lab.moderation import imitated, reasoned
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.metrics import fit_sigmoid
-from polopt.rewards import Blocks, Envelope, Noted, Outcome, Reward, Sum
+from polopt.rewards import Blocks, FieldReward, LengthEnvelope, OutcomeReward, Reward, SumOfRewards
 
 
 @method(
@@ -41,22 +41,22 @@ def rlcm_scaling(
     else is noted of a row as `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1.
     Advantages are GRPO's, without KL, as in the paper.
 
-    The paper names its terms; their weights and shapes we do not know, and these are ours. `rewards.Judged` with a
-    rubric takes the place of j where there is no world to note it. Format and length can be had without a right label:
-    watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The paper's curves
-    over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, with what lies ahead and how sure that is.
+    The paper names its terms; their weights and shapes we do not know, and these are ours. `rewards.JudgedReward` with
+    a rubric takes the place of j where there is no world to note it. Format and length can be had without a right
+    label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The paper's
+    curves over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, with what lies ahead and how sure that is.
     """
     terms: list[tuple[float, Reward]] = [
-        (accuracy, Outcome()),
+        (accuracy, OutcomeReward()),
         (form, Blocks(names=blocks)),
-        (length, Envelope(least=lengths[0], low=lengths[1], high=lengths[2], most=lengths[3])),
-        (rubric, Noted(name=noted)),
+        (length, LengthEnvelope(least=lengths[0], low=lengths[1], high=lengths[2], most=lengths[3])),
+        (rubric, FieldReward(name=noted)),
     ]
     kept = [(weight, term) for weight, term in terms if weight]
     if not kept:
         raise ValueError("rlcm-scaling: some weight must not be 0")
     plain = len(kept) == 1 and kept[0][0] == 1
-    reward = kept[0][1] if plain else Sum(terms=[t for _, t in kept], weights=[w for w, _ in kept])
+    reward = kept[0][1] if plain else SumOfRewards(terms=[t for _, t in kept], weights=[w for w, _ in kept])
     return grpo(group=group, kl=0.0).but(reward=reward)
 
 

@@ -8,7 +8,7 @@ from polopt.lab import TabularPolicy, train
 from polopt.lab.unit_tests import Grammar
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
-from polopt.rewards import KLPenalty, Modelled, Reward, Sum, UnitTest
+from polopt.rewards import KLPenalty, LinearTokenReward, Reward, SumOfRewards, UnitTest
 from polopt.rewards.unit_tests import METRICS, SMELLS
 
 
@@ -36,8 +36,10 @@ def rlsqm(
     """
     quality: Reward = UnitTest(metrics=list(metrics))
     if model:
-        quality = Modelled(reward=quality, batches=batches)
-    return ppo(group=group, kl=kl).but(reward=Sum(terms=[quality, KLPenalty(coefficient=kl)]) if kl else quality)
+        quality = LinearTokenReward(reward=quality, batches=batches)
+    return ppo(group=group, kl=kl).but(
+        reward=SumOfRewards(terms=[quality, KLPenalty(coefficient=kl)]) if kl else quality
+    )
 
 
 @functools.cache

@@ -13,9 +13,9 @@ from polopt.lab.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.metrics import auroc, calibration_error, chronological, release_gate, tic_rate
-from polopt.rewards import Judge, Judged, LearnedJudge, Outcome, Reward, Sum
+from polopt.rewards import Judge, JudgedReward, LearnedJudge, OutcomeReward, Reward, SumOfRewards
 from polopt.rewards.judges import TextScorer, fit
-from polopt.rewards.judges.scorer import Shape
+from polopt.rewards.judges.scorer import ScorerShape
 
 
 @method(
@@ -53,8 +53,8 @@ def rluf(
     in no log, for a missing reaction is no dislike.
     """
     love = LearnedJudge(link="sigmoid") if love is None else love
-    others = [Outcome() if helpful is None else helpful, *([] if safe is None else [safe])]
-    reward = Sum(terms=[*others, Judged(judge=love)], weights=[*[1.0] * len(others), weight])
+    others = [OutcomeReward() if helpful is None else helpful, *([] if safe is None else [safe])]
+    reward = SumOfRewards(terms=[*others, JudgedReward(judge=love)], weights=[*[1.0] * len(others), weight])
     return grpo(group=group, kl=kl).but(reward=reward)
 
 
@@ -65,7 +65,7 @@ def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
     audience, generator = Audience.make(seed), torch.Generator().manual_seed(seed)
     prompts, answers, liked = audience.log(20_000, generator)
     early, late = chronological(range(20_000), heldout=0.25)
-    scorer = TextScorer(Shape(width=16, layers=0, window=4))
+    scorer = TextScorer(ScorerShape(width=16, layers=0, window=4))
     fit(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=300, rate=1e-2)
     with torch.no_grad():
         known = dict(

@@ -6,13 +6,13 @@ import functools
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import ByTurn, LeaveOneOut
+from polopt.credit import LeaveOneOut, TurnAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient, train
 from polopt.lab.turns import TwoTurns, copier
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.rloo import rloo
-from polopt.rewards import KLPenalty, Paid, Reward, Sum
+from polopt.rewards import KLPenalty, Reward, SumOfRewards, TurnRewards
 
 
 @method(
@@ -43,11 +43,13 @@ def score(*, stage: int = 2, group: int = 4, alpha: float = 10.0, kl: float = 0.
     """
     if stage not in (1, 2):
         raise ValueError(f"score: stage must be 1 or 2, found {stage}")
-    terms: list[Reward] = [Paid(weights=(0.0, 1.0)) if stage == 1 else Paid(), KLPenalty(coefficient=kl)]
+    terms: list[Reward] = [TurnRewards(weights=(0.0, 1.0)) if stage == 1 else TurnRewards(), KLPenalty(coefficient=kl)]
     if stage == 1:
         terms += [KLPenalty(coefficient=first_kl, turn=0)]
     bonus = alpha if stage == 2 else 0.0
-    return rloo(group=group).but(reward=Sum(terms=terms), credit=ByTurn(baseline=LeaveOneOut(), bonus=bonus))
+    return rloo(group=group).but(
+        reward=SumOfRewards(terms=terms), credit=TurnAdvantage(baseline=LeaveOneOut(), bonus=bonus)
+    )
 
 
 @score.claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", baseline="alpha 0")
@@ -162,7 +164,7 @@ def a_weight() -> Finding:
     tree, policy, reference = copier(questions=2, choices=3)
     bonus = score(kl=0.0)
     # The same weight without r1: alpha r2 for the second attempt's decisions, nothing more for the first's.
-    second = bonus.but(reward=Paid(weights=(0.0, 1.0)), **{"credit.bonus": 0.0})
+    second = bonus.but(reward=TurnRewards(weights=(0.0, 1.0)), **{"credit.bonus": 0.0})
     whole, plain = (
         expectation(score(kl=0.0, alpha=a), tree, policy, group=1, reference=reference).mean for a in (10.0, 0.0)
     )

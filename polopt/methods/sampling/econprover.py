@@ -7,7 +7,7 @@ from polopt.lab.voices import solved_by, switched, ways
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.methods.objectives.raft import raft
-from polopt.sampling import Cheapest, Tagged
+from polopt.sampling import ShortestCorrect, TaggedPrompts
 
 
 @method(
@@ -49,10 +49,10 @@ def econprover(
         ValueError: another stage than 1 or 2.
     """
     if stage == 1:
-        return raft(group=group).but({"sampling.select": [Cheapest()]})
+        return raft(group=group).but({"sampling.select": [ShortestCorrect()]})
     if stage != 2:
         raise ValueError(f"econprover: stage must be 1, the switch, or 2, the prefixes, found {stage}")
-    guide = Tagged(count=prefixes, wording=wording) if prefixes > 1 or wording else None
+    guide = TaggedPrompts(count=prefixes, wording=wording) if prefixes > 1 or wording else None
     return ppo(group=group, clip=clip, kl=kl).but({"sampling.guide": guide})
 
 
@@ -63,7 +63,7 @@ def econprover(
 )
 def voices() -> Finding:
     ours, base, hot = [], [], []
-    texts = [Tagged().text(i) for i in range(8)]
+    texts = [TaggedPrompts().text(i) for i in range(8)]
     for seed in range(2):
         odds, solves = ways(econprover(kl=0.0), texts, batches=60, seed=seed)
         ours.append(solved_by(odds[1:], solves))

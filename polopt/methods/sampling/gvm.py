@@ -8,7 +8,7 @@ from polopt.lab.budgets import log_likelihood, many_answers, until
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.raft import raft
 from polopt.objectives import PromptMean
-from polopt.sampling import Even, GradientVariance, neyman
+from polopt.sampling import EqualRollouts, GradientVarianceAllocator, neyman
 
 
 @method(
@@ -44,9 +44,9 @@ def gvm(
     every task n_i times to an ordinary trainer, so that a task with more rollouts weighs more, and lets the second
     budget be no larger than the first. Here a round is one batch, and the loss is the sum of means that the paper's
     variance is of. objective.aggregate=TokenMean() is theirs. The budget goes with other learners too:
-    `grpo().but(**{"sampling.budget": GradientVariance()})` learns from wrong answers as well.
+    `grpo().but(**{"sampling.budget": GradientVarianceAllocator()})` learns from wrong answers as well.
     """
-    budget = GradientVariance(first=first, alpha=alpha, beta=beta, block=block, least=least)
+    budget = GradientVarianceAllocator(first=first, alpha=alpha, beta=beta, block=block, least=least)
     changes = {"sampling.budget": budget, "objective.aggregate": PromptMean(decisions="sum")}
     return raft(group=group, keep=None, threshold=1.0).but(changes)
 
@@ -69,7 +69,7 @@ def optimal() -> Finding:
     )
 
 
-EVEN = gvm().but(**{"sampling.budget": Even()})
+EVEN = gvm().but(**{"sampling.budget": EqualRollouts()})
 
 
 @gvm.claim(

@@ -7,7 +7,7 @@ from polopt.lab.budgets import graded, mixed_share, pool, value_after
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.objectives import PromptMean
-from polopt.sampling import Knapsack, allocate, knapsack_value
+from polopt.sampling import KnapsackAllocator, allocate, knapsack_value
 
 
 @method(
@@ -43,7 +43,7 @@ def knapsack_rl(
     tasks of p = 0. A task without a visit gets `group`. That program counts a task that has no more than `low` as
     worth 0, here it is V(low, p). Its learning rate, clip and KL are not those of the method; ours are GRPO's.
     """
-    budget = Knapsack(low=low, up=up, confidence=confidence)
+    budget = KnapsackAllocator(low=low, up=up, confidence=confidence)
     return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.budget": budget})
 
 

@@ -5,15 +5,15 @@ from typing import Any, Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, Relative, Task
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SameTask
 from polopt.experience import Evaluation
 from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sft import sft
-from polopt.objectives import Proximal, Score, SequenceSum, Surrogate, Token, Unlimited
-from polopt.sampling import Rollouts, Rules, Texts
+from polopt.objectives import OldPolicyRatio, PolicyGradient, SequenceSum, Surrogate, TokenRatio, Unclipped
+from polopt.sampling import RawTexts, Rollouts, RulePrompts
 from polopt.sampling.guides import NO_RULES
 
 
@@ -56,11 +56,11 @@ def policyrollout(
     if stage not in (1, 2, 3):
         raise ValueError(f"policyrollout: stage must be 1, 2 or 3, found {stage}")
     if stage < 3:
-        return sft().but(sampling=Texts(length=length)) if stage == 1 else sft()
+        return sft().but(sampling=RawTexts(length=length)) if stage == 1 else sft()
     changes: dict[str, Any] = {
-        "sampling.guide": Rules(rules=rules),
-        "credit": Relative(baseline=GroupMean(within=Task()), scale=GroupStd(within=Task())),
-        "objective.ratio": Proximal() if correct == "none" else Token(),
+        "sampling.guide": RulePrompts(rules=rules),
+        "credit": RelativeAdvantage(baseline=GroupMean(within=SameTask()), scale=GroupStd(within=SameTask())),
+        "objective.ratio": OldPolicyRatio() if correct == "none" else TokenRatio(),
     }
     return grpo(group=group, clip=clip, kl=kl).but(changes)
 
@@ -75,13 +75,13 @@ def unbiased() -> Finding:
     decks = [source.deck(hidden=hint) for hint in ("", "rules")]
     exact = flat_gradient(tree.value(policy), policy)
     found = {}
-    for name, ratio in (("behaviour", Token()), ("none", Proximal())):
+    for name, ratio in (("behaviour", TokenRatio()), ("none", OldPolicyRatio())):
         total = torch.zeros_like(exact)
         for deck, odds in decks:
             # Every answer as often as it comes; a prompt's answers are half of its rows.
             weight = odds.flatten() * len(deck) / tree.prompts / 2
             batch = deck.replace(advantage=torch.where(deck.mask, (weight * deck.outcome)[:, None], 0))
-            objective = Surrogate(ratio=ratio, trust=Unlimited(), aggregate=SequenceSum(length=1))
+            objective = Surrogate(ratio=ratio, trust=Unclipped(), aggregate=SequenceSum(length=1))
             said = Evaluation(logp=policy.evaluate(deck).logp)
             total -= flat_gradient(objective(batch, said).loss, policy)
         found[name] = ((total - exact).norm() / exact.norm()).item()
@@ -130,9 +130,9 @@ def internalised() -> Finding:
 )
 def beyond_distilling() -> Finding:
     distil = Algorithm(
-        sampling=Rollouts(guide=Rules(rules="rules", plain=False)),
-        credit=Relative(baseline=None, scale=None),
-        objective=Surrogate(ratio=None, trust=Score()),
+        sampling=Rollouts(guide=RulePrompts(rules="rules", plain=False)),
+        credit=RelativeAdvantage(baseline=None, scale=None),
+        objective=Surrogate(ratio=None, trust=PolicyGradient()),
     )
     found = beside({"distilled": distil})
     return Finding(

@@ -5,7 +5,7 @@ from polopt.lab import TreeSource
 from polopt.lab.helped import course, lock
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.sampling import Prefixes
+from polopt.sampling import SolutionPrefixes
 
 
 @method(
@@ -42,7 +42,7 @@ def pope(
     solution that is the bare result its beginning gives the result away. We had no access to the authors' program;
     group, clip and kl are GRPO's usual ones.
     """
-    guide = Prefixes(checkpoints=checkpoints, most=most, tries=tries, moving=moving)
+    guide = SolutionPrefixes(checkpoints=checkpoints, most=most, tries=tries, moving=moving)
     return grpo(group=group, clip=clip, kl=kl).but({"sampling.guide": guide})
 
 

@@ -11,8 +11,8 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Mixture, Token
-from polopt.sampling import Probed
+from polopt.objectives import MixtureRatio, TokenRatio
+from polopt.sampling import RetryRollouts
 
 TEXTS = (
     "That may be wrong. Let me try another way.",
@@ -65,8 +65,8 @@ def rex_rag(
     turns, of which all but the last stay.
     """
     base = grpo(group=group, clip=clip, kl=kl)
-    sampling = Probed(group=group, texts=list(texts), chance=chance, keep=keep, kept=kept)
-    ratio = Token() if correct == "none" else Mixture(unit=correct)
+    sampling = RetryRollouts(group=group, texts=list(texts), chance=chance, keep=keep, kept=kept)
+    ratio = TokenRatio() if correct == "none" else MixtureRatio(unit=correct)
     return base.but({"sampling": sampling, "objective.ratio": ratio})
 
 
@@ -81,8 +81,8 @@ def balanced() -> Finding:
     said = Evaluation(logp=now.evaluate(batch).logp.detach())
     mask, worth = batch.mask, odds * batch.outcome
     plain = torch.where(mask, said.logp - batch.extras["policy_logp"], 0).sum(1)
-    token = torch.where(mask, Mixture(share=0.3)(batch, said), 0).sum(1)
-    row = Mixture(unit="row", share=0.3)(batch, said)[:, 0]
+    token = torch.where(mask, MixtureRatio(share=0.3)(batch, said), 0).sum(1)
+    row = MixtureRatio(unit="row", share=0.3)(batch, said)[:, 0]
     truth = tree.value(now).item()
     found = {name: (worth * w.exp()).sum().item() for name, w in (("row", row), ("plain", plain), ("tokens", token))}
     return Finding(

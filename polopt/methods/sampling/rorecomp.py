@@ -6,7 +6,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab.recomposed import Lengths, learn_lengths, pull_on_length
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.sampling import Marked, Recomposed
+from polopt.sampling import LengthRecomposed, SelectByField
 from polopt.schedules import Schedule
 
 
@@ -52,8 +52,8 @@ def rorecomp(
     often = compensate
     if isinstance(often, tuple):
         often = Schedule(knots=[(0, often[0]), (often[1], 0.0)], shape="cosine")  # type: ignore[assignment]
-    sampling = Recomposed(group=group, share=share, compensate=often, statistics=statistics, by=by)  # type: ignore[arg-type]
-    select = [Marked()] if statistics == "full" else []
+    sampling = LengthRecomposed(group=group, share=share, compensate=often, statistics=statistics, by=by)  # type: ignore[arg-type]
+    select = [SelectByField()] if statistics == "full" else []
     return grpo(group=group, clip=clip, kl=0).but(sampling=sampling, select=select)
 
 

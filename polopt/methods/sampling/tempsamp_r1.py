@@ -6,14 +6,14 @@ from typing import Any, Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Anchored, GroupMean, GroupStd, Relative, Together
+from polopt.credit import AnchoredDemonstrations, GroupMean, GroupStd, IncludeDemonstrations, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import train, training
 from polopt.lab.demonstrations import an_interval
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.objectives import Token, Unsampled
-from polopt.rewards import Discounted, Outcome, Shaped
+from polopt.objectives import RatioExceptDemonstrations, TokenRatio
+from polopt.rewards import BentReward, DiscountedDemonstrations, OutcomeReward
 from polopt.sampling import WithSolutions
 
 Way = Literal["shaped", "anchored", "discounted", "raw"]
@@ -62,17 +62,19 @@ def tempsamp_r1(
 
     Anchored, a group without any success learns nothing: all its advantages are 0, the solution's as well.
     """
-    relative = Relative(baseline=GroupMean(), scale=GroupStd())
+    relative = RelativeAdvantage(baseline=GroupMean(), scale=GroupStd())
     share = {"anchored": 1.2, "discounted": 0.8}.get(way, 0.0) if factor is None else factor
     changes: dict[str, Any] = {
         "sampling.mix": [WithSolutions(gate=1.0)],
-        "credit": Anchored(credit=relative, factor=share) if way == "anchored" else Together(credit=relative),
-        "objective.ratio": Unsampled(ratio=Token()),
+        "credit": AnchoredDemonstrations(credit=relative, factor=share)
+        if way == "anchored"
+        else IncludeDemonstrations(credit=relative),
+        "objective.ratio": RatioExceptDemonstrations(ratio=TokenRatio()),
     }
     if way == "shaped":
-        changes["reward"] = Shaped(reward=Outcome(), knee=knee, above=above, below=below)
+        changes["reward"] = BentReward(reward=OutcomeReward(), knee=knee, above=above, below=below)
     if way == "discounted":
-        changes["reward"] = Discounted(reward=Outcome(), factor=share)
+        changes["reward"] = DiscountedDemonstrations(reward=OutcomeReward(), factor=share)
     return grpo(group=group, clip=clip, kl=kl).but(changes)
 
 

@@ -12,7 +12,7 @@ from polopt.lab.abilities import Abilities, Foreseen, abilities, checkpoints, fo
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.metrics import router_regret
-from polopt.sampling import InContext, Predicted, fit
+from polopt.sampling import InContext, PredictedAllocator, fit
 from polopt.sampling.allocation import allocate, knapsack_value
 
 
@@ -43,7 +43,7 @@ def v0(*, group: int = 8, least: int = 2, most: int = 128, model: str | None = N
     The allocation rule is not known to us; it is that of arXiv:2509.25849.
     """
     return grpo(group=group, kl=0.0).but(
-        **{"sampling.budget": Predicted(predictor=InContext(model=model), least=least, most=most)}
+        **{"sampling.budget": PredictedAllocator(predictor=InContext(model=model), least=least, most=most)}
     )
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import Noted, Relative, Shrunk
+from polopt.credit import FieldMeasure, RelativeAdvantage, ShrunkMean
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.lab.abilities import Told
+from polopt.lab.abilities import OraclePredictor
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.rloo import rloo
-from polopt.sampling import InContext, Sequential
+from polopt.sampling import InContext, SequentialAllocator
 
 
 @method(
@@ -46,8 +46,8 @@ def v0_5(
     `group:` in a recipe sets it, so that the usual 8 there begins with twice the paper's rollouts.
     """
     return grpo(group=group, kl=0.0).but(
-        credit=Relative(baseline=Shrunk(prior=Noted(name="predicted"), others=others), scale=None),
-        **{"sampling.budget": Sequential(predictor=InContext(model=model), most=most, cost=cost)},
+        credit=RelativeAdvantage(baseline=ShrunkMean(prior=FieldMeasure(name="predicted"), others=others), scale=None),
+        **{"sampling.budget": SequentialAllocator(predictor=InContext(model=model), most=most, cost=cost)},
     )
 
 
@@ -79,7 +79,7 @@ def fused_error() -> Finding:
             group=torch.arange(len(rate)).repeat_interleave(won.shape[1]),
             extras={"predicted": prior.repeat_interleave(won.shape[1])},
         )
-        fused = Shrunk(prior=Noted(name="predicted"))(batch, won.flatten()).view_as(won)[:, 0]
+        fused = ShrunkMean(prior=FieldMeasure(name="predicted"))(batch, won.flatten()).view_as(won)[:, 0]
         # In units of values from -1 to 1, as the paper has it.
         by = {
             n: float(4 * (x - rate).square().mean())
@@ -103,7 +103,7 @@ def spends() -> Finding:
         tree = TokenTree.bandit([[1.0, 0.0]] * len(rate))
         policy = TabularPolicy(tree).set_probabilities(torch.stack([rate, 1 - rate], 1).clamp(1e-9, 1))
         source = TreeSource(tree, policy, rows=4 * len(rate))
-        told = Told(rates=prior.tolist(), vocabulary=tree.vocabulary)
+        told = OraclePredictor(rates=prior.tolist(), vocabulary=tree.vocabulary)
         batch = v0_5().but(**{"sampling.budget.predictor": told}).sampling(source)
         index = batch.extras["index"]
         bought = torch.bincount(index, minlength=len(rate)).double()

@@ -6,7 +6,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab.budgets import mixed_found
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.sampling import Posterior, Success
+from polopt.sampling import PosteriorScore, SuccessCounts
 
 
 @method(
@@ -40,7 +40,7 @@ def vade(
     better while the policy stands still. by="variance" scores theta (1 - theta). Level scores are drawn by lot. An
     untried task has Beta(1, 1) and is therefore taken sooner or later. GRPO's own settings are ours.
     """
-    choice = Posterior(by=by, success=Success(keep_all=keep_all, keep_used=keep_used))
+    choice = PosteriorScore(by=by, success=SuccessCounts(keep_all=keep_all, keep_used=keep_used))
     return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.choice": choice})
 
 

@@ -6,7 +6,7 @@ from polopt.algorithm import Algorithm
 from polopt.lab.budgets import graded, solved_in_two, success, until
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
-from polopt.sampling import VariancePromoting
+from polopt.sampling import VariancePromotingSampler
 from polopt.sampling.promoting import Measure
 
 
@@ -49,7 +49,7 @@ def vas(
 
     Measuring costs rollouts of every task, which count as sampled: with 64 tasks and 16 a batch they double the cost.
     """
-    choice = VariancePromoting(
+    choice = VariancePromotingSampler(
         share=share,
         every=every,
         rollouts=rollouts,

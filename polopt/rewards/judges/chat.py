@@ -14,7 +14,7 @@ from typing import Any, Literal
 from polopt.errors import UserError
 from polopt.part import Part
 from polopt.rewards.judges.replies import Replies, Reply, content_key
-from polopt.rewards.judges.wire import Answered, post
+from polopt.rewards.judges.wire import HTTPAnswer, post
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -181,7 +181,7 @@ class Chat(Part):
         )
 
 
-def _read(answered: Answered, messages: Messages) -> Reply | None:
+def _read(answered: HTTPAnswer, messages: Messages) -> Reply | None:
     """The reply in a chat completion; None if it is none."""
     if answered.status != 200:
         return None

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from polopt.rewards.judges.parts import Judge, Judgement
-from polopt.rewards.judges.scorer import Shape, TextScorer, load_scorer
+from polopt.rewards.judges.scorer import ScorerShape, TextScorer, load_scorer
 
 
 class LearnedJudge(Judge):
@@ -34,7 +34,7 @@ class LearnedJudge(Judge):
     def setup(self) -> None:
         if self.rows < 1:
             raise ValueError(f"rewards.LearnedJudge: rows must be >= 1, found {self.rows}")
-        new = TextScorer(Shape(compares=self.compares), self.seed)
+        new = TextScorer(ScorerShape(compares=self.compares), self.seed)
         self.judges_with(new if self.weights is None else load_scorer(self.weights))
         self._knows = self.weights is not None
 

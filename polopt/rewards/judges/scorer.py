@@ -15,7 +15,7 @@ BYTES, PAD, APART = 256, 256, 257
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class ScorerShape:
     """What a `TextScorer` is made of.
 
     width: of its vectors. layers: of attention, over what windows of `window` bytes say; 0 leaves the mean of these
@@ -48,9 +48,9 @@ class TextScorer(nn.Module):
     enough for what policies of a few thousand weights say, not for essays. seed: of the first weights.
     """
 
-    def __init__(self, shape: Shape | None = None, seed: int = 0) -> None:
+    def __init__(self, shape: ScorerShape | None = None, seed: int = 0) -> None:
         super().__init__()
-        self.shape = shape = shape or Shape()
+        self.shape = shape = shape or ScorerShape()
         width = shape.width
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -125,7 +125,7 @@ def load_scorer(folder: Path | str) -> TextScorer:
     """
     folder = Path(folder)
     try:
-        shape = Shape(**json.loads((folder / "scorer.json").read_text()))
+        shape = ScorerShape(**json.loads((folder / "scorer.json").read_text()))
         weights = load_file(folder / "model.safetensors")
         scorer = TextScorer(shape)
         scorer.load_state_dict(weights)

@@ -20,7 +20,7 @@ PIECE = 2**16
 TRANSIENT = frozenset({408, 409, 425, 429}) | frozenset(range(500, 600))
 
 
-class Answered(NamedTuple):
+class HTTPAnswer(NamedTuple):
     """status: of HTTP; 0 where no answer came. wait: seconds that the server asks for before another try."""
 
     status: int
@@ -115,7 +115,7 @@ def _left(deadline: float) -> float:
     return left
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Answered:
+def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> HTTPAnswer:
     """What the server answered within so many seconds, whatever it was. It never raises for what a server does.
 
     The seconds are of the whole exchange from the connection on; looking up the host's name has the system's own limit.
@@ -125,12 +125,12 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> A
     try:
         opener = urllib.request.build_opener(_Stay, _Http(deadline), _Https(deadline))
         with opener.open(request, timeout=seconds) as reply:
-            return Answered(reply.status, _all_of(reply, deadline))
+            return HTTPAnswer(reply.status, _all_of(reply, deadline))
     except urllib.error.HTTPError as error:
         with error:
-            return Answered(error.code, _quietly(error, deadline), _wait(error.headers.get("Retry-After")))
+            return HTTPAnswer(error.code, _quietly(error, deadline), _wait(error.headers.get("Retry-After")))
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and timeouts are OSErrors
-        return Answered(0, f"{type(error).__name__}: {error}".encode())
+        return HTTPAnswer(0, f"{type(error).__name__}: {error}".encode())
 
 
 def _all_of(reply: Any, deadline: float) -> bytes:

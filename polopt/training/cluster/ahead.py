@@ -16,7 +16,7 @@ from polopt.sampling import Sampling
 from polopt.training.cluster.crew import Stopped
 from polopt.training.cluster.source import ClusterSource
 from polopt.training.cluster.weights import flat
-from polopt.training.supply import Gathered, gather
+from polopt.training.supply import RolloutBatch, gather
 
 BEHIND = "behind."
 
@@ -26,7 +26,7 @@ class _Sampled:
     """A batch, and how things stood when it had been sampled: what samples it, the random numbers, and the source's
     place in its orders."""
 
-    batch: Gathered
+    batch: RolloutBatch
     sampling: dict[str, Tensor]
     generator: Tensor
     place: dict[str, int]
@@ -72,7 +72,7 @@ class Ahead:
                 thread.join()
             self.crew.forget()
 
-    def batch(self, step: int) -> Gathered:
+    def batch(self, step: int) -> RolloutBatch:
         """The batch of this step.
 
         Raises:
@@ -103,7 +103,7 @@ class Ahead:
         now = self.base + self._learned
         return {f"{BEHIND}{version}": self.crew.weights(version) for version in range(self._oldest(self._learned), now)}
 
-    def record(self, batch: Gathered, step: int) -> dict[str, float]:
+    def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
         """What to log of a step: how many versions old its rows are, and what became of workers since the last one."""
         found, counts = {"cluster/workers": float(self.crew.workers)}, self.crew.counts
         lost, self._counts = counts.since(self._counts), dataclasses.replace(counts)

@@ -10,7 +10,7 @@ from polopt.training.cluster.address import connected
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.spec import ClusterSpec
 from polopt.training.recipe import Recipe
-from polopt.training.team import Team
+from polopt.training.team import ProcessGroup
 
 
 def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
@@ -21,7 +21,7 @@ def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
 
 
 @contextlib.contextmanager
-def crew_of(recipe: Recipe, address: str | None, team: Team) -> Iterator[Crew | None]:
+def crew_of(recipe: Recipe, address: str | None, team: ProcessGroup) -> Iterator[Crew | None]:
     """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
     Of several learners, the one that leads has them.
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.training.cluster.worker import Answer, Order, Worker
+from polopt.training.cluster.worker import Answer, Order, RolloutActor
 from polopt.training.recipe import Recipe
 from polopt.training.run import RunError
 
@@ -234,7 +234,7 @@ class Stopped(Exception):
     """Nobody wants the rollouts any more."""
 
 
-class RolloutWorker(Worker):
+class RolloutWorker(RolloutActor):
     """A worker as Ray calls it."""
 
     def work(self, order: Order, weights: list[Any]) -> Answer:  # type: ignore[override]

@@ -18,7 +18,16 @@ from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
 from polopt.training.spread import at
 from polopt.worlds.contract import new_episode
-from polopt.worlds.grounds import LOST, Call, Grounds, GroundsSpec, Maker, Patient, Waited, overlapped
+from polopt.worlds.grounds import (
+    LOST,
+    AsyncExecutor,
+    EpisodeExecutor,
+    ExecutorSpec,
+    Maker,
+    PendingCall,
+    PendingEpisode,
+    overlapped,
+)
 from polopt.worlds.protocol import Episode, Step, Task, Tasks
 
 # Seconds within which a worker must have begun.
@@ -29,11 +38,11 @@ DEATHS = 3
 Played = tuple[str, tuple[str, ...], Any]
 
 
-class Strayed(Exception):
+class NonDeterministicEpisode(Exception):
     """Played again, an episode answered otherwise."""
 
 
-class Worker:
+class EpisodeActor:
     """Holds episodes, in a process of its own."""
 
     def __init__(self) -> None:
@@ -63,7 +72,7 @@ class Worker:
             episode = new_episode(self.worlds[world] if isinstance(world, int) else world, task)
             for call, arguments, answer in past:
                 if not _same(getattr(episode, call)(*arguments), answer):
-                    raise Strayed
+                    raise NonDeterministicEpisode
             self.episodes[number] = episode
         return getattr(self.episodes[number], name)(*given)
 
@@ -76,7 +85,7 @@ def _same(answer: Any, before: Any) -> bool:
 
 
 @dataclasses.dataclass(eq=False)
-class Home:
+class ActorHandle:
     """A worker, as the driver knows it. forgotten: episodes there that nobody needs any more."""
 
     actor: Any
@@ -85,13 +94,13 @@ class Home:
 
 
 @dataclasses.dataclass(eq=False)
-class Far(Waited):
+class RemoteEpisode(PendingEpisode):
     """An episode somewhere. world: its number, or a Ray reference. settled: whether its home has it. past: what was
     played. deaths: of workers under its present call."""
 
     number: int = 0
     world: int | Any = 0
-    home: Home | None = None
+    home: ActorHandle | None = None
     past: list[Played] = dataclasses.field(default_factory=list)
     settled: bool = False
     deaths: int = 0
@@ -101,7 +110,7 @@ class Far(Waited):
             self.home.forgotten.append(self.number)
 
 
-class ClusterGrounds(Patient):
+class ClusterExecutor(AsyncExecutor):
     """`workers` Ray actors, spread over the cluster, each with `threads` calls at a time.
 
     A call that takes longer than `timeout` seconds loses its episode and ends the worker: its process is killed, so
@@ -128,11 +137,11 @@ class ClusterGrounds(Patient):
         self.threads, self.timeout = threads, timeout
         self._known = [world for world, _ in makers]
         self._sent: dict[int, tuple[Tasks, Any]] = {}
-        self._kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0)(Worker)
+        self._kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0)(EpisodeActor)
         self._spread = bool(cpus)
         self._makers = self.ray.cloudpickle.dumps([maker for _, maker in makers])
         self._opened = 0
-        self.homes: list[Home] = []
+        self.homes: list[ActorHandle] = []
         for _ in range(DEATHS):
             self.homes += self._begun(workers - len(self.homes))
         if len(self.homes) < workers:
@@ -141,17 +150,17 @@ class ClusterGrounds(Patient):
                 "memory and CPUs (episodes.cpus of each)?"
             )
 
-    def _begun(self, count: int) -> list[Home]:
+    def _begun(self, count: int) -> list[ActorHandle]:
         """Up to so many new workers that are ready.
 
         Raises:
             ConfigError: a world cannot be made there.
         """
-        asked: dict[Any, Home] = {}
+        asked: dict[Any, ActorHandle] = {}
         if not count:
             return []
         for number in range(count):
-            home = Home(self._kind.options(scheduling_strategy=self._where(number)).remote())
+            home = ActorHandle(self._kind.options(scheduling_strategy=self._where(number)).remote())
             asked[home.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = home
         ready, waiting = self.ray.wait(list(asked), num_returns=count, timeout=BEGIN)
         try:
@@ -181,10 +190,10 @@ class ClusterGrounds(Patient):
             raise ConfigError(f"episodes.where = 'cluster': a worker cannot make the world: {reason}") from None
         return True
 
-    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Far]:
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[RemoteEpisode]:
         first, self._opened = self._opened, self._opened + len(tasks)
         where = self._number(world)
-        return [Far(task, number=first + i, world=where) for i, task in enumerate(tasks)]
+        return [RemoteEpisode(task, number=first + i, world=where) for i, task in enumerate(tasks)]
 
     def _number(self, world: Tasks) -> Any:
         """What a worker knows this world by."""
@@ -195,7 +204,7 @@ class ClusterGrounds(Patient):
             self._sent[id(world)] = (world, self.ray.put(world))  # kept, so that no other gets its id
         return self._sent[id(world)][1]
 
-    def call(self, plays: Sequence[Far], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+    def call(self, plays: Sequence[RemoteEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         answers: list[Any] = [LOST] * len(plays)
         rounds = [list(range(len(plays)))] if plays else []
         while rounds:
@@ -203,7 +212,7 @@ class ClusterGrounds(Patient):
             self._settle([plays[i] for i in asked])
             calls = [self._call(plays[i], name, arguments[i]) for i in asked]
             done = overlapped(calls, {call.lane: self.threads for call in calls})
-            died: dict[Home, list[int]] = {}
+            died: dict[ActorHandle, list[int]] = {}
             for i, future in zip(asked, done, strict=True):
                 if future is None:
                     continue
@@ -214,7 +223,7 @@ class ClusterGrounds(Patient):
                     self._note(plays[i], name, arguments[i], answers[i])
                 elif isinstance(error, self.ray.exceptions.RayActorError):
                     died.setdefault(plays[i].home, []).append(i)  # type: ignore[arg-type]
-                elif isinstance(cause, Strayed):
+                elif isinstance(cause, NonDeterministicEpisode):
                     plays[i].why = "differs"
                 else:
                     raise cause
@@ -229,13 +238,13 @@ class ClusterGrounds(Patient):
                 rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, so that no other suffers for it
         return answers
 
-    def _note(self, play: Far, name: str, given: tuple[str, ...], answer: Any) -> None:
+    def _note(self, play: RemoteEpisode, name: str, given: tuple[str, ...], answer: Any) -> None:
         if name == "reset":
             play.past = []
         if name in ("reset", "step"):
             play.past.append((name, given, answer))
 
-    def _settle(self, plays: Sequence[Far]) -> None:
+    def _settle(self, plays: Sequence[RemoteEpisode]) -> None:
         """Give everybody a worker that is alive, in turn."""
         alive = [home for home in self.homes if home.alive]
         if len(alive) < len(self.homes):
@@ -248,7 +257,7 @@ class ClusterGrounds(Patient):
             self.again += bool(play.past)
             play.home, play.settled = alive[i % len(alive)], False
 
-    def _call(self, play: Far, name: str, given: tuple[str, ...]) -> Call:
+    def _call(self, play: RemoteEpisode, name: str, given: tuple[str, ...]) -> PendingCall:
         home, settled = play.home, play.settled
         assert home is not None
         play.settled = True
@@ -261,16 +270,16 @@ class ClusterGrounds(Patient):
             forget, home.forgotten = home.forgotten, []
             return home.actor.play.remote(play.number, *new, name, given, forget).future()
 
-        return Call(home, begin, seconds, functools.partial(self._end, home))
+        return PendingCall(home, begin, seconds, functools.partial(self._end, home))
 
-    def _end(self, home: Home) -> None:
+    def _end(self, home: ActorHandle) -> None:
         if home.alive:
             home.alive = False
             self.ray.kill(home.actor)
 
 
-class ClusterGroundsSpec(GroundsSpec):
-    """In Ray actors, see `ClusterGrounds`.
+class ClusterExecutorSpec(ExecutorSpec):
+    """In Ray actors, see `ClusterExecutor`.
 
     workers: actors.
     threads: of each actor, and so episodes at once in it.
@@ -286,6 +295,6 @@ class ClusterGroundsSpec(GroundsSpec):
     cpus: float = pydantic.Field(default=0.0, ge=0)
     address: str = "auto"
 
-    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> Grounds:
+    def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
         settings = self.model_dump(exclude={"where"})
-        return ClusterGrounds(makers, **settings)
+        return ClusterExecutor(makers, **settings)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
-from polopt.sampling.lookahead import Look
+from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
 from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.worker import Answer, Order, arrived, travelling
-from polopt.training.player import Player
+from polopt.training.player import EpisodePlayer
 from polopt.training.shares import joined, shares
 from polopt.training.source import LanguageSource
 
@@ -32,7 +32,7 @@ class ClusterSource(LanguageSource):
 
     def __init__(
         self,
-        player: Player,
+        player: EpisodePlayer,
         crew: Crew,
         stage: str,
         *,
@@ -51,7 +51,7 @@ class ClusterSource(LanguageSource):
         """Another one, that goes on from where this one is, by itself."""
         generator = torch.Generator()
         generator.set_state(self.generator.get_state())
-        player = Player(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
+        player = EpisodePlayer(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
         twin = ClusterSource(player, self.crew, self.stage, generator=generator, **self._made)  # type: ignore[arg-type]
         twin.load(self.state())
         return twin
@@ -67,7 +67,7 @@ class ClusterSource(LanguageSource):
         support: Support,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: Look | None = None,
+        look: LookaheadConfig | None = None,
     ) -> Experience:
         tasks = tasks.cpu()
         counts = torch.full_like(tasks, copies) if isinstance(copies, int) else copies.cpu()

@@ -53,5 +53,5 @@ def check_ahead(stage: str, algorithm: Algorithm, spec: ClusterSpec) -> None:
     raise ConfigError(
         f"stages.{stage}: {name_of(type(objective))} as set here reads no log-probability of the sampler, so rows of "
         f"older weights would bias it, and cluster.ahead = {spec.ahead}; set cluster.ahead to 0, or weigh the rows, as "
-        f"with stages.{stage}.but: {{objective.weights: [{{part: objectives.Importance}}]}}"
+        f"with stages.{stage}.but: {{objective.weights: [{{part: objectives.ImportanceWeight}}]}}"
     )

@@ -16,7 +16,7 @@ from polopt.config import ConfigError
 from polopt.training.language import resume
 from polopt.training.run import RunError
 from polopt.training.spread import at
-from polopt.training.trials import HANDOVER, Alone, Desk, Offices, Trial, TrialError
+from polopt.training.trials import HANDOVER, ComparedRun, ExclusiveWatcher, RunExecutor, RunSlot, TrialError
 
 # Trainers that may go under one run before it is taken for what ends them.
 DEATHS = 5
@@ -24,7 +24,7 @@ DEATHS = 5
 DOOR = 120.0
 
 
-class Tasks(Offices):
+class RayExecutor(RunExecutor):
     """Ray tasks, each with as many CPUs as its run has threads.
 
     Every node must see the runs' folders under the same path, as on one machine or on a shared file system, and have
@@ -39,17 +39,17 @@ class Tasks(Offices):
         self.most = most or max(1, int(ray.cluster_resources().get("CPU", 1)))
         _check(ray, folder)
 
-    def desk(self, number: int) -> Desk:
+    def desk(self, number: int) -> RunSlot:
         return _Task(self.ray)
 
 
-class _Task(Desk):
+class _Task(RunSlot):
     """A Ray task after another: what a run needs is free again when it is done."""
 
     def __init__(self, ray: Any) -> None:
         self.ray, self.result = ray, None
 
-    def begin(self, trial: Trial) -> None:
+    def begin(self, trial: ComparedRun) -> None:
         cpus = trial.recipe.threads or 1
         # Whether it may run again is for the comparison to say, which counts.
         task = self.ray.remote(num_cpus=cpus, max_retries=0, scheduling_strategy="SPREAD")(_train)
@@ -98,7 +98,7 @@ def _take_over(folder: Path) -> str:
 def _train(folder: str, holder: str, place: str, path: Sequence[str]) -> None:
     at(place, path)
     mine = Path(folder) / HOLDER
-    alone = Alone(lambda: mine.is_file() and mine.read_text() == holder)
+    alone = ExclusiveWatcher(lambda: mine.is_file() and mine.read_text() == holder)
     try:
         resume(folder, watchers=(alone,), wait_s=HANDOVER)
     except SystemExit as end:

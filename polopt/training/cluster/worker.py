@@ -51,7 +51,7 @@ class Answer:
     spent: dict[str, float]
 
 
-class Worker:
+class RolloutActor:
     """An actor, one order at a time. Between orders it remembers nothing but the weights it was last given."""
 
     def __init__(self) -> None:

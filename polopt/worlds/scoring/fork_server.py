@@ -43,11 +43,11 @@ class ScorerError(UserError, RuntimeError):
     """The processes of scorers cannot go on."""
 
 
-class Gone(Exception):
+class WorkerDied(Exception):
     """A worker has died, or sent what no worker sends."""
 
 
-class Worker:
+class ScorerProcess:
     """One worker as the learner sees it. asked: places of the answers that it has yet to judge, in order."""
 
     def __init__(self, pid: int, connection: socket.socket, generation: int) -> None:
@@ -84,16 +84,16 @@ class Worker:
         except (ConnectionError, TimeoutError):
             data = b""
         if not data:
-            raise Gone
+            raise WorkerDied
         *lines, self._unread = (self._unread + data).split(b"\n")
         if len(self._unread) > LINE or any(len(line) > LINE for line in lines):
-            raise Gone
+            raise WorkerDied
         try:
             found = [json.loads(line) for line in lines]
         except (ValueError, RecursionError):
-            raise Gone from None
+            raise WorkerDied from None
         if not all(isinstance(one, dict) for one in found):
-            raise Gone
+            raise WorkerDied
         return found
 
 
@@ -156,19 +156,19 @@ class ForkServer:
                     f"verifier {', '.join(names)} cannot be loaded in a process of its own: {found['error']}"
                 )
 
-    def fork(self, memory: float, generation: int) -> tuple[Worker, list[str]]:
+    def fork(self, memory: float, generation: int) -> tuple[ScorerProcess, list[str]]:
         """A new worker, and the limits that it does not have."""
         ours, theirs = socket.socketpair()
         with theirs:
             found = self._ask(("fork", memory), theirs.fileno())
-        worker = Worker(int(found["pid"]), ours, generation)
+        worker = ScorerProcess(int(found["pid"]), ours, generation)
         ours.settimeout(PATIENCE)
         lines: list[dict[str, Any]] = []
         while not lines:
             lines = worker.lines()
         return worker, [str(x) for x in lines[0]["missing"]]
 
-    def end(self, worker: Worker) -> int:
+    def end(self, worker: ScorerProcess) -> int:
         """Kill a worker; the signal that it had died of before, or 0."""
         worker.connection.close()
         status = int(self._ask(("end", worker.pid))["status"])

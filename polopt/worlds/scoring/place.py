@@ -15,7 +15,7 @@ from polopt.worlds.scoring.scorers import Scorer, build
 from polopt.worlds.scoring.verdict import Request, Verdict
 
 
-class Place(Protocol):
+class ScorerPlace(Protocol):
     def judge(self, requests: Sequence[Request]) -> list[Verdict]:
         """A verdict on each."""
 
@@ -37,7 +37,7 @@ class InProcess:
 
 
 IN_PROCESS = InProcess()
-_place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place of scorers", default=None)
+_place: contextvars.ContextVar[ScorerPlace | None] = contextvars.ContextVar("place of scorers", default=None)
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def pool(workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> Scorer
 
 
 @contextlib.contextmanager
-def judged_in(place: Place) -> Iterator[None]:
+def judged_in(place: ScorerPlace) -> Iterator[None]:
     """Inside, in this thread, answers are judged there."""
     token = _place.set(place)
     try:

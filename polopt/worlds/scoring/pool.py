@@ -21,7 +21,7 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.worlds.scoring.fork_server import ForkServer, Gone, Worker
+from polopt.worlds.scoring.fork_server import ForkServer, ScorerProcess, WorkerDied
 from polopt.worlds.scoring.plain import key_of, plain
 from polopt.worlds.scoring.program import LENGTH
 from polopt.worlds.scoring.verdict import Request, Verdict
@@ -57,7 +57,7 @@ class ScorerPool:
     def _reset(self) -> None:
         self._fork_server: ForkServer | None = None
         self._known: set[bytes] = set()
-        self._free: list[Worker | None] = [None] * self.workers
+        self._free: list[ScorerProcess | None] = [None] * self.workers
         self._told = False
 
     def prepare(self, scorers: Sequence[Mapping[str, Any]]) -> None:
@@ -93,14 +93,14 @@ class ScorerPool:
         return self._fork_server
 
     @contextlib.contextmanager
-    def lease(self, most: int) -> Iterator[list[Worker]]:
+    def lease(self, most: int) -> Iterator[list[ScorerProcess]]:
         """Between 1 and `most` workers that nobody else has, put back at the end."""
         with self._lock:
             while not self._free:
                 self._lock.wait()
             count = min(len(self._free), most)
             taken, self._free = self._free[:count], self._free[count:]
-        workers: list[Worker] = []
+        workers: list[ScorerProcess] = []
         try:
             for worker in taken:
                 if worker is not None and worker.generation < len(self._known):
@@ -109,7 +109,7 @@ class ScorerPool:
                 workers.append(self.new() if worker is None else worker)
             yield workers
         finally:
-            back: list[Worker | None] = [worker if not worker.asked else None for worker in workers]
+            back: list[ScorerProcess | None] = [worker if not worker.asked else None for worker in workers]
             for worker in workers:
                 if worker.asked:  # an exception left it at work
                     self._begun().end(worker)
@@ -117,7 +117,7 @@ class ScorerPool:
                 self._free += back + [None] * (count - len(back))
                 self._lock.notify_all()
 
-    def new(self) -> Worker:
+    def new(self) -> ScorerProcess:
         """A worker that has been begun."""
         worker, missing = self._begun().fork(self.memory, len(self._known))
         if missing and not self._told:
@@ -130,7 +130,7 @@ class ScorerPool:
             )
         return worker
 
-    def end(self, worker: Worker) -> str:
+    def end(self, worker: ScorerProcess) -> str:
         """Kill a worker that has died or done wrong; why, if it had died by itself."""
         died_of = self._begun().end(worker)
         return "timeout" if died_of == signal.SIGXCPU else "died"
@@ -180,7 +180,7 @@ class _Batch:
                 self._receive(leased, selector, todo)
         return [verdict for verdict in self.verdicts if verdict is not None]
 
-    def _send(self, worker: Worker, places: list[int]) -> None:
+    def _send(self, worker: ScorerProcess, places: list[int]) -> None:
         rows = {id(self.items[i][1]): self.items[i][1] for i in places}
         number = {identity: n for n, identity in enumerate(rows)}
         asked = [(key, number[id(row)], answer) for key, row, answer in (self.items[i] for i in places)]
@@ -190,7 +190,7 @@ class _Batch:
         with contextlib.suppress(OSError):  # it has died: read as its end
             worker.connection.sendall(LENGTH.pack(len(data)) + data)
 
-    def _receive(self, leased: list[Worker], selector: selectors.BaseSelector, todo: deque[int]) -> None:
+    def _receive(self, leased: list[ScorerProcess], selector: selectors.BaseSelector, todo: deque[int]) -> None:
         """Take what has come, and give up what comes too late."""
         first = min(worker.deadline for worker in leased if worker.asked)
         ready = {key.data for key, _ in selector.select(max(0.0, first - time.monotonic()))}
@@ -203,22 +203,22 @@ class _Batch:
                 selector.unregister(worker.connection)
                 leased[place] = self._replaced(worker, fault, todo)
 
-    def _read(self, worker: Worker) -> str | None:
+    def _read(self, worker: ScorerProcess) -> str | None:
         """Take the verdicts that have come; why the worker has to go, if it does."""
         try:
             for line in worker.lines():
                 if not worker.asked:
-                    raise Gone
+                    raise WorkerDied
                 verdict = Verdict.read(line)
                 if verdict.lost == "memory":
                     return "memory"
                 self.verdicts[worker.asked.popleft()] = verdict
                 worker.give(self.pool.timeout)
-        except (Gone, ValueError):
+        except (WorkerDied, ValueError):
             return "died"
         return None
 
-    def _replaced(self, worker: Worker, fault: str, todo: deque[int]) -> Worker:
+    def _replaced(self, worker: ScorerProcess, fault: str, todo: deque[int]) -> ScorerProcess:
         """Another worker for one that is lost; of its answers the first one is lost, the rest are judged again."""
         cause = self.pool.end(worker)
         if worker.asked:
