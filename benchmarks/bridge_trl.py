@@ -41,7 +41,7 @@ def measure(side: str, steps: int) -> list[float]:
     from trl import GRPOConfig, GRPOTrainer
 
     from polopt.bridges.trl import PoloptTrainer
-    from polopt.policies.make import new_policy
+    from polopt.policies.factory import new_policy
 
     torch.set_num_threads(1)
     sums = [(f"{a} + {b} =", str(a + b)) for a in range(20) for b in range(20)]

@@ -23,11 +23,11 @@ from benchmarks import table
 from benchmarks.spec import HERE
 from polopt.config import parse
 from polopt.training.cluster.address import connected
-from polopt.training.cluster.grounds import ClusterExecutor
+from polopt.training.cluster.episodes import ClusterExecutor
 from polopt.training.language import train
 from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit
-from polopt.worlds.grounds import EpisodeExecutor, InlineExecutor, ThreadExecutor
+from polopt.worlds.executors import EpisodeExecutor, InlineExecutor, ThreadExecutor
 
 RESULTS = HERE / "results"
 WORKERS = (1, 2, 4)

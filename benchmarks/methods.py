@@ -33,9 +33,9 @@ from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
 from polopt.training.compare import Method, compare, file_name
 from polopt.training.compare import label as label_of
-from polopt.training.needs import unprovided
+from polopt.training.provided import unprovided
 from polopt.training.run import Run
-from polopt.training.trials import ComparedRun, TrialError
+from polopt.training.run_executor import ComparedRun, TrialError
 from polopt.worlds import build_tasks
 
 ROOT = HERE.parent

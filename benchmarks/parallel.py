@@ -24,13 +24,13 @@ import torch
 
 from benchmarks import table
 from benchmarks.spec import HERE
-from polopt.training.beside import Beside
+from polopt.training.auxiliary_models import Beside
 from polopt.training.estimate import AlternatingOutcome
 from polopt.training.language import LanguageTraining
 from polopt.training.learner import Learner
+from polopt.training.process_group import assemble
 from polopt.training.recipe import load
 from polopt.training.run import Run
-from polopt.training.team import assemble
 
 RESULTS = HERE / "results"
 STAGE = "rl"

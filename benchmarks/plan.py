@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarks.floors import Shape as FloorShape
 from benchmarks.spec import HERE
-from polopt.plan.demands import Demands
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.fit import fitted, foretold
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
+from polopt.plan.requirements import Demands
 from polopt.plan.shape import shape_of
 from polopt.training.calibrate import calibrate, grid, points
 

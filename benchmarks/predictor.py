@@ -27,10 +27,10 @@ from benchmarks.spec import HERE
 from polopt.metrics import t_interval
 from polopt.sampling import History, InContext, fit
 from polopt.training import recipe as recipes
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
 from polopt.training.language import LanguageTraining
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
 

@@ -12,9 +12,9 @@ import torch
 from benchmarks.floors import Shape
 from benchmarks.spec import Size
 from polopt.experience import Support
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
+from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.make import new_policy
 from polopt.policies.preflight import load_policy
 from polopt.policies.sampler import sample
 from polopt.training.language import EXAMPLES, train

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.floors import Shape
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.tokenizer import make_tokenizer
 from polopt.worlds import build_tasks
 from polopt.worlds.protocol import Tasks

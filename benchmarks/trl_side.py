@@ -103,8 +103,8 @@ def follower(spec: Spec, times: Times, world: Any, policy: Any, clock: Stopwatch
             clock.resume()
 
         def evaluate(self, batches: int) -> float:
+            from polopt.training.episode_player import EpisodePlayer
             from polopt.training.evaluate import evaluate
-            from polopt.training.player import EpisodePlayer
 
             tasks = [world.heldout[i] for i in range(min(spec.problems, len(world.heldout)))]
             player = EpisodePlayer(policy, world.heldout, spec.limit)
@@ -185,7 +185,7 @@ def measure(spec: Spec) -> Measured:
     import transformers
     from datasets import Dataset
 
-    from polopt.policies.dialogue import Dialogue
+    from polopt.policies.chat_format import Dialogue
     from polopt.policies.language import LanguagePolicy
     from polopt.worlds import build_tasks
 

@@ -23,8 +23,8 @@ from polopt.training.evaluate import HeldOutScore
 from polopt.training.language import Watcher
 from polopt.training.recipe import Recipe
 from polopt.training.run import LOGS, Run, RunError
+from polopt.training.run_executor import ComparedRun
 from polopt.training.trained import evaluate_folder, load_policy
-from polopt.training.trials import ComparedRun
 
 if TYPE_CHECKING:
     import pandas

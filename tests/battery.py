@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from polopt.checks.batches import SampleBatch, random_batch
 from polopt.checks.battery import CREDIT, OBJECTIVE, REWARD, SEEDS, SELECT
 from polopt.checks.calls import CallResult, judge
-from polopt.checks.trials import PartRow
+from polopt.checks.cases import PartRow
+from polopt.checks.sample_batches import SampleBatch, random_batch
 
 __all__ = [
     "CREDIT",

@@ -11,7 +11,7 @@ from batches import Batch, random_batch
 
 import polopt as po
 from polopt import checks
-from polopt.checks.peers import trl_compute_loss, trl_defaults
+from polopt.checks.third_party import trl_compute_loss, trl_defaults
 from polopt.credit import GAE, GreedyReturn, GroupStd, LeaveOneOut, RelativeAdvantage, WhitenedAdvantage
 from polopt.objectives import (
     Clip,

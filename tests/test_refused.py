@@ -19,8 +19,8 @@ from tiny_runs import DIGITS, MODEL
 from tiny_runs import recipe as tiny
 
 import polopt as po
-from polopt.cli import text
-from polopt.cli.door import CommandGroup, of_file
+from polopt.cli import wording
+from polopt.cli.command_group import CommandGroup, of_file
 from polopt.config import ConfigError, plain_data
 from polopt.errors import UserError
 from polopt.experience import Experience
@@ -279,16 +279,19 @@ def test_a_file_that_is_no_recipe(content: str | bytes, name: str, tmp_path: Pat
 
 
 TYPED: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "--set without a value": (lambda: text.settings(["seed"]), ("--set seed",)),
-    "--set without a key": (lambda: text.settings(["=3"]), ("--set",)),
-    "--set twice": (lambda: text.settings(["seed=1", "seed=2"]), ("seed", "twice")),
-    "--set no YAML": (lambda: text.settings(["evaluation.k=[1"]), ("evaluation.k",)),
-    "--set a key twice": (lambda: text.settings(["policy={model: a, model: b}"]), ("policy", "'model' occurs twice")),
-    "--set a tag": (lambda: text.settings(["seed=!!python/name:os.system x"]), ("seed", "tag")),
-    "--method empty": (lambda: text.method(""), ("--method",)),
-    "--method a list": (lambda: text.method("{grpo}"), ("grpo",)),
-    "--method no YAML": (lambda: text.method("{name: grpo"), ("--method",)),
-    "--method twice": (lambda: text.method("{name: grpo, kl: 0, kl: 1}"), ("'kl' occurs twice",)),
+    "--set without a value": (lambda: wording.settings(["seed"]), ("--set seed",)),
+    "--set without a key": (lambda: wording.settings(["=3"]), ("--set",)),
+    "--set twice": (lambda: wording.settings(["seed=1", "seed=2"]), ("seed", "twice")),
+    "--set no YAML": (lambda: wording.settings(["evaluation.k=[1"]), ("evaluation.k",)),
+    "--set a key twice": (
+        lambda: wording.settings(["policy={model: a, model: b}"]),
+        ("policy", "'model' occurs twice"),
+    ),
+    "--set a tag": (lambda: wording.settings(["seed=!!python/name:os.system x"]), ("seed", "tag")),
+    "--method empty": (lambda: wording.method(""), ("--method",)),
+    "--method a list": (lambda: wording.method("{grpo}"), ("grpo",)),
+    "--method no YAML": (lambda: wording.method("{name: grpo"), ("--method",)),
+    "--method twice": (lambda: wording.method("{name: grpo, kl: 0, kl: 1}"), ("'kl' occurs twice",)),
     "no recipe": (lambda: recipes.load("lapptop"), ("lapptop", "did you mean 'laptop'")),
     "a folder as a recipe": (lambda: recipes.load("/tmp"), ("/tmp",)),
     "0 devices": (lambda: hardware.find("0xH100"), ("0xH100", "one device or more")),
@@ -421,7 +424,7 @@ def test_a_temperature_is_a_number(temperature: float) -> None:
 
 
 def test_numbers_are_read_as_people_write_them() -> None:
-    settings = text.settings([RL + "steps=1e3", RL + "optimiser.lr=1e-3", "seed=2e0", RL + "optimiser.clip=.inf"])
+    settings = wording.settings([RL + "steps=1e3", RL + "optimiser.lr=1e-3", "seed=2e0", RL + "optimiser.clip=.inf"])
     stage = recipes.load("smoke", settings).stages["rl"]
     assert (stage.steps, stage.optimiser.lr, stage.optimiser.clip) == (1000, 1e-3, INF)
     assert OptimiserSpec().clip == 1.0

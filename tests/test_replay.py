@@ -17,7 +17,7 @@ from polopt.lab import TabularPolicy, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.objectives import CentredClip, Clip, ReferenceKL, SequenceRatio, Surrogate, TokenRatio
 from polopt.sampling import EntropyTemperature, MixedGroups, Replay, Rollouts
-from polopt.sampling.memory import BatchBuffer, packed, unpacked
+from polopt.sampling.batch_buffer import BatchBuffer, packed, unpacked
 from polopt.schedules import Schedule
 from polopt.support import ByEntropy
 

@@ -17,7 +17,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
 from polopt.worlds import Step, Task, TaskSplit, WorldError, build_tasks, environment
 from polopt.worlds.contract import LARGEST, check_split, checked_step, new_episode, try_episode
-from polopt.worlds.grounds import InlineExecutor, ThreadExecutor
+from polopt.worlds.executors import InlineExecutor, ThreadExecutor
 
 
 class Echo:

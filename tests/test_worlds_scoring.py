@@ -26,7 +26,7 @@ from polopt.errors import PoloptWarning
 from polopt.training import recipe as recipes
 from polopt.worlds import ReasoningGym, Step, Task, TaskList, VerifierError, make_verifier
 from polopt.worlds.answers import OneAnswer, step_together
-from polopt.worlds.grounds import InlineExecutor, ScoringProcessExecutor
+from polopt.worlds.executors import InlineExecutor, ScoringProcessExecutor
 from polopt.worlds.scoring import limits
 from polopt.worlds.scoring.fork_server import ForkServer, ScorerProcess, WorkerDied
 from polopt.worlds.scoring.place import IN_PROCESS, judged_in

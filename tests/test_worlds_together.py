@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from polopt.worlds import DatasetReader, EpisodeError, NoisyTasks, SecondChanceTasks, Task, TaskList, Tasks
-from polopt.worlds.grounds import LOST, EpisodeExecutor, InlineExecutor, ThreadExecutor
+from polopt.worlds.executors import LOST, EpisodeExecutor, InlineExecutor, ThreadExecutor
 
 ROWS = [{"prompt": f"{i}?", "answer": str(i)} for i in range(6)]
 ACTIONS = ["0", "9", "2", "x", "4", "4"]
@@ -131,7 +131,7 @@ def test_of_coroutines_that_are_late_only_those_are_lost(tmp_path: Path) -> None
 
 
 def test_a_call_for_many_that_hangs_loses_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polopt.worlds.grounds.GRACE", 0.0)
+    monkeypatch.setattr("polopt.worlds.executors.GRACE", 0.0)
     never = threading.Event()
 
     def hangs(completions: list[str], **columns: Any) -> list[float]:

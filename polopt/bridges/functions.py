@@ -14,7 +14,7 @@ from torch import Tensor
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError, TrainerCapabilities
+from polopt.bridges.capabilities import BridgeError, TrainerCapabilities
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.part import name_of

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.functions import FunctionTrainer, Method, named, not_by_groups, summed
-from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience, Loss
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.functions import (
     FunctionTrainer,
     Method,
@@ -27,7 +28,6 @@ from polopt.bridges.functions import (
     not_in_proportion,
     summed,
 )
-from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.sampling import MixedGroups

@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.functions import FunctionTrainer, Method, Sampler, agree, check_sampler, named
-from polopt.bridges.host import BridgeError
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 

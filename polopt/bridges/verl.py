@@ -24,10 +24,10 @@ from torch import Tensor
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.verl_batch import experience_of, groups_of
+from polopt.bridges.verl_call_context import heard, overhear
 from polopt.bridges.verl_config import HOST, PREFIX, config, critic_of, fitted, named, written
-from polopt.bridges.verl_heard import heard, overhear
 from polopt.bridges.verl_loss import policy_loss
 from polopt.experience import Experience
 

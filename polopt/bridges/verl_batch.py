@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.training.needs import SIGNAL
+from polopt.training.provided import SIGNAL
 
 # Field -> verl's name of it.
 TENSORS = {"ref_logp": "ref_log_prob", "value": "values", "entropy": "entropy"}

@@ -8,11 +8,11 @@ from typing import Any
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError, TrainerCapabilities
+from polopt.bridges.capabilities import BridgeError, TrainerCapabilities
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
 from polopt.part import build, name_of
 from polopt.sampling import MixedGroups, Rollouts
-from polopt.training.needs import SIGNAL
+from polopt.training.provided import SIGNAL
 
 PREFIX = "polopt/"
 MODULE = "polopt.bridges.verl"

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.verl_batch import behaviour, padded
-from polopt.bridges.verl_heard import heard
+from polopt.bridges.verl_call_context import heard
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, Weight
 from polopt.objectives.parts import Aggregate

@@ -1,10 +1,10 @@
 """Invariances of parts and of plain losses: what holds, what breaks, and on which smallest example."""
 
-from polopt.checks.batches import SampleBatch, random_batch
+from polopt.checks.cases import PartRow
 from polopt.checks.finding import CheckResult
-from polopt.checks.peers import Peer, peer
-from polopt.checks.plain import PlainLoss
+from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.report import Report, check
-from polopt.checks.trials import PartRow
+from polopt.checks.sample_batches import SampleBatch, random_batch
+from polopt.checks.third_party import Peer, peer
 
 __all__ = ["CheckResult", "PartRow", "Peer", "PlainLoss", "Report", "SampleBatch", "check", "peer", "random_batch"]

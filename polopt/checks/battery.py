@@ -10,13 +10,13 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 
-from polopt.checks import state, trials
-from polopt.checks.batches import SampleBatch
-from polopt.checks.broken import Code, Failure, Reference, TestCase, Violation
+from polopt.checks import cases, state
 from polopt.checks.calls import CallResult
+from polopt.checks.cases import PartRow
+from polopt.checks.sample_batches import SampleBatch
 from polopt.checks.shrink import smallest
 from polopt.checks.state import Rule
-from polopt.checks.trials import PartRow
+from polopt.checks.violation import Code, Failure, Reference, TestCase, Violation
 from polopt.experience import ExperienceError
 from polopt.part import Part
 
@@ -32,7 +32,7 @@ class Check:
 
     name: str
     title: str
-    trials: Callable[[PartRow, SampleBatch], Iterator[TestCase]]
+    cases: Callable[[PartRow, SampleBatch], Iterator[TestCase]]
     why: str
     clean: bool = False
 
@@ -44,7 +44,7 @@ class Check:
         """Raises Broken if a trial of one of the row's random batches goes wrong."""
         for seed in SEEDS:
             batch = row.batch(seed, clean=True) if self.clean else row.batch(seed)
-            for trial in self.trials(row, batch):
+            for trial in self.cases(row, batch):
                 attempt(row.part, trial)
 
     def failure(self, row: PartRow) -> Failure | None:
@@ -54,7 +54,7 @@ class Check:
         """
         for seed in SEEDS:
             batch = row.batch(seed, clean=True)
-            for trial in self.trials(row, batch):
+            for trial in self.cases(row, batch):
                 if (broken := verdict(row.part, trial)) is not None:
                     return self._smallest(row, batch, trial.way, broken)
         return None
@@ -74,7 +74,7 @@ class Check:
     ) -> Failure | None:
         """The first of the trials of another batch that goes wrong in the same way, if one does."""
         try:
-            for trial in self.trials(row, batch):
+            for trial in self.cases(row, batch):
                 found = verdict(row.part, trial) if which(trial) else None
                 if found is not None and found.about == about:
                     return Failure(found.sentence, trial, found)
@@ -137,22 +137,22 @@ PART = (
 )
 SPLIT = "A split only saves memory: its gradients must add up to the whole batch's."
 
-_PADDING = Check("objective_padding", "padding", trials.padding, PAD)
-_PERMUTATION = Check("objective_permutation", "row order", trials.permutation, ORDER)
+_PADDING = Check("objective_padding", "padding", cases.padding, PAD)
+_PERMUTATION = Check("objective_permutation", "row order", cases.permutation, ORDER)
 _NUMBERS = (
-    Check("objective_poison", "off the mask", trials.objective_hidden, HIDE, clean=True),
-    Check("objective_precision", "float32", trials.single, HALF),
+    Check("objective_poison", "off the mask", cases.objective_hidden, HIDE, clean=True),
+    Check("objective_precision", "float32", cases.single, HALF),
     Check(
         "objective_gradient",
         "finite differences",
-        trials.slopes,
+        cases.slopes,
         "The optimiser follows the gradient; where it is not the value's, something else is minimised than is logged.",
         clean=True,
     ),
     Check(
         "objective_extremes",
         "extremes",
-        trials.extremes,
+        cases.extremes,
         "Between an engine and a learner, or after a bold update, a token may be 90 nats off; one NaN ends a run.",
         clean=True,
     ),
@@ -160,8 +160,8 @@ _NUMBERS = (
 OBJECTIVE = (
     _PADDING,
     _PERMUTATION,
-    Check("objective_split", "micro-batches", trials.split, SPLIT),
-    Check("objective_empty", "no decisions", trials.empty, NOTHING),
+    Check("objective_split", "micro-batches", cases.split, SPLIT),
+    Check("objective_empty", "no decisions", cases.empty, NOTHING),
     *_NUMBERS,
     *PART,
 )
@@ -169,42 +169,42 @@ OBJECTIVE = (
 LOSS = (
     _PADDING,
     _PERMUTATION,
-    Check("loss_split", "micro-batches", trials.split_occupied, SPLIT),
-    Check("loss_empty", "no decisions", trials.nothing_here, NOTHING),
+    Check("loss_split", "micro-batches", cases.split_occupied, SPLIT),
+    Check("loss_empty", "no decisions", cases.nothing_here, NOTHING),
     *_NUMBERS,
 )
 # For what reads advantages.
 IDLE = Check(
     "objective_idle",
     "no advantage",
-    trials.idle,
+    cases.idle,
     "A batch without advantages holds nothing to learn; what still moves the policy moves it in every batch.",
     clean=True,
 )
 ALONG = Check(
     "objective_along",
     "at ratio 1",
-    trials.along,
+    cases.along,
     "Before the first update every policy gradient is A grad log p; a loss that points elsewhere there is another "
     "method, or a mistake.",
     clean=True,
 )
 CREDIT = (
-    Check("credit_padding", "padding", trials.padding, PAD),
-    Check("credit_permutation", "row order", trials.regrouped, ORDER + " So are the numbers of the groups."),
-    Check("credit_poison", "off the mask", trials.credit_hidden, HIDE, clean=True),
+    Check("credit_padding", "padding", cases.padding, PAD),
+    Check("credit_permutation", "row order", cases.regrouped, ORDER + " So are the numbers of the groups."),
+    Check("credit_poison", "off the mask", cases.credit_hidden, HIDE, clean=True),
     Check(
         "credit_no_gradient",
         "no gradient",
-        trials.still,
+        cases.still,
         "A gradient through the advantage trains whoever estimates it to flatter the policy.",
     ),
-    Check("credit_precision", "float32", trials.precision, HALF),
-    Check("credit_empty", "no decisions", trials.empty, NOTHING),
+    Check("credit_precision", "float32", cases.precision, HALF),
+    Check("credit_empty", "no decisions", cases.empty, NOTHING),
     Check(
         "credit_equal",
         "equal rewards",
-        trials.equal,
+        cases.equal,
         "A group that agrees teaches nothing; dividing its rounding errors by their own size makes noise of it.",
     ),
     *PART,
@@ -213,31 +213,31 @@ REWARD = (
     Check(
         "reward_rows",
         "each row alone",
-        trials.alone,
+        cases.alone,
         "A reward is what one row was worth; comparing rows is credit's work, and it is done on the whole batch.",
     ),
-    Check("reward_padding", "padding", functools.partial(trials.padding, silent=False), PAD),
-    Check("reward_poison", "off the mask", trials.reward_hidden, HIDE, clean=True),
-    Check("reward_precision", "float32", functools.partial(trials.precision, rtol=1e-5), HALF),
-    Check("reward_empty", "no decisions", trials.reward_nothing, NOTHING),
+    Check("reward_padding", "padding", functools.partial(cases.padding, silent=False), PAD),
+    Check("reward_poison", "off the mask", cases.reward_hidden, HIDE, clean=True),
+    Check("reward_precision", "float32", functools.partial(cases.precision, rtol=1e-5), HALF),
+    Check("reward_empty", "no decisions", cases.reward_nothing, NOTHING),
     *PART,
 )
 SELECT = (
-    Check("select_permutation", "row order", trials.chosen, ORDER),
+    Check("select_permutation", "row order", cases.chosen, ORDER),
     Check(
         "select_rows",
         "whole rows",
-        trials.whole_rows,
+        cases.whole_rows,
         "What is learned from must be what was played, and in the order in which statistics expect it.",
     ),
     Check(
         "select_again",
         "choosing again",
-        trials.chosen_again,
+        cases.chosen_again,
         "Selections stand in rows and in refills: what was chosen once must not be thinned out by a second look.",
     ),
-    Check("select_padding", "padding", trials.chosen_padding, PAD),
-    Check("select_poison", "off the mask", trials.chosen_hidden, HIDE, clean=True),
-    Check("select_empty", "no decisions", trials.chosen_of_nothing, NOTHING),
+    Check("select_padding", "padding", cases.chosen_padding, PAD),
+    Check("select_poison", "off the mask", cases.chosen_hidden, HIDE, clean=True),
+    Check("select_empty", "no decisions", cases.chosen_of_nothing, NOTHING),
     *PART,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import SampleBatch
+from polopt.checks.sample_batches import SampleBatch
 from polopt.credit import Credit
 from polopt.experience import Experience
 from polopt.objectives import Objective

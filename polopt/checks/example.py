@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 from torch import Tensor, float32
 
-from polopt.checks.broken import Failure, quoted
 from polopt.checks.calls import PartCall
-from polopt.checks.plain import PlainLoss
+from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
+from polopt.checks.violation import Failure, quoted
 from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
 from polopt.objectives import Objective
 from polopt.part import Part, name_of, to_plain

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from polopt.checks.batches import SampleBatch
 from polopt.checks.calls import judge
+from polopt.checks.cases import STEP, PartRow, lines, occupied, on_policy
 from polopt.checks.finding import CheckResult
-from polopt.checks.plain import PlainLoss
-from polopt.checks.stops import StopGradientMismatch, StopGradients
-from polopt.checks.trials import STEP, PartRow, lines, occupied, on_policy
+from polopt.checks.plain_loss import PlainLoss
+from polopt.checks.sample_batches import SampleBatch
+from polopt.checks.stop_gradients import StopGradientMismatch, StopGradients
 from polopt.experience import Evaluation, Experience
 from polopt.part import Part
 

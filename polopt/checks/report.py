@@ -11,19 +11,19 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.checks import measure
-from polopt.checks.batches import MAKERS, random_batch
 from polopt.checks.battery import ALONG, IDLE, Check
 from polopt.checks.calls import judge
+from polopt.checks.cases import PartRow
+from polopt.checks.diagnose import REFINED
 from polopt.checks.example import made_from, script
 from polopt.checks.finding import CheckResult
 from polopt.checks.lab import GradientComparison, measured
-from polopt.checks.laws import Fields
 from polopt.checks.measure import Maker
-from polopt.checks.plain import PlainLoss, as_loss, name_of_function
-from polopt.checks.refine import REFINED
-from polopt.checks.stand import PartKind, places
+from polopt.checks.placement import PartKind, places
+from polopt.checks.plain_loss import PlainLoss, as_loss, name_of_function
+from polopt.checks.properties import Fields
+from polopt.checks.sample_batches import MAKERS, random_batch
 from polopt.checks.state import Rule
-from polopt.checks.trials import PartRow
 from polopt.credit import Credit
 from polopt.experience import SHAPES, ExperienceError
 from polopt.objectives import Objective

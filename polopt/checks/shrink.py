@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import SampleBatch
+from polopt.checks.sample_batches import SampleBatch
 from polopt.experience import SHAPES
 
 Fails = Callable[[SampleBatch], bool]

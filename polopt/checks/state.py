@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from polopt import algorithm, credit, objectives, rewards, sampling, schedules
-from polopt.checks.broken import Failure
 from polopt.checks.calls import judge
-from polopt.checks.trials import PartRow
+from polopt.checks.cases import PartRow
+from polopt.checks.violation import Failure
 from polopt.experience import Support
 from polopt.part import Part, diff, from_yaml, name_of, to_plain
 

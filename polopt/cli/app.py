@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, chat, check, compare, convert, export, judge, plan, recipes, train
-from polopt.cli.door import CommandGroup
+from polopt.cli import bridges, catalogue, chat, check, compare, convert, evaluate, export, plan, recipes, train
+from polopt.cli.command_group import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -40,7 +40,7 @@ TRAINING, METHODS = "Training", "Methods"
 
 app.command(rich_help_panel=TRAINING)(train.train)
 app.command(rich_help_panel=TRAINING)(plan.plan)
-app.command(rich_help_panel=TRAINING)(judge.evaluate)
+app.command(rich_help_panel=TRAINING)(evaluate.evaluate)
 app.command(rich_help_panel=TRAINING)(chat.chat)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)

@@ -8,9 +8,9 @@ import typer
 from rich.table import Table
 
 from polopt import catalogue
-from polopt.cli import text
+from polopt.cli import wording
 from polopt.cli.catalogue import Slugs
-from polopt.cli.door import checked
+from polopt.cli.command_group import checked
 
 
 def bridges(
@@ -25,7 +25,7 @@ def bridges(
         return
     with checked():
         found = table.cells([catalogue.find(slug).slug for slug in slugs] if slugs else catalogue.slugs())
-    screen, grid = text.screen(), Table(box=None, pad_edge=False)
+    screen, grid = wording.screen(), Table(box=None, pad_edge=False)
     for name in ("method", *(host.name for host in table.HOSTS)):
         grid.add_column(name, no_wrap=True)
     for slug, row in found.items():

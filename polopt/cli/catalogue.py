@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt import catalogue, index
-from polopt.cli import text
-from polopt.cli.door import UsageError, checked
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError, checked
 from polopt.display import format
 from polopt.index import Entry
 from polopt.method import TIERS
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Slugs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.", autocompletion=text.complete_method),
+    typer.Argument(metavar="[METHOD]...", help="Names; all methods if none.", autocompletion=wording.complete_method),
 ]
-Slug = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=text.complete_method)]
+Slug = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=wording.complete_method)]
 
 # Columns below which a table of methods would be a column of words.
 NARROW = 100
@@ -55,7 +55,7 @@ def methods(
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
-    screen = text.screen()
+    screen = wording.screen()
     if screen.is_terminal:
         show_methods(screen, found)
     else:
@@ -127,7 +127,7 @@ def show(
     if as_yaml:
         typer.echo(catalogue.method(slug).to_yaml(), nl=False)
         return
-    screen = text.screen()
+    screen = wording.screen()
     screen.print(Text.assemble((m.slug, "bold"), f"  {m.family}, {m.tier}: {TIERS[m.tier]}"))
     screen.print(m.changes)
     screen.print(Padding(Text(format.paragraphs(m.doc)), (1, 0, 1, 2)))
@@ -136,7 +136,7 @@ def show(
         screen.print(_settings(m))
         screen.print()
     screen.print("The sentence, with these settings", style="bold")
-    screen.print(text.sentence(m.sentence))
+    screen.print(wording.sentence(m.sentence))
     where = f"arXiv {m.paper.arxiv}" if m.paper.arxiv else m.paper.venue
     screen.print("\nPaper", style="bold")
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))
@@ -154,13 +154,13 @@ def _settings(m: Entry) -> Table:
 
 
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", autocompletion=text.complete_method)],
-    right: Annotated[str, typer.Argument(metavar="B", autocompletion=text.complete_method)],
+    left: Annotated[str, typer.Argument(metavar="A", autocompletion=wording.complete_method)],
+    right: Annotated[str, typer.Argument(metavar="B", autocompletion=wording.complete_method)],
 ) -> None:
     """Say exactly what differs: two methods, YAML files (of algorithms or recipes), or file.py:function."""
     with checked():
         found = list(_differences(_side(left), _side(right)))
-    screen = text.screen()
+    screen = wording.screen()
     if not found:
         screen.print(f"{left} and {right} are the same.")
         return
@@ -211,7 +211,7 @@ def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, 
 
 
 def cite(
-    slugs: Annotated[list[str], typer.Argument(metavar="METHOD...", autocompletion=text.complete_method)],
+    slugs: Annotated[list[str], typer.Argument(metavar="METHOD...", autocompletion=wording.complete_method)],
 ) -> None:
     """Print the BibTeX of the methods' papers."""
     typer.echo("\n\n".join(m.paper.bibtex(m.slug) for m in map(index.entry, slugs)))
@@ -221,7 +221,7 @@ def claims(
     slugs: Slugs = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Only those of a few seconds.")] = False,
-    cluster: text.ClusterOption = None,
+    cluster: wording.ClusterOption = None,
 ) -> None:
     """Measure what the papers claim. Ends with code 1 if a claim fails."""
     from polopt.training.spread import spread_over
@@ -229,7 +229,7 @@ def claims(
     with checked():
         planned = catalogue.planned_claims(slugs or catalogue.slugs(), "fast" if fast else None)
     rows: list[catalogue.ClaimResult] = []
-    screen = text.screen(stderr=as_json)
+    screen = wording.screen(stderr=as_json)
     live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
     with spread_over(cluster) as spread, live or contextlib.nullcontext():
         if live:

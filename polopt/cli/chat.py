@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polopt.cli import text
-from polopt.cli.door import checked
+from polopt.cli import wording
+from polopt.cli.command_group import checked
 from polopt.display.printable import printable
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def chat(
 
     with checked():
         support = Support(top_k=1) if temperature == 0 else Support(temperature=temperature)
-    screen = text.screen()
+    screen = wording.screen()
     with screen.status(f"Loading {run} …") if screen.is_terminal else checked():
-        which = None if checkpoint is None else text.checkpoint(checkpoint)
+        which = None if checkpoint is None else wording.checkpoint(checkpoint)
         talks = conversations(run, base=base, checkpoint=which, support=support, limit=tokens, seed=seed)
     for question in questions or _typed(screen):
         answers = {name: printable(talk.ask(question)).strip() for name, talk in talks.items()}

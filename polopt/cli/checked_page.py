@@ -6,7 +6,7 @@ import torch
 
 import polopt
 from polopt.checks import CheckResult, Report
-from polopt.checks.peers import LIBRARIES
+from polopt.checks.third_party import LIBRARIES
 
 # version, what was fed, note, report
 Row = tuple[str, str, str, Report]

@@ -16,12 +16,12 @@ from rich.text import Text
 
 from polopt import catalogue
 from polopt.checks import Report, SampleBatch, check, peer
-from polopt.checks.broken import quoted
 from polopt.checks.lab import GradientComparison
-from polopt.checks.peers import INSTALL
-from polopt.checks.plain import is_loss
-from polopt.cli import checked_page, text
-from polopt.cli.door import UsageError, checked
+from polopt.checks.plain_loss import is_loss
+from polopt.checks.third_party import INSTALL
+from polopt.checks.violation import quoted
+from polopt.cli import checked_page, wording
+from polopt.cli.command_group import UsageError, checked
 from polopt.part import ROOMS, Part, build, locate
 from polopt.yaml_data import read_yaml
 
@@ -46,7 +46,7 @@ def run(names: list[str], *, as_json: bool, as_markdown: bool, lab: bool, batch:
     with checked():
         make = None if batch is None else _loaded(batch)
     subjects = [_subject(name) for name in names]
-    screen = text.screen(stderr=as_json or as_markdown)
+    screen = wording.screen(stderr=as_json or as_markdown)
     found: list[tuple[Subject, list[Report]]] = []
     for subject in subjects:
         with _busy(screen, f"checking {subject.name} …"), checked():
@@ -95,7 +95,7 @@ def _from_settings(name: str) -> Part:
     data = read_yaml(name, "the part")
     if isinstance(data, dict) and "part" in data:
         return build(data)
-    settings = text.method(name)
+    settings = wording.method(name)
     assert isinstance(settings, dict), "it begins with a brace"
     return catalogue.method(settings["name"], **{k: v for k, v in settings.items() if k != "name"})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from polopt.cli import text
+from polopt.cli import wording
 from polopt.cli.train import SetOption
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def compare(
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; one per core if none.")
     ] = None,
-    cluster: text.ClusterOption = None,
+    cluster: wording.ClusterOption = None,
     run: Annotated[Path | None, typer.Option("--run", help="Where the runs go; runs/compare-A-B if none.")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -35,9 +35,9 @@ def compare(
     from polopt.display.trials import Board
     from polopt.training import compare as runner
 
-    chosen = [text.method(m) for m in methods]
+    chosen = [wording.method(m) for m in methods]
     folder = run or runner.default_folder(chosen)
-    screen = text.screen(stderr=as_json)
+    screen = wording.screen(stderr=as_json)
     watch = Board(screen)
     try:
         with watch:
@@ -46,7 +46,7 @@ def compare(
                 seeds=seeds,
                 folder=folder,
                 recipe=recipe,
-                changes=text.settings(changes or []),
+                changes=wording.settings(changes or []),
                 processes=processes,
                 cluster=cluster,
                 watch=watch.look,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polopt.cli import text
-from polopt.cli.door import UsageError
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError
 from polopt.display.format import percent
 
 if TYPE_CHECKING:
-    from polopt.training import handover
+    from polopt.training import conversion
 
 Folder = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write; new, or empty.")]
 
@@ -33,34 +33,34 @@ def convert(
 ) -> None:
     """Hand a policy over: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
     difference of a model and --base as an adapter."""
-    from polopt.training import handover
+    from polopt.training import conversion
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise UsageError(f"{to} is not empty: name another folder")
-    place, screen = Path(source), text.screen()
+    place, screen = Path(source), wording.screen()
     is_run, is_adapter = (place / "recipe.yaml").is_file(), (place / "adapter_config.json").is_file()
     if not is_run and (step is not None or adapter):
         raise UsageError(f"--step and --adapter are of a run, and {source} is none: it has no recipe.yaml")
     if is_run:
         if base is not None or rank is not None:
             raise UsageError(f"--base and --rank are of a model, and {source} is a run: give {place / 'policy'}")
-        handover.write_checkpoint(place, to, text.checkpoint(step or "last"), adapter=adapter)
+        conversion.write_checkpoint(place, to, wording.checkpoint(step or "last"), adapter=adapter)
     elif is_adapter:
         if rank is not None:
             raise UsageError(f"--rank is of an adapter to be made, and {source} is one already")
-        handover.merge(place, base, to)
+        conversion.merge(place, base, to)
     elif base is None:
         raise UsageError(
             f"{source} is neither a run nor an adapter: say --base MODEL to make an adapter of the difference"
         )
     else:
-        _describe(handover.split(source, base, to, rank=rank))
+        _describe(conversion.split(source, base, to, rank=rank))
     screen.print(str(to), soft_wrap=True)
 
 
-def _describe(found: handover.Difference) -> None:
+def _describe(found: conversion.Difference) -> None:
     """What an adapter leaves out of the difference that it was made of."""
-    screen, errors = text.screen(), found.found.error
+    screen, errors = wording.screen(), found.found.error
     worst = max(errors, key=lambda name: errors[name])
     screen.print(f"rank {found.found.rank}, {len(errors)} maps")
     for name, error in sorted(errors.items(), key=lambda pair: -pair[1])[:8]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.syntax import Syntax
 from rich.table import Table
 
-from polopt.cli import text
+from polopt.cli import wording
 from polopt.display.format import count, duration, size
 from polopt.plan.predict import Span
 from polopt.training.estimate import Estimate, estimate
@@ -14,11 +14,11 @@ from polopt.training.recipe import Recipe, name_of_method
 
 def describe(recipe: Recipe) -> None:
     """The complete recipe, each stage's sentence, and last, where it stays in sight, what the run will take."""
-    screen = text.screen()
+    screen = wording.screen()
     screen.print(Syntax(recipe.to_yaml().rstrip(), "yaml", background_color="default"))
     for name, algorithm in recipe.algorithms.items():
         screen.print(f"\n{name}: {name_of_method(recipe.stages[name].method)}", style="bold")
-        screen.print(text.sentence((0, word, repr(part)) for word, part in algorithm.settings().items()))
+        screen.print(wording.sentence((0, word, repr(part)) for word, part in algorithm.settings().items()))
     if screen.is_terminal:
         with screen.status("Trying a few steps of each stage …"):
             found = estimate(recipe)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import text
-from polopt.cli.door import UsageError, checked
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError, checked
 from polopt.cli.train import MethodOption, SetOption, loaded, method_of
 
 
@@ -40,7 +40,7 @@ def export(
         place = folder or Path("exports") / f"{to}-{method_of(found)}"
         with checked():
             done = write(found, to, place if base == here else here / place, run)
-    screen = text.screen()
+    screen = wording.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)
     screen.print(f"Run it: {done.command}", soft_wrap=True)

@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from polopt.cli import text
+from polopt.cli import wording
 from polopt.cli.train import MethodOption, RecipeArgument
 from polopt.display import format
 
 if TYPE_CHECKING:
     from polopt.plan import efficiency
     from polopt.plan.hardware import Device
-    from polopt.plan.holds import Holds
+    from polopt.plan.memory_budget import Holds
     from polopt.plan.predict import Plan, Span
     from polopt.plan.shape import ModelShape
     from polopt.training.recipe import PolicySpec, StageSpec
@@ -124,7 +124,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(found.record(), indent=1))
         return
-    show(text.screen(), found)
+    show(wording.screen(), found)
 
 
 def _asked(
@@ -136,7 +136,7 @@ def _asked(
     from polopt.training import recipe as recipe_file
     from polopt.training.recipe import PolicySpec, StageSpec
 
-    way = None if method is None else text.method(method)
+    way = None if method is None else wording.method(method)
     if recipe is None:
         assert model is not None, "else the recipe is the laptop's"
         return PolicySpec(), StageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
@@ -191,7 +191,7 @@ def _calibrate(file: Path, threads: int) -> None:
     from polopt.plan import efficiency
     from polopt.training.calibrate import calibrate
 
-    screen = text.screen()
+    screen = wording.screen()
     found = calibrate(threads, said=screen.print)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found, indent=1))

@@ -8,15 +8,15 @@ import typer
 from rich.table import Table
 
 from polopt import recipes as shipped
-from polopt.cli import text
-from polopt.cli.door import UsageError
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError
 from polopt.names import nearest
 
 
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[RECIPE]", help="Print this one's YAML.", autocompletion=text.complete_recipe),
+        typer.Argument(metavar="[RECIPE]", help="Print this one's YAML.", autocompletion=wording.complete_recipe),
     ] = None,
 ) -> None:
     """List the recipes that come with polopt, or print one: polopt recipes laptop > mine.yaml"""
@@ -30,7 +30,7 @@ def recipes(
         table.add_column(column)
     for row in rows():
         table.add_row(*row)
-    text.screen().print(table)
+    wording.screen().print(table)
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polopt.cli import text
-from polopt.cli.door import UsageError, checked, leading
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError, checked, leading
 
 if TYPE_CHECKING:
     from polopt.training.language import Watcher
@@ -21,7 +21,7 @@ RecipeArgument = Annotated[
     typer.Argument(
         metavar="[RECIPE]",
         help="A YAML file or one of `polopt recipes`; the laptop's if none.",
-        autocompletion=text.complete_recipe,
+        autocompletion=wording.complete_recipe,
     ),
 ]
 MethodOption = Annotated[
@@ -30,7 +30,7 @@ MethodOption = Annotated[
         "--method",
         metavar="NAME",
         help="Of the last stage: gspo, or '{name: rloo, kl: 0}'.",
-        autocompletion=text.complete_method,
+        autocompletion=wording.complete_method,
     ),
 ]
 SetOption = Annotated[
@@ -88,7 +88,7 @@ def train(
                 "to extend it"
             )
         there = Run.open(resume).folder
-        more = text.settings(changes or [])
+        more = wording.settings(changes or [])
         settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
         _watch(there, lambda watchers: language.resume(there, watchers=watchers, **settings))
         return
@@ -100,11 +100,11 @@ def train(
         return
     if run is None:
         name = Path(recipe or "laptop").stem
-        run = text.fresh_folder(f"{name}-{method_of(found)}")
+        run = wording.fresh_folder(f"{name}-{method_of(found)}")
     folder = run
     if language.is_finished(found, folder):
         if leading():
-            text.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
+            wording.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
         return
     _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
 
@@ -113,10 +113,10 @@ def loaded(recipe: str | None, method: str | None, seed: int | None, changes: li
     """A recipe with the changes that options ask for."""
     from polopt.training import recipe as recipe_file
 
-    settings = text.settings(changes or [])
+    settings = wording.settings(changes or [])
     if seed is not None:
         settings["seed"] = seed
-    return recipe_file.load(recipe, settings, method=None if method is None else text.method(method))
+    return recipe_file.load(recipe, settings, method=None if method is None else wording.method(method))
 
 
 def method_of(recipe: Recipe) -> str:
@@ -137,7 +137,7 @@ def _watch(folder: Path, work: Callable[[tuple[Watcher, ...]], Run]) -> None:
     from polopt.display.progress import Progress
     from polopt.training.run import Run
 
-    screen, progress = text.screen(), Progress(folder.absolute())
+    screen, progress = wording.screen(), Progress(folder.absolute())
     try:
         with watching(screen, progress) as watcher:
             run = work((watcher,))
@@ -160,4 +160,4 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder, finished or
 
     with checked():
         path = write_report(run)
-    text.screen().print(str(path), soft_wrap=True)
+    wording.screen().print(str(path), soft_wrap=True)

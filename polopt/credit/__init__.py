@@ -4,7 +4,7 @@ from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
 from polopt.credit.confidence import Confidence, SemanticEntropy
 from polopt.credit.consistency import ParaphraseConsistency, SameMeaning, TermEntropy
-from polopt.credit.cuts import SegmentAdvantage
+from polopt.credit.demonstrated_rows import AnchoredDemonstrations, IncludeDemonstrations
 from polopt.credit.groupings import (
     DecisionCount,
     FieldMeasure,
@@ -16,7 +16,7 @@ from polopt.credit.groupings import (
     TurnCount,
     WholeBatch,
 )
-from polopt.credit.halves import HalfGroupAdvantage
+from polopt.credit.half_groups import HalfGroupAdvantage
 from polopt.credit.measures import AnswerEntropy, LogisticMeasure, SuccessRate
 from polopt.credit.modulated import (
     CentredAdvantage,
@@ -40,7 +40,7 @@ from polopt.credit.relative import (
     WeightedSum,
 )
 from polopt.credit.revalued import ReturnsPlusMeasures, StandardisedReturns
-from polopt.credit.shown import AnchoredDemonstrations, IncludeDemonstrations
+from polopt.credit.segments import SegmentAdvantage
 from polopt.credit.shrunk import ShrunkMean, trust_in_mean
 from polopt.credit.stepwise import (
     GAE,

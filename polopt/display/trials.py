@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt.display.format import duration, rate
-from polopt.training.trials import ComparedRun
+from polopt.training.run_executor import ComparedRun
 
 
 class Board:

@@ -3,21 +3,7 @@
 from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
-from polopt.objectives.covariance import ClipCov, KLCov
-from polopt.objectives.distil import Distillation, SampledDistillation, TeacherCertainty
-from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, STEERWeight
-from polopt.objectives.guarded import GRPOGuardRatio, InverseTimeStep
-from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
-from polopt.objectives.mixture import MixtureRatio, log_mixture
-from polopt.objectives.mixtures import DrawMeanRatio, SoftTargets
-from polopt.objectives.negative import NFTTerm
-from polopt.objectives.offpolicy import ExponentialAdvantageWeight, ForwardKL, ImportanceWeight, RatioGate, SamplerKL
-from polopt.objectives.one_token import OneToken
-from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
-from polopt.objectives.phases import DecisionMetric, LayerEntropy, ObjectiveSchedule, Phase, WithMetrics
-from polopt.objectives.ratio import LayerRatio, OldPolicyRatio, RatioExceptDemonstrations, SequenceRatio, TokenRatio
-from polopt.objectives.regularise import EntropyBonus, EntropyTarget, ReferenceKL, ValueLoss
-from polopt.objectives.routes import (
+from polopt.objectives.branches import (
     Branch,
     BranchedObjective,
     FieldMask,
@@ -27,6 +13,21 @@ from polopt.objectives.routes import (
     IsDemonstration,
     RowMask,
 )
+from polopt.objectives.covariance import ClipCov, KLCov
+from polopt.objectives.distil import Distillation, SampledDistillation, TeacherCertainty
+from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, STEERWeight
+from polopt.objectives.grpo_guard import GRPOGuardRatio, InverseTimeStep
+from polopt.objectives.hybrid import HybridClip, NormalisedEntropy
+from polopt.objectives.mixture import MixtureRatio, log_mixture
+from polopt.objectives.mixtures import DrawMeanRatio, SoftTargets
+from polopt.objectives.multi_advantage import PerAdvantageSurrogate
+from polopt.objectives.nft import NFTTerm
+from polopt.objectives.offpolicy import ExponentialAdvantageWeight, ForwardKL, ImportanceWeight, RatioGate, SamplerKL
+from polopt.objectives.one_token import OneToken
+from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
+from polopt.objectives.phases import DecisionMetric, LayerEntropy, ObjectiveSchedule, Phase, WithMetrics
+from polopt.objectives.ratio import LayerRatio, OldPolicyRatio, RatioExceptDemonstrations, SequenceRatio, TokenRatio
+from polopt.objectives.regularise import EntropyBonus, EntropyTarget, ReferenceKL, ValueLoss
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
 from polopt.objectives.trust import (
     CentredClip,
@@ -37,7 +38,6 @@ from polopt.objectives.trust import (
     Unclipped,
     ValueRegression,
 )
-from polopt.objectives.voices import PerAdvantageSurrogate
 from polopt.objectives.weight import ProbabilityWeight, TruncatedImportance, UncertaintyWeight
 
 __all__ = [

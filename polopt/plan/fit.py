@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from polopt.plan.demands import Demands
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
-from polopt.plan.holds import holds
 from polopt.plan.job import PlannedJob
 from polopt.plan.lengths import typical
+from polopt.plan.memory_budget import holds
 from polopt.plan.predict import SAMPLING, phases
+from polopt.plan.requirements import Demands
 from polopt.plan.shape import shape_of
 
 # Relative error of a measure that is usual.

@@ -8,10 +8,10 @@ import math
 import random
 
 from polopt.config import ConfigError
-from polopt.plan.demands import Demands
 from polopt.plan.hardware import Device
 from polopt.plan.lengths import BatchLengths, typical
 from polopt.plan.memory import SIZES
+from polopt.plan.requirements import Demands
 from polopt.plan.shape import ModelShape
 from polopt.policies.packing import WORTH
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS

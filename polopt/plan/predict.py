@@ -10,8 +10,8 @@ from typing import Any
 
 from polopt.plan import seconds
 from polopt.plan.efficiency import Efficiency, Known
-from polopt.plan.holds import Holds, holds
 from polopt.plan.job import PlannedJob
+from polopt.plan.memory_budget import Holds, holds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.policies.copies import frozen_copy
+from polopt.policies.frozen import frozen_copy
 from polopt.policies.sharded import laid
 
 

@@ -12,7 +12,7 @@ import torch
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.places import config_at, place_of
 

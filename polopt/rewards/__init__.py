@@ -6,24 +6,14 @@ from polopt.rewards.departure import AnswerRatio, Departure, LogRatio
 from polopt.rewards.discriminator import Discriminator
 from polopt.rewards.editing import EtConCleanness, EtConConsistency, EtConCorrectness, EtConForm
 from polopt.rewards.envelope import LengthEnvelope
+from polopt.rewards.field import FieldReward
 from polopt.rewards.flawed import FlawedPositive, step_verdict
 from polopt.rewards.judged import JudgedReward
 from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
-from polopt.rewards.marks import (
-    AnswerMatches,
-    LongerThan,
-    Mark,
-    OutcomeAtLeast,
-    SignalAbove,
-    SolvedGroups,
-    TaskKindIs,
-    TopGroups,
-)
 from polopt.rewards.measured import AuditedRubric, ProgramGrader
 from polopt.rewards.modelled import LinearTokenReward
 from polopt.rewards.noise import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, Rates, RejudgedRates
-from polopt.rewards.noted import FieldReward
 from polopt.rewards.parts import (
     ClippedReward,
     ConditionalReward,
@@ -38,6 +28,16 @@ from polopt.rewards.parts import (
     TurnRewards,
 )
 from polopt.rewards.payoffs import DistinctPayoffs, LegiblePayoffs, payoffs
+from polopt.rewards.predicates import (
+    AnswerMatches,
+    LongerThan,
+    Mark,
+    OutcomeAtLeast,
+    SignalAbove,
+    SolvedGroups,
+    TaskKindIs,
+    TopGroups,
+)
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 from polopt.rewards.shaped import BentReward, DiscountedDemonstrations, bent, interval_iou

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.marks import Mark, OutcomeAtLeast, SignalAbove
 from polopt.rewards.parts import Reward
+from polopt.rewards.predicates import Mark, OutcomeAtLeast, SignalAbove
 
 
 class FlawedPositive(Reward):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
-from polopt.rewards.marks import Mark, OutcomeAtLeast
 from polopt.rewards.parts import Reward
+from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class LengthReward(Reward):

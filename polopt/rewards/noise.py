@@ -11,8 +11,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.rewards.marks import Mark, OutcomeAtLeast
 from polopt.rewards.parts import Reward
+from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class Rates(Part):

@@ -11,7 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part, name_of
-from polopt.rewards.marks import Mark
+from polopt.rewards.predicates import Mark
 from polopt.situation import Situation
 
 

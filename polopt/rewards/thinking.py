@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.rewards.marks import Mark, SignalAbove
 from polopt.rewards.parts import Reward
+from polopt.rewards.predicates import Mark, SignalAbove
 
 
 class ThinkOrNot(Reward):

@@ -1,16 +1,15 @@
 """Which rollouts to buy, and which to keep."""
 
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
-from polopt.sampling.branches import TreeRollouts
-from polopt.sampling.budgets import GradientVarianceAllocator, KnapsackAllocator
+from polopt.sampling.allocators import GradientVarianceAllocator, KnapsackAllocator
+from polopt.sampling.batch_mixers import BatchMixer, ReplacedBySolutions, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.chance import RankedRows, ResampledRows
-from polopt.sampling.choices import Curriculum, PosteriorScore
-from polopt.sampling.cuts import SegmentRollouts, UncertainTokens
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
-from polopt.sampling.guides import RulePrompts, SolutionPrefixes
 from polopt.sampling.histories import History, fit, predictor_loss
+from polopt.sampling.length_recomposed import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
-from polopt.sampling.mix import BatchMixer, ReplacedBySolutions, WithDemonstrations, WithSolutions, WithTexts
+from polopt.sampling.paraphrases import ConsecutiveTasks, Paraphrases
+from polopt.sampling.partial_rollouts import PartialRollouts
 from polopt.sampling.parts import (
     EqualRollouts,
     PromptAugmenter,
@@ -23,25 +22,26 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
-from polopt.sampling.phrasings import ConsecutiveTasks, Paraphrases
 from polopt.sampling.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.predicted import PredictedAllocator, SequentialAllocator, TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
-from polopt.sampling.probe import RetryRollouts, trie_logp
 from polopt.sampling.promoting import VariancePromotingSampler
-from polopt.sampling.recompose import LengthRecomposed, SelectByField, shortest_right_longest_wrong
+from polopt.sampling.prompt_augmenters import RulePrompts, SolutionPrefixes
 from polopt.sampling.replay import Replay
+from polopt.sampling.retry import RetryRollouts, trie_logp
 from polopt.sampling.rollouts import Demonstrations, RawTexts, Rollouts
+from polopt.sampling.segment_rollouts import SegmentRollouts, UncertainTokens
 from polopt.sampling.select import BalancedGroups, MixedGroups, NonZeroAdvantage, TopK, UniqueAnswers
 from polopt.sampling.subsets import HighestVariance, TopDecisions, most_varied
 from polopt.sampling.success import SuccessCounts
 from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.swarm import Swarm
-from polopt.sampling.table import TaskTable
-from polopt.sampling.tagged import ShortestCorrect, TaggedPrompts
+from polopt.sampling.tagged_prompts import ShortestCorrect, TaggedPrompts
+from polopt.sampling.task_samplers import Curriculum, PosteriorScore
+from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
+from polopt.sampling.tree_rollouts import TreeRollouts
 from polopt.sampling.trigger import MaskThinkDecision
-from polopt.sampling.windows import PartialRollouts
 
 __all__ = [
     "BalancedGroups",

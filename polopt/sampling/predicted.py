@@ -11,11 +11,11 @@ from polopt import ops
 from polopt.experience import Experience, ExperienceError
 from polopt.part import Part
 from polopt.sampling.allocation import allocate
-from polopt.sampling.choices import foremost, worth
 from polopt.sampling.parts import Buy, RolloutAllocator, Source, TaskSampler
 from polopt.sampling.predictor import InContext, Predictor
 from polopt.sampling.success import unaided
-from polopt.sampling.table import TaskTable
+from polopt.sampling.task_samplers import foremost, worth
+from polopt.sampling.task_table import TaskTable
 
 
 class UsesPredictor(Part):

@@ -11,7 +11,7 @@ from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
 from polopt.sampling.parts import Source, TaskSampler
-from polopt.sampling.table import TaskTable
+from polopt.sampling.task_table import TaskTable
 
 Measure = Literal["distinct", "self-bleu", "edit distance"]
 EPS = 1e-8

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.memory import BatchBuffer
+from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.parts import Source
 from polopt.sampling.rollouts import Rollouts
 from polopt.schedules import Schedule, now

@@ -11,7 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, ExperienceError, Support
 from polopt.part import default_of, settings_of, to_plain
-from polopt.sampling.mix import BatchMixer
+from polopt.sampling.batch_mixers import BatchMixer
 from polopt.sampling.parts import (
     EqualRollouts,
     PromptAugmenter,

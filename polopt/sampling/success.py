@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.table import TaskTable
+from polopt.sampling.task_table import TaskTable
 
 
 class SuccessCounts(Part):

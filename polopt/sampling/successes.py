@@ -9,8 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.memory import BatchBuffer
-from polopt.sampling.mix import BatchMixer
+from polopt.sampling.batch_buffer import BatchBuffer
+from polopt.sampling.batch_mixers import BatchMixer
 from polopt.sampling.parts import Source
 from polopt.sampling.replay import aged
 

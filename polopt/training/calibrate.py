@@ -20,7 +20,7 @@ from polopt.config import ConfigError, parse
 from polopt.plan.clock import fastest
 from polopt.plan.fit import Point, fitted
 from polopt.plan.hardware import Device
-from polopt.training.beside import Beside
+from polopt.training.auxiliary_models import Beside
 from polopt.training.estimate import AlternatingOutcome
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner

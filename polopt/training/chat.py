@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import load_policy as load_model
 from polopt.support import Support
-from polopt.training.handover import policy_at
+from polopt.training.conversion import policy_at
 from polopt.training.origin import entered
 from polopt.training.preflight_models import ContextError
 from polopt.training.run import Run, Which

@@ -20,8 +20,8 @@ from polopt.training import recipe as recipes
 from polopt.training.language import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
+from polopt.training.run_executor import ComparedRun, LocalExecutor, RunExecutor, train_all
 from polopt.training.trackers import require_packages
-from polopt.training.trials import ComparedRun, LocalExecutor, RunExecutor, train_all
 
 Method = str | dict[str, Any]
 
@@ -112,7 +112,7 @@ def _offices(folder: Path, workers: int, processes: int | None, cluster: str | N
         yield LocalExecutor(folder, workers)
         return
     from polopt.training.cluster.address import connected
-    from polopt.training.cluster.trials import RayExecutor
+    from polopt.training.cluster.ray_executor import RayExecutor
 
     with connected(cluster) as ray:
         yield RayExecutor(ray, folder, processes)

@@ -14,20 +14,20 @@ from typing import Any
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.plan.holds import Holds, holds
 from polopt.plan.job import PlannedJob
+from polopt.plan.memory_budget import Holds, holds
 from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling import Demonstrations
-from polopt.training.beside import Beside
+from polopt.training.auxiliary_models import Beside
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.episode_record import EpisodeRecord
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create
 from polopt.training.learner import Learner
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
-from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import Recipe, StageSpec
-from polopt.training.transcript import EpisodeRecord
 from polopt.worlds.protocol import Tasks
 
 # Trials of a step, at most, with answers of either length.

@@ -10,10 +10,10 @@ import torch
 
 from polopt.metrics import Interval, pass_at_k, rate_change, rate_interval
 from polopt.support import PLAIN, Support
-from polopt.training.player import EpisodePlayer
-from polopt.training.shares import shares
-from polopt.training.team import ProcessGroup
-from polopt.training.transcript import EpisodeRecord
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.episode_record import EpisodeRecord
+from polopt.training.partition import shares
+from polopt.training.process_group import ProcessGroup
 from polopt.worlds.protocol import Task
 
 # Rows per batch of episodes.

@@ -20,34 +20,16 @@ from polopt.errors import PoloptWarning, RunError
 from polopt.experience import OLD, Experience
 from polopt.heap import freed_memory_kept
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
+from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.make import new_policy
 from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.teachers import TAUGHT
 from polopt.threads import giving_way
 from polopt.training import origin
 from polopt.training import recipe as recipes
-from polopt.training.beside import Beside
-from polopt.training.checkpoints import Checkpoint
-from polopt.training.cluster.ahead import Ahead
-from polopt.training.cluster.connect import crew_of, for_cluster
-from polopt.training.cluster.crew import Crew
-from polopt.training.cluster.source import ClusterSource
-from polopt.training.evaluate import HeldOutScore, evaluate
-from polopt.training.extension import extended, same
-from polopt.training.learner import Learner, learning, optimiser_of
-from polopt.training.measure import describe, metrics_of, rollout_records, show, zeros_meant
-from polopt.training.needs import check_asks, check_effects, check_layers, check_needs, situation_of
-from polopt.training.planning import check_memory
-from polopt.training.player import EpisodePlayer
-from polopt.training.preflight import check_tasks
-from polopt.training.preflight_models import fitted_others, fitted_splits
-from polopt.training.recipe import Recipe
-from polopt.training.references import load_parameters, parameters_of, wholly
-from polopt.training.run import ReadOnlyRun, Run
-from polopt.training.source import LanguageSource
-from polopt.training.supply import (
+from polopt.training.auxiliary_models import Beside
+from polopt.training.batches import (
     BatchIterator,
     BroadcastBatches,
     RolloutBatch,
@@ -56,12 +38,30 @@ from polopt.training.supply import (
     meter,
     since,
 )
-from polopt.training.team import ProcessGroup, TorchProcessGroup, assemble
-from polopt.training.team_source import GroupSource
+from polopt.training.checkpoints import Checkpoint
+from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.pool_source import ClusterSource
+from polopt.training.cluster.prefetch import Ahead
+from polopt.training.cluster.worker_pool import Crew
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.evaluate import HeldOutScore, evaluate
+from polopt.training.extension import extended, same
+from polopt.training.group_source import GroupSource
+from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.measure import describe, metrics_of, rollout_records, show, zeros_meant
+from polopt.training.planning import check_memory
+from polopt.training.preflight import check_tasks
+from polopt.training.preflight_models import fitted_others, fitted_splits
+from polopt.training.process_group import ProcessGroup, TorchProcessGroup, assemble
+from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
+from polopt.training.recipe import Recipe
+from polopt.training.reference_policy import load_parameters, parameters_of, wholly
+from polopt.training.run import ReadOnlyRun, Run
+from polopt.training.source import LanguageSource
 from polopt.training.trackers import require_packages, tracking
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
-from polopt.worlds.grounds import Maker
+from polopt.worlds.executors import Maker
 from polopt.worlds.protocol import Tasks
 from polopt.worlds.recipe import made_again
 

@@ -18,10 +18,10 @@ from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.part import nearest
 from polopt.policies.sharded import laid, whole
+from polopt.training.episode_record import prompts_of
 from polopt.training.noise import NoiseMeter
+from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.recipe import OptimiserSpec, StageSpec
-from polopt.training.team import ProcessGroup, blank, nothing
-from polopt.training.transcript import prompts_of
 
 
 class DivergenceError(UserError, FloatingPointError):

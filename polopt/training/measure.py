@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.metrics import attempts, audit_verifier, correction, mixed_groups, perplexity, reference_kl
 from polopt.objectives.surrogate import unused
 from polopt.part import Part, name_of
-from polopt.training.transcript import EpisodeRecord
+from polopt.training.episode_record import EpisodeRecord
 
 
 @torch.no_grad()

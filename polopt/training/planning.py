@@ -12,10 +12,10 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.plan.demands import demands
 from polopt.plan.hardware import Device
-from polopt.plan.holds import holds
 from polopt.plan.job import PlannedJob
+from polopt.plan.memory_budget import holds
+from polopt.plan.requirements import demands
 from polopt.plan.shape import ModelShape, shape_of
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.preflight import config_of

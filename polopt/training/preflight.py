@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.training.player import EpisodePlayer
+from polopt.training.episode_player import EpisodePlayer
 from polopt.worlds.protocol import Task, Tasks
 
 # Tasks whose reference answer is scored, and tasks whose reference answer is measured.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_turns
 from polopt.training.recipe import Recipe

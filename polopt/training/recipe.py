@@ -20,9 +20,9 @@ from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.setting_types import Unbounded
-from polopt.training.cluster.grounds import ClusterExecutorSpec
+from polopt.training.cluster.episodes import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.worlds.grounds import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
+from polopt.worlds.executors import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
 from polopt.worlds.recipe import World, parse_world
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 

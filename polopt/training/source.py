@@ -13,8 +13,8 @@ from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
-from polopt.training.player import EpisodePlayer
-from polopt.training.transcript import EpisodeRecord, pasts, to_experience
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
 from polopt.worlds.protocol import Task, signals_of
 
 

@@ -15,10 +15,10 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
 from polopt.threads import giving_way
 from polopt.training import recipe as recipes
+from polopt.training.conversion import policy_at
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import HeldOutScore, evaluate
-from polopt.training.handover import policy_at
 from polopt.training.origin import entered
-from polopt.training.player import EpisodePlayer
 from polopt.training.preflight_models import fitted
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, Which

@@ -1,3 +1,3 @@
 """The random batches of the checks, by the name that the tests know them by."""
 
-from polopt.checks.batches import *  # noqa: F403
+from polopt.checks.sample_batches import *  # noqa: F403

@@ -14,13 +14,13 @@ import torch
 import yaml
 
 import polopt as po
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.export import export
 from polopt.bridges.export.job import _check
 from polopt.bridges.export.reward import WorldReward
 from polopt.bridges.export.trl import _decay
-from polopt.bridges.host import BridgeError
 from polopt.config import ConfigError
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.training import recipe as recipes
 from polopt.training.learner import learning_rate
 from polopt.training.recipe import OptimiserSpec, Recipe

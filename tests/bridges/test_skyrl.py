@@ -19,7 +19,7 @@ from torch import Tensor
 import polopt as po
 from polopt import catalogue
 from polopt.bridges import skyrl
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 
 DEFAULTS: dict[str, Any] = {
     "loss_reduction": "token_mean",

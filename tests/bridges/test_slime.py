@@ -19,7 +19,7 @@ from torch import Tensor
 import polopt as po
 from polopt import catalogue
 from polopt.bridges import slime
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.objectives import TokenMean
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("trl", minversion="1.16")
 from trl_world import Gradients, Seen, data, digits, expected, same, trainer
 
 import polopt as po
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.objectives import Clip, Surrogate, TokenMean
 from polopt.rewards import OutcomeReward
 

@@ -20,8 +20,8 @@ from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, sam
 
 import polopt as po
 from polopt import catalogue
-from polopt.bridges.host import BridgeError
-from polopt.bridges.trl.host import HOST, host_of
+from polopt.bridges.capabilities import BridgeError
+from polopt.bridges.trl.trl_capabilities import HOST, host_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trl.md").read_text().partition("## Methods")[2].partition("## Limits")[0]
 # What the page says that runs as it is; and with a reward function of that name beside the reward, or a column `kind`.

@@ -16,7 +16,7 @@ import yaml
 import polopt as po
 from polopt import catalogue
 from polopt.bridges import verl_config
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.credit import LeaveOneOut, RelativeAdvantage
 from polopt.objectives import Clip, Surrogate, TokenMean
 from polopt.rewards import OutcomeReward
@@ -29,7 +29,7 @@ from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 from polopt.bridges import verl, verl_loss  # noqa: E402
 from polopt.bridges.verl_batch import experience_of  # noqa: E402
-from polopt.bridges.verl_heard import heard  # noqa: E402
+from polopt.bridges.verl_call_context import heard  # noqa: E402
 
 RUNS = """
 adacot bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len gspo

@@ -23,7 +23,7 @@ SUMS = [(f"{a}+{b}=" if b % 2 else f"{a} + {b} =", str(a + b)) for a in range(4)
 @functools.cache
 def folder() -> Path:
     """A saved policy; it lasts as long as the tests do."""
-    from polopt.policies.make import new_policy
+    from polopt.policies.factory import new_policy
 
     policy = new_policy(CONFIG, [("sum", p, a) for p, a in SUMS], seed=0, dtype="float32")
     with torch.no_grad():

@@ -13,8 +13,8 @@ from pasted import error_of
 
 import polopt as po
 from polopt import checks, credit, objectives
-from polopt.checks.batches import outcome_batch
-from polopt.checks.stand import places
+from polopt.checks.placement import places
+from polopt.checks.sample_batches import outcome_batch
 from polopt.part import Part
 
 WRONG = {repr(part): (check, part) for check, part in test_battery_can_fail.REJECTED}

@@ -107,7 +107,7 @@ class TestWhatIsSaid:
 
     def test_what_a_token_mean_costs_by_hand(self):
         """One row at a time, averaged: a decision of a row of n among N in R rows weighs 1 / (n R) instead of 1 / N."""
-        from polopt.checks.batches import random_batch
+        from polopt.checks.sample_batches import random_batch
 
         lengths = random_batch(0).experience.lengths
         lengths = lengths[lengths > 0].double()
@@ -126,7 +126,7 @@ class TestWhatIsSaid:
 
     def test_cosine_and_scale_by_hand(self):
         """A sum has scale 1 and a token mean 1 over the decisions; a mean of rows is turned by their lengths."""
-        from polopt.checks.batches import random_batch
+        from polopt.checks.sample_batches import random_batch
 
         batch = random_batch(0, clean=True)
         mask, A = batch.mask, torch.where(batch.mask, batch.experience.advantage, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from polopt.checks.batches import random_batch
+from polopt.checks.sample_batches import random_batch
 from polopt.checks.shrink import smallest
 
 

@@ -9,7 +9,7 @@ import torch
 from polopt import objectives
 from polopt.checks import PartRow
 from polopt.checks.measure import stopped
-from polopt.checks.stops import StopGradientMismatch, StopGradients
+from polopt.checks.stop_gradients import StopGradientMismatch, StopGradients
 
 
 def value(x, y):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import polopt as po
 from polopt import catalogue, index, recipes
-from polopt.cli import text
+from polopt.cli import wording
 from polopt.cli.catalogue import show_methods
 from polopt.cli.recipes import rows as recipe_rows
 from polopt.method import TIERS, Claim, Finding
@@ -63,9 +63,9 @@ def test_on_a_terminal_methods_fill_the_width_and_tiers_are_explained(width: int
 
 def test_columns_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "47")
-    assert text.screen().width == 47
+    assert wording.screen().width == 47
     monkeypatch.delenv("COLUMNS")
-    assert text.screen().width == text.WIDE
+    assert wording.screen().width == wording.WIDE
 
 
 def test_show_tells_formula_settings_and_paper() -> None:

@@ -19,7 +19,7 @@ LOSSES = """
 import torch
 
 from polopt.credit import Baseline, Constant
-from polopt.checks.batches import random_batch
+from polopt.checks.sample_batches import random_batch
 
 def good(logp, advantage, mask):
     return -torch.where(mask, torch.where(mask, logp, 0) * torch.where(mask, advantage, 0), 0).sum()

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from polopt.policies.language import LanguagePolicy
-from polopt.training import handover
+from polopt.training import conversion
 
 peft = pytest.importorskip("peft")
 
@@ -125,7 +125,7 @@ def test_a_smaller_rank_says_what_it_leaves_out(trained: tuple[Path, str], tmp_p
     """The error by NumPy's singular values; the divergence on a text by hand."""
     differences = two_models(trained, tmp_path, 3)
     text = "first abca: "
-    found = handover.split(tmp_path / "model", tmp_path / "base", tmp_path / "adapter", rank=2, texts=[text])
+    found = conversion.split(tmp_path / "model", tmp_path / "base", tmp_path / "adapter", rank=2, texts=[text])
     assert found.found.error.keys() == differences.keys()
     for name, difference in differences.items():
         s = np.linalg.svd(difference, compute_uv=False)

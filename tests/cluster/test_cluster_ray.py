@@ -18,7 +18,7 @@ import pytest
 from cluster_runs import HereCrew
 from tiny_runs import DIGITS, outcome, recipe
 
-from polopt.training.cluster.crew import ClusterError, Crew
+from polopt.training.cluster.worker_pool import ClusterError, Crew
 from polopt.training.language import LanguageTraining, create, resume
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run

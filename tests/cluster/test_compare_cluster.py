@@ -21,8 +21,8 @@ from polopt.training.cluster import trials as cluster_trials
 from polopt.training.compare import compare
 from polopt.training.language import create
 from polopt.training.run import RunError
+from polopt.training.run_executor import ComparedRun, TrialError
 from polopt.training.spread import spread_over
-from polopt.training.trials import ComparedRun, TrialError
 
 ray = pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.

@@ -18,10 +18,10 @@ from waiting import Counter
 
 from polopt.config import ConfigError
 from polopt.training.cluster import grounds as cluster_grounds
-from polopt.training.cluster.grounds import ClusterExecutor
+from polopt.training.cluster.episodes import ClusterExecutor
 from polopt.training.language import train
 from polopt.worlds import EpisodeError
-from polopt.worlds.grounds import LOST, InlineExecutor
+from polopt.worlds.executors import LOST, InlineExecutor
 from polopt.worlds.recipe import made_again
 
 ray = pytest.importorskip("ray")

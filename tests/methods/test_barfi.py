@@ -17,7 +17,7 @@ from polopt.lab.sampled import SampledBilevel
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
-from polopt.training.needs import unprovided
+from polopt.training.provided import unprovided
 
 
 def system(seed: int, symmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,8 +28,8 @@ from polopt.sampling import (
     knapsack,
     neyman,
 )
-from polopt.sampling.choices import foremost
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
+from polopt.sampling.task_samplers import foremost
 from polopt.schedules import Schedule
 
 TASKS = 24

@@ -21,7 +21,7 @@ from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.metrics import correlation, least_true_gain, proxy_hacking
 from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
 from polopt.rewards.departure import departure, excess, trimmed_mean
-from polopt.training.needs import unprovided
+from polopt.training.provided import unprovided
 
 PROBLEM = correlated_proxies(3, seed=5, states=6, actions=3)
 

@@ -12,7 +12,7 @@ import polopt as po
 from polopt.experience import Experience, ExperienceError, SupportError
 from polopt.lab.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
-from polopt.training.needs import unprovided
+from polopt.training.provided import unprovided
 
 TASK = signed_sums(count=2, most=3)
 

@@ -7,7 +7,7 @@ import torch
 from batches import random_batch
 
 import polopt as po
-from polopt.lab.voices import PROBLEMS, Alike, alike
+from polopt.lab.alike import PROBLEMS, Alike, alike
 from polopt.part import diff
 from polopt.sampling import Rollouts, ShortestCorrect, TaggedPrompts
 
@@ -50,7 +50,7 @@ def test_one_empty_prefix_is_ppo() -> None:
 def test_a_prefix_reaches_the_policy() -> None:
     from tiny_runs import Digits, policy
 
-    from polopt.training.player import EpisodePlayer
+    from polopt.training.episode_player import EpisodePlayer
     from polopt.training.source import LanguageSource
 
     player = EpisodePlayer(policy("float64", world=Digits(6)), Digits(6), 3)

@@ -7,9 +7,9 @@ import torch
 
 from polopt import catalogue
 from polopt.experience import Experience
-from polopt.plan.demands import demands
+from polopt.plan.requirements import demands
 from polopt.sampling import Demonstrations, Rollouts, Select
-from polopt.training.references import References
+from polopt.training.reference_policy import References
 
 
 @pytest.mark.parametrize("slug", catalogue.slugs())

@@ -11,7 +11,7 @@ import pytest
 from polopt.plan import efficiency, fit
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
-from polopt.plan.holds import holds
+from polopt.plan.memory_budget import holds
 from polopt.training.calibrate import grid
 
 DEVICE = Device(

@@ -8,13 +8,13 @@ import torch
 
 from polopt.config import ConfigError
 from polopt.plan import flops, lengths, memory, seconds
-from polopt.plan.demands import Demands
 from polopt.plan.efficiency import ASSUMED, Efficiency
 from polopt.plan.hardware import Device
-from polopt.plan.holds import holds
 from polopt.plan.job import PlannedJob, heaviest, read
+from polopt.plan.memory_budget import holds
 from polopt.plan.models import find
 from polopt.plan.predict import phases, predict, step_seconds
+from polopt.plan.requirements import Demands
 from polopt.plan.shape import shape_of
 from polopt.policies.packing import pack
 

@@ -610,7 +610,7 @@ def test_equal_texts_of_different_ids_are_two_things() -> None:
 def test_saved_in_the_hugging_face_format(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from polopt.policies.make import new_policy
+    from polopt.policies.factory import new_policy
 
     texts = [("sum", f"What is {i} + {i}?", str(2 * i)) for i in range(20)]
     shape = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -628,7 +628,7 @@ def test_saved_in_the_hugging_face_format(tmp_path: Path) -> None:
 
 
 def test_a_new_policy_refuses_settings_that_nobody_reads() -> None:
-    from polopt.policies.make import new_policy
+    from polopt.policies.factory import new_policy
 
     for config, message in [
         ({}, "policy.config.model_type is missing"),

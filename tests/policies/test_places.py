@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from polopt.config import ConfigError
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.places import ModelPlace, place_of
 from polopt.policies.preflight import load_policy

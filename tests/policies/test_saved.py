@@ -21,8 +21,8 @@ from torch import Tensor
 
 from polopt.config import ConfigError
 from polopt.policies.adapter import AdapterSpec, save_adapter
+from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.make import new_policy
 
 TEXTS = [("sum", f"What is {i} + {i}?", str(2 * i)) for i in range(20)]
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}{% endfor %}"

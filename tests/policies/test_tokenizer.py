@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polopt.config import ConfigError
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.tokenizer import PIECE, SPECIAL, make_tokenizer
 from polopt.training.recipe import load
 from polopt.worlds import build_tasks

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from polopt.training.cluster.crew import Counts, Stopped
-from polopt.training.cluster.worker import Answer, Order, RolloutActor
+from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
+from polopt.training.cluster.worker_pool import Counts, Stopped
 from polopt.training.recipe import Recipe
 
 

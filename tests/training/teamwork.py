@@ -32,10 +32,10 @@ from polopt.experience import Evaluation, Experience  # noqa: E402
 from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
 from polopt.training import language  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402
+from polopt.training.process_group import ProcessGroup, assemble  # noqa: E402
 from polopt.training.recipe import load  # noqa: E402
 from polopt.training.run import ReadOnlyRun  # noqa: E402
 from polopt.training.source import LanguageSource  # noqa: E402
-from polopt.training.team import ProcessGroup, assemble  # noqa: E402
 
 
 class Leaves(nn.Module):

@@ -20,7 +20,7 @@ from polopt.policies.average import Average
 from polopt.policies.language import LanguagePolicy
 from polopt.training.estimate import memory
 from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.references import References
+from polopt.training.reference_policy import References
 from polopt.training.run import Run, RunError
 
 peft = pytest.importorskip("peft")

@@ -10,10 +10,9 @@ import torch
 from tiny_runs import lines, recipe
 
 import polopt as po
-from polopt.training import supply
+from polopt.training.batches import RolloutBatch
 from polopt.training.language import train
 from polopt.training.measure import metrics_of
-from polopt.training.supply import RolloutBatch
 
 # One method for each mechanism, as it acts on a tiny policy.
 METHODS: dict[str, dict[str, Any]] = {
@@ -34,13 +33,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
     for slug, settings in METHODS.items():
         folder, batches = tmp_path_factory.mktemp(slug), []
         with pytest.MonkeyPatch.context() as patch:
-            plain = supply.gather
+            plain = batches.gather
 
             def spy(*args: Any, kept: list[RolloutBatch] = batches, gather: Any = plain) -> RolloutBatch:
                 kept.append(gather(*args))
                 return kept[-1]
 
-            patch.setattr(supply, "gather", spy)
+            patch.setattr(batches, "gather", spy)
             stages = {
                 "warmup": {"method": "sft", "steps": 8, "rows": 16, "optimiser": {"lr": 0.03}},
                 "rl": {"method": {"name": slug, **settings}, "steps": 3, "rows": 16, "group": 4},

@@ -21,10 +21,10 @@ from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.weights import flat, load_flat
 from polopt.training.language import LanguageTraining, create
+from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.source import Shuffles
-from polopt.training.team import ProcessGroup
 
 WARM: dict[str, Any] = {"method": "sft", "steps": 15, "rows": 16, "optimiser": {"lr": 0.03}}
 # One method for each thing that a sampling part asks of its source, with what the tiny policy has room for.

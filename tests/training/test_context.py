@@ -18,13 +18,13 @@ from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.episode_record import to_experience
 from polopt.training.estimate import estimate
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, train
-from polopt.training.player import EpisodePlayer
 from polopt.training.preflight_models import MEASURED, ContextError, fitted
 from polopt.training.run import Run
-from polopt.training.transcript import to_experience
 from polopt.worlds import Step, Task, TaskList, WorldError, build_tasks, environment
 
 CONTEXT = 64

@@ -20,7 +20,7 @@ from polopt.rewards.payoffs import CELLS
 from polopt.situation import Situation
 from polopt.training.estimate import estimate
 from polopt.training.language import LanguageTraining, train
-from polopt.training.needs import check_effects
+from polopt.training.provided import check_effects
 from polopt.training.run import Run
 
 GAME = "<payoff>" + json.dumps({cell: {"user": 1, "LLM": 2} for cell in CELLS}) + "</payoff>"

@@ -19,9 +19,9 @@ from polopt.experience import Support, SupportError
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.sampling import EntropyTemperature
 from polopt.training import language
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import resume, train
 from polopt.training.learner import Learner
-from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource

@@ -11,8 +11,8 @@ from tiny_runs import policy
 from torch import Tensor
 
 from polopt.experience import Experience, Support
-from polopt.sampling.memory import packed, unpacked
-from polopt.training.player import EpisodePlayer
+from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 

@@ -21,11 +21,11 @@ import polopt as po
 from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.training import recipe as recipes
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import train
-from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import EpisodeError, GuessNumber, Step, Task, VerifierError, make_verifier
-from polopt.worlds.grounds import (
+from polopt.worlds.executors import (
     LOST,
     EpisodeExecutor,
     InlineExecutor,

@@ -27,10 +27,10 @@ from polopt.objectives import (
     ValueLoss,
 )
 from polopt.policies.language import LanguagePolicy
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
-from polopt.training.player import EpisodePlayer
 from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.source import LanguageSource
 

@@ -9,7 +9,7 @@ from tiny_runs import Stop, StopAt, outcome, recipe
 
 import polopt as po
 from polopt.training.language import resume, train
-from polopt.training.needs import unprovided
+from polopt.training.provided import unprovided
 
 REMEMBERING = [slug for slug in po.slugs() if po.method(slug).state_dict()]
 

@@ -15,7 +15,7 @@ from tiny_runs import lines, recipe
 from polopt import catalogue
 from polopt.config import ConfigError
 from polopt.training.language import LanguageTraining
-from polopt.training.needs import SIGNAL, unprovided
+from polopt.training.provided import SIGNAL, unprovided
 from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.

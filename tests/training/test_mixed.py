@@ -16,9 +16,9 @@ import polopt as po
 from polopt import Experience, Support
 from polopt.config import ConfigError
 from polopt.sampling import Rollouts, WithSolutions
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.measure import describe
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber

@@ -13,13 +13,13 @@ from tiny_runs import MODEL, recipe
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.policies.adapter import AdapterSpec
-from polopt.policies.make import new_policy
+from polopt.policies.factory import new_policy
 from polopt.training import language, planning
 from polopt.training import recipe as recipes
+from polopt.training.conversion import policy_at
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.estimate import longest_prompt
-from polopt.training.handover import policy_at
 from polopt.training.language import train
-from polopt.training.player import EpisodePlayer
 from polopt.training.preflight import check_chat_template, check_tasks
 from polopt.training.recipe import Recipe
 from polopt.training.trained import evaluate_folder

@@ -13,8 +13,8 @@ import polopt as po
 from polopt.ops import NOTHING
 from polopt.sampling import RetryRollouts, Rollouts, RulePrompts
 from polopt.training import recipe as recipes
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageTraining
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks

@@ -13,11 +13,11 @@ from tiny_runs import GUESS, lines, outcome, policy, recipe
 
 from polopt.experience import Support
 from polopt.sampling import Replay
-from polopt.sampling.memory import packed, unpacked
-from polopt.training.beside import Beside
+from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.training.auxiliary_models import Beside
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageTraining, resume, train
 from polopt.training.learner import Learner
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber

@@ -16,7 +16,7 @@ from tiny_runs import Stop, StopAt, lines, outcome, recipe
 from polopt.config import ConfigError, parse
 from polopt.errors import PoloptWarning, RunError
 from polopt.training import language
-from polopt.training.handover import policy_at
+from polopt.training.conversion import policy_at
 from polopt.training.language import resume, train
 from polopt.training.recipe import CheckpointSpec, Recipe
 from polopt.training.run import Run

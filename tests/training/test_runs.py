@@ -20,9 +20,9 @@ from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recip
 
 from polopt.experience import Support
 from polopt.training import files
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageTraining, create, resume, train
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run, RunError
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.

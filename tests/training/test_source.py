@@ -14,10 +14,10 @@ from polopt.experience import Support, SupportError
 from polopt.policies import engine
 from polopt.policies.sampler import Sampled
 from polopt.support import ByEntropy
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.episode_record import EpisodeRecord, to_experience
 from polopt.training.measure import show
-from polopt.training.player import EpisodePlayer
 from polopt.training.source import LanguageSource
-from polopt.training.transcript import EpisodeRecord, to_experience
 from polopt.worlds import GuessNumber, Task
 
 GUESS = GuessNumber(1, 9, turns=3, size=5, hidden=[4])

@@ -9,7 +9,7 @@ from tiny_runs import Digits, policy
 
 from polopt.experience import Experience, Support
 from polopt.sampling import Start
-from polopt.training.player import EpisodePlayer
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
 
 

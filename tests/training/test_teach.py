@@ -20,14 +20,14 @@ from polopt.config import ConfigError
 from polopt.experience import Experience, Support
 from polopt.layers import Layer
 from polopt.policies.average import Average
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.player import EpisodePlayer
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
-from polopt.training.teach import Teacher
+from polopt.training.teacher_model import Teacher
 from polopt.worlds import build_tasks
 
 SHORT = Sibling(threshold=0.5, wording=" as {answer}")

@@ -16,9 +16,9 @@ import teamwork
 import torch
 from tiny_runs import MODEL, lines, outcome, recipe
 
+from polopt.training.partition import shares
+from polopt.training.process_group import ProcessGroup
 from polopt.training.run import Run
-from polopt.training.shares import shares
-from polopt.training.team import ProcessGroup
 
 Server = subprocess.Popen[str]
 HERE = Path(__file__).parent

@@ -21,8 +21,8 @@ from polopt.errors import PoloptWarning
 from polopt.training import trackers
 from polopt.training.compare import compare
 from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.process_group import ProcessGroup
 from polopt.training.run import ReadOnlyRun, Run
-from polopt.training.team import ProcessGroup
 from polopt.training.trackers import MLflow, TensorBoard, Tracker, Tracking, Trackio, WeightsAndBiases
 
 EVALUATION = {"problems": 8, "quick": 4, "every": 2}

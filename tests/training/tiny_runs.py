@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from polopt.config import parse
+from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.make import new_policy
 from polopt.training.recipe import Recipe
 from polopt.worlds import OneAnswer, Task, TaskList, TaskSplit
 

@@ -13,7 +13,7 @@ from polopt.algorithm import Algorithm
 from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
 from polopt.training.language import LanguageTraining, create
-from polopt.training.needs import check_asks
+from polopt.training.provided import check_asks
 from polopt.training.recipe import Recipe, StageSpec, name_of_method
 from polopt.training.run import Run
 from polopt.training.trained import load_policy

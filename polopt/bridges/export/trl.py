@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from polopt.bridges.export.job import Exported, ExportedStage
-from polopt.bridges.trl.host import host_of
+from polopt.bridges.trl.trl_capabilities import host_of
 from polopt.training.recipe import OptimiserSpec
 from polopt.worlds.protocol import signals_of
 from polopt.yaml_data import write_yaml

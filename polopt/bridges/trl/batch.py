@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from polopt.bridges.trl.host import SIGNAL
+from polopt.bridges.trl.trl_capabilities import SIGNAL
 from polopt.experience import Evaluation, Experience
 from polopt.support import Support
 from polopt.worlds.protocol import Task

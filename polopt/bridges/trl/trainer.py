@@ -17,11 +17,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from polopt import catalogue, ops
 from polopt.algorithm import Algorithm, add_metrics
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.trl.batch import PLACE, AllProcesses, ScoredGeneration, decided, experience_of
-from polopt.bridges.trl.door import name_of, names_of, paper_of, settle
-from polopt.bridges.trl.host import host_of
-from polopt.bridges.trl.trunk import HiddenStateHook
+from polopt.bridges.trl.hidden_state_hook import HiddenStateHook
+from polopt.bridges.trl.settings import name_of, names_of, paper_of, settle
+from polopt.bridges.trl.trl_capabilities import host_of
 from polopt.experience import OLD, Evaluation, Experience, Loss
 from polopt.support import Support
 

@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.lab.voices import solved_by, switched, ways
+from polopt.lab.alike import solved_by, switched, ways
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.ppo import ppo
 from polopt.methods.objectives.raft import raft

@@ -14,7 +14,7 @@ from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.sft import sft
 from polopt.objectives import OldPolicyRatio, PolicyGradient, SequenceSum, Surrogate, TokenRatio, Unclipped
 from polopt.sampling import RawTexts, Rollouts, RulePrompts
-from polopt.sampling.guides import NO_RULES
+from polopt.sampling.prompt_augmenters import NO_RULES
 
 
 @method(

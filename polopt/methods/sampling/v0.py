@@ -39,7 +39,8 @@ def v0(*, group: int = 8, least: int = 2, most: int = 128, model: str | None = N
     scores rounded to 0 and 1. Ours is small: hashed runs of bytes, a residual layer, and a logistic regression in
     context that takes scores as they are (`sampling.InContext`). It learns by the paper's loss, 0.25 pairwise and 0.75
     cross entropy, over all pairs of a step's questions instead of every second one: `sampling.fit`. `model` names a
-    folder with a trained one (docs/predicting.md); None starts from a predictor that knows nothing but its context.
+    folder with a trained one (docs/success-prediction.md); None starts from a predictor that knows nothing but its
+    context.
     The allocation rule is not known to us; it is that of arXiv:2509.25849.
     """
     return grpo(group=group, kl=0.0).but(

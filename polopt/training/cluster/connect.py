@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
-from polopt.training.cluster.crew import Crew
 from polopt.training.cluster.spec import ClusterSpec
+from polopt.training.cluster.worker_pool import Crew
+from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
-from polopt.training.team import ProcessGroup
 
 
 def for_cluster(recipe: Recipe, address: str | None) -> Recipe:

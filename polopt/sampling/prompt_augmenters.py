@@ -11,7 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, Support
 from polopt.sampling.parts import PromptAugmenter, Source, Start
-from polopt.sampling.table import TaskTable
+from polopt.sampling.task_table import TaskTable
 from polopt.situation import Situation
 
 # Stands where somebody has yet to write the rules.

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.checks.broken import Code, Reference, Told, Violation, quoted
 from polopt.checks.calls import CallResult
+from polopt.checks.violation import Code, Reference, Told, Violation, quoted
 from polopt.experience import Experience
 
 Key = Callable[[Experience], list[Any]]

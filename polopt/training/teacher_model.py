@@ -10,10 +10,10 @@ from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
 from polopt.policies.average import Average
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import SelfTeacher, filled, moved, untaught
-from polopt.training.team import ProcessGroup
+from polopt.training.process_group import ProcessGroup
 
 
 class Teacher:

@@ -7,7 +7,7 @@ from polopt.config import ConfigError
 from polopt.experience import OLD
 from polopt.layers import layer_of
 from polopt.part import name_of, nearest
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.situation import Situation

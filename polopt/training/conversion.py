@@ -17,7 +17,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.lowrank import Extracted, extract, save_extracted
 from polopt.training.language import LanguageTraining
 from polopt.training.origin import entered
-from polopt.training.references import load_parameters
+from polopt.training.reference_policy import load_parameters
 from polopt.training.run import Run, Which
 
 # What two policies are compared on, unless somebody gives other texts.

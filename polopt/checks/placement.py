@@ -8,7 +8,7 @@ from typing import Any
 
 from polopt.algorithm import Algorithm
 from polopt.checks import battery
-from polopt.checks.plain import PlainLoss
+from polopt.checks.plain_loss import PlainLoss
 from polopt.credit import (
     Baseline,
     Credit,

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling import Sampling
+from polopt.training.episode_player import EpisodePlayer
 from polopt.training.measure import metrics_of
-from polopt.training.player import EpisodePlayer
+from polopt.training.process_group import ProcessGroup
 from polopt.training.source import LanguageSource
-from polopt.training.team import ProcessGroup
 
 T = TypeVar("T")
 

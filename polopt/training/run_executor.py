@@ -124,7 +124,7 @@ class LocalProcess(RunSlot):
         # Not multiprocessing: that would run the caller's script again in each process.
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "polopt.training.trials"],
+                [sys.executable, "-m", "polopt.training.run_executor"],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt import catalogue, recipes
-from polopt.cli.door import UsageError
+from polopt.cli.command_group import UsageError
 
 if TYPE_CHECKING:
     from polopt.training.run import Which

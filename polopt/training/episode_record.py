@@ -14,7 +14,7 @@ from polopt import ops
 from polopt.experience import Experience, Support, SupportError
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
-from polopt.worlds.grounds import Play
+from polopt.worlds.executors import Play
 from polopt.worlds.protocol import Task
 
 # What a sampler notes of each token where temperatures follow the entropy.

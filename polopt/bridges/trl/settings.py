@@ -11,7 +11,7 @@ from torch import nn
 
 from polopt import catalogue
 from polopt.algorithm import Algorithm
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.part import settings_of
 from polopt.sampling import Rollouts
 from polopt.support import PLAIN, Support

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import text
-from polopt.cli.door import UsageError, checked
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError, checked
 from polopt.cli.results import pass_table
 
 
@@ -40,7 +40,7 @@ def evaluate(
     chosen = {name: value for name, value in given.items() if value is not None}
     with checked():
         support = Support(**chosen) if chosen else None  # type: ignore[arg-type]
-    screen = text.screen(stderr=as_json)
+    screen = wording.screen(stderr=as_json)
     with screen.status(f"Judging {folder} …") if screen.is_terminal else checked():
         accuracy = evaluate_folder(
             folder,
@@ -50,7 +50,7 @@ def evaluate(
             k=counts,
             support=support,
             seed=seed,
-            checkpoint=None if checkpoint is None else text.checkpoint(checkpoint),
+            checkpoint=None if checkpoint is None else wording.checkpoint(checkpoint),
         )
     record = accuracy.record()
     if as_json:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience, Support
-from polopt.sampling.memory import BatchBuffer
+from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.parts import Sampling, Source
 
 

@@ -14,7 +14,7 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import SAID, SHAPES, Evaluation, Experience
-from polopt.training.shares import shares
+from polopt.training.partition import shares
 
 T = TypeVar("T")
 # Numbers in one message of gradients.

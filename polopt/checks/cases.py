@@ -9,10 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from polopt.checks.batches import SampleBatch, random_batch, with_columns, without_decisions
-from polopt.checks.broken import Property, TestCase
 from polopt.checks.calls import PartCall
-from polopt.checks.laws import (
+from polopt.checks.properties import (
     Fields,
     FiniteDifference,
     HasShape,
@@ -29,6 +27,8 @@ from polopt.checks.laws import (
     PiecesAdd,
     SameResult,
 )
+from polopt.checks.sample_batches import SampleBatch, random_batch, with_columns, without_decisions
+from polopt.checks.violation import Property, TestCase
 from polopt.experience import PER_DECISION, SHAPES
 from polopt.objectives import Objective
 from polopt.part import Part

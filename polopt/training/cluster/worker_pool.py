@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.training.cluster.worker import Answer, Order, RolloutActor
+from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
 from polopt.training.recipe import Recipe
 from polopt.training.run import RunError
 

@@ -15,10 +15,10 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
+from polopt.training.episode_record import EpisodeRecord, first
 from polopt.training.preflight_models import check_room
-from polopt.training.told import EpisodeReplayer, each
-from polopt.training.transcript import EpisodeRecord, first
-from polopt.worlds.grounds import EpisodeExecutor
+from polopt.training.replayer import EpisodeReplayer, each
+from polopt.worlds.executors import EpisodeExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
-from polopt.training.references import References, load_parameters, parameters_of, wholly
+from polopt.training.process_group import ProcessGroup
+from polopt.training.reference_policy import References, load_parameters, parameters_of, wholly
 from polopt.training.run import Run
-from polopt.training.teach import Teacher
-from polopt.training.team import ProcessGroup
+from polopt.training.teacher_model import Teacher
 
 
 class Beside:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
+from polopt.training.batches import meter, since
 from polopt.training.cluster.weights import load_flat
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.spread import at
-from polopt.training.supply import meter, since
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from polopt.bridges.host import TrainerCapabilities
+from polopt.bridges.capabilities import TrainerCapabilities
 from polopt.experience import OLD
 from polopt.policies.vocabulary import REDUCTIONS
 

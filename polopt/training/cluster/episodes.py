@@ -18,7 +18,7 @@ from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
 from polopt.training.spread import at
 from polopt.worlds.contract import new_episode
-from polopt.worlds.grounds import (
+from polopt.worlds.executors import (
     LOST,
     AsyncExecutor,
     EpisodeExecutor,

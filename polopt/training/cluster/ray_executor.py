@@ -15,8 +15,8 @@ import polopt
 from polopt.config import ConfigError
 from polopt.training.language import resume
 from polopt.training.run import RunError
+from polopt.training.run_executor import HANDOVER, ComparedRun, ExclusiveWatcher, RunExecutor, RunSlot, TrialError
 from polopt.training.spread import at
-from polopt.training.trials import HANDOVER, ComparedRun, ExclusiveWatcher, RunExecutor, RunSlot, TrialError
 
 # Trainers that may go under one run before it is taken for what ends them.
 DEATHS = 5

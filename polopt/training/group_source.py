@@ -11,10 +11,10 @@ from torch import Tensor
 from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
-from polopt.training.player import EpisodePlayer
-from polopt.training.shares import joined, shares
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.partition import joined, shares
+from polopt.training.process_group import ProcessGroup
 from polopt.training.source import LanguageSource
-from polopt.training.team import ProcessGroup
 from polopt.worlds.protocol import Task
 
 

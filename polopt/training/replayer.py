@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from polopt.policies.dialogue import Dialogue
+from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling.parts import Said
+from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
-from polopt.training.transcript import EpisodeRecord, RecordedEpisode
-from polopt.worlds.grounds import EpisodeExecutor, Play, ScoringProcessExecutor
+from polopt.worlds.executors import EpisodeExecutor, Play, ScoringProcessExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 

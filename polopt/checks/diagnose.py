@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from polopt.checks import measure
 from polopt.checks.calls import judge
+from polopt.checks.cases import PartRow
 from polopt.checks.finding import CheckResult
-from polopt.checks.trials import PartRow
 from polopt.objectives import Regulariser
 
 

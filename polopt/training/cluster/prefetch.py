@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from polopt.sampling import Sampling
-from polopt.training.cluster.crew import Stopped
-from polopt.training.cluster.source import ClusterSource
+from polopt.training.batches import RolloutBatch, gather
+from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.weights import flat
-from polopt.training.supply import RolloutBatch, gather
+from polopt.training.cluster.worker_pool import Stopped
 
 BEHIND = "behind."
 

@@ -12,10 +12,10 @@ from polopt.experience import Evaluation, Experience, Support
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
-from polopt.training.cluster.crew import Crew
-from polopt.training.cluster.worker import Answer, Order, arrived, travelling
-from polopt.training.player import EpisodePlayer
-from polopt.training.shares import joined, shares
+from polopt.training.cluster.rollout_actor import Answer, Order, arrived, travelling
+from polopt.training.cluster.worker_pool import Crew
+from polopt.training.episode_player import EpisodePlayer
+from polopt.training.partition import joined, shares
 from polopt.training.source import LanguageSource
 
 

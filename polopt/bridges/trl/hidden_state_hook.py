@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polopt.bridges.host import BridgeError
+from polopt.bridges.capabilities import BridgeError
 from polopt.policies.language import has_plain_head
 from polopt.policies.vocabulary import score
 
