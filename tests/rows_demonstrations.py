@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from batches import VOCABULARY, Batch, random_batch
+from batches import VOCABULARY, SampleBatch, random_batch
 from battery import PartRow
 
 from polopt.credit import GAE, RelativeAdvantage
@@ -27,18 +27,18 @@ from polopt.rewards import ClippedReward, OutcomeReward, OverlongPenalty, Scaled
 from polopt.sampling import ReplacedBySolutions
 
 
-def shown(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def shown(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Every third row was decided by somebody else."""
     batch = random_batch(seed, B, T, clean)
     mark = {"demonstrated": torch.arange(B) % 3 == 1}
-    return Batch(batch.experience.replace(extras=mark), batch.leaves)
+    return SampleBatch(batch.experience.replace(extras=mark), batch.leaves)
 
 
-def spoken(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def spoken(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """With tokens on the decisions and padding around them."""
     batch = random_batch(seed, B, T, clean)
     tokens = torch.randint(0, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(seed))
-    return Batch(batch.experience.replace(extras={"tokens": torch.where(batch.mask, tokens, -1)}), batch.leaves)
+    return SampleBatch(batch.experience.replace(extras={"tokens": torch.where(batch.mask, tokens, -1)}), batch.leaves)
 
 
 SFT = Branch(objective=Surrogate(ratio=None, trust=PolicyGradient()), rows=IsDemonstration(), weight=0.3)

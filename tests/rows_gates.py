@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from battery import PartRow
 
 from polopt.rewards import (
@@ -31,7 +31,7 @@ from polopt.rewards import (
 from polopt.sampling import MaskThinkDecision
 
 
-def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
+def signal_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with what a world may say of a row: numbers from 0 to 1, and none from a judge that failed."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)
     names = ("flawed", "true", "false_positive", "false_negative")
@@ -42,13 +42,13 @@ def signal_batch(seed: int = 0, clean: bool = False) -> Batch:
     return batch.replace(extras=extras)
 
 
-def ranked_batch(seed: int = 0, clean: bool = False) -> Batch:
+def ranked_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose groups differ in their share of right rows: which of two equals comes first is arbitrary."""
     outcome = torch.tensor([1, 1, 0, 1, 1, 0, 0, 1, 1]).double()
     return signal_batch(seed, clean).replace(outcome=outcome)
 
 
-def token_batch(seed: int = 0, clean: bool = False) -> Batch:
+def token_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of three tokens."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
     return batch.replace(extras={"tokens": torch.randint(0, 3, batch.mask.shape, generator=g)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from battery import PartRow
 from chat_server import ChatServer
 
@@ -37,7 +37,7 @@ SERVER = ChatServer(say)
 CHAT = Chat(url=SERVER.url, model="tiny")
 
 
-def task_batch(seed: int = 0, clean: bool = False) -> Batch:
+def task_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose rows have a task with a solution."""
     batch = random_batch(seed, clean=clean)
     groups = batch.experience.group.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import Batch, poisoned, random_batch
+from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.credit import GAE, SegmentAdvantage
@@ -28,7 +28,7 @@ from polopt.sampling import NonZeroAdvantage, UncertainTokens
 from polopt.schedules import Schedule
 
 
-def cut_batch(seed: int = 0, clean: bool = False) -> Batch:
+def cut_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with cuts, some of them where nobody may look."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     cut, value = torch.rand(batch.mask.shape, generator=g) < 0.4, torch.randn(batch.mask.shape, generator=g).double()
@@ -36,7 +36,7 @@ def cut_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
-def window_batch(seed: int = 0, clean: bool = False) -> Batch:
+def window_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of which some decisions are marked, some of them where nobody may look."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     extras = {"window": torch.rand(batch.mask.shape, generator=g) < 0.6}

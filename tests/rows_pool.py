@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from battery import PartRow
 
 from polopt.experience import Experience
 from polopt.sampling import SelectByField, ShortestCorrect
 
 
-def marked_batch(seed: int = 0, clean: bool = False) -> Batch:
+def marked_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of which some rows are marked."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     chosen = torch.rand(len(batch.mask), generator=g) < 0.6

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from battery import PartRow
 
 from polopt.credit import FieldMeasure, RelativeAdvantage, ShrunkMean
 
 
-def predicted_batch(seed: int = 0, clean: bool = False) -> Batch:
+def predicted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with a success rate that was predicted of each row's group."""
     batch = random_batch(seed, clean=clean)
     rates = torch.rand(1000, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 import torch
-from batches import Batch, poisoned, random_batch
+from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.credit import (
@@ -67,7 +67,7 @@ TEXTS += ("def test_f_x():\n    assert f(1) == 2", "print(f(1))", "def f(")
 NAMES = ("thinking", "payoff")
 
 
-def text_batch(seed: int = 0, clean: bool = False) -> Batch:
+def text_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose answers are texts with and without blocks."""
     batch = random_batch(seed, clean=clean)
     chosen = torch.randint(len(TEXTS), (len(batch.mask),), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -77,7 +77,7 @@ def text_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
-def worded_batch(seed: int = 0, clean: bool = False) -> Batch:
+def worded_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose decisions are tokens of four, of anything off the mask."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     tokens = torch.randint(4, batch.mask.shape, generator=g)
@@ -85,7 +85,7 @@ def worded_batch(seed: int = 0, clean: bool = False) -> Batch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
-def paid_batch(seed: int = 0, clean: bool = False) -> Batch:
+def paid_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of three turns, whose answers were paid one by one, and anything off the mask."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     mask = batch.mask

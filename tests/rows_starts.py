@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
-from batches import Batch, poisoned, random_batch
+from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 from rows_demonstrations import shown
 
@@ -30,7 +30,7 @@ from polopt.ops import NOTHING
 from polopt.rewards import BentReward, DiscountedDemonstrations, OutcomeReward
 
 
-def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """A third of the rows were interfered with at their first decisions; others would never be by that probe."""
     batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
     probe = torch.arange(B) % 3 == 0
@@ -43,7 +43,7 @@ def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
     return batch.replace(extras={"probe": probe, **extras})
 
 
-def indexed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> Batch:
+def indexed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Groups 7 and 3 are of one task."""
     batch = random_batch(seed, B, T, clean)
     return batch.replace(extras={"index": batch.experience.group % 4})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import Batch, poisoned, random_batch
+from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.credit import LearnedDiscount
@@ -21,7 +21,7 @@ from polopt.rewards import (
 )
 
 
-def beside_batch(seed: int = 0, clean: bool = False) -> Batch:
+def beside_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose decisions have features, with rollouts of a reference beside each row. What the battery
     hides off the mask it hides in those too, so they are no longer than the row."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
@@ -50,7 +50,7 @@ REWARDS = {
 }
 
 
-def mixture_batch(seed: int = 0, clean: bool = False) -> Batch:
+def mixture_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of decisions of several draws each, with laws as targets."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(400 + seed)
     B, T = batch.mask.shape
@@ -67,7 +67,7 @@ OBJECTIVES = {
 }
 
 
-def hinted_batch(seed: int = 0, clean: bool = False) -> Batch:
+def hinted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with a designer's hint and features of each decision."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(500 + seed)
     B, T = batch.mask.shape

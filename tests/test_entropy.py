@@ -10,7 +10,7 @@ from typing import Any
 import loops
 import pytest
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from scipy import stats
 
 import polopt as po
@@ -38,7 +38,7 @@ def places(experience: Experience) -> list[tuple[int, int]]:
     return [(i, t) for i, row in enumerate(loops.decisions(experience)) for t in row]
 
 
-def numbers(batch: Batch) -> list[dict[str, float]]:
+def numbers(batch: SampleBatch) -> list[dict[str, float]]:
     """What is known of each decision, in plain numbers."""
     leaves = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items()}
     found = []
@@ -49,7 +49,7 @@ def numbers(batch: Batch) -> list[dict[str, float]]:
     return found
 
 
-def surveyed(batch: Batch) -> Experience:
+def surveyed(batch: SampleBatch) -> Experience:
     return batch.experience.surveyed(batch.evaluation())
 
 
@@ -89,7 +89,9 @@ class TestSteadyEntropy:
 
     def test_all_equal_changes(self) -> None:
         batch = random_batch(0)
-        batch = Batch(batch.experience.replace(advantage=torch.zeros_like(batch.experience.advantage)), batch.leaves)
+        batch = SampleBatch(
+            batch.experience.replace(advantage=torch.zeros_like(batch.experience.advantage)), batch.leaves
+        )
         for map, expected in (("exponential", 1.0), ("linear", 1.0)):
             found = STEERWeight(map=map)(surveyed(batch), batch.evaluation())  # type: ignore[arg-type]
             assert found[batch.mask].unique().tolist() == pytest.approx([expected])
@@ -125,7 +127,7 @@ class TestSteadyEntropy:
         assert po.method("steer", score="exact").all_evaluates == {"entropy", "extras.entropy_slope"}
 
 
-def covariance(batch: Batch) -> dict[tuple[int, int], float]:
+def covariance(batch: SampleBatch) -> dict[tuple[int, int], float]:
     known = numbers(batch)
     mean = {k: statistics.fmean(n[k] for n in known) for k in ("A", "logp")}
     spots = zip(places(batch.experience), known, strict=True)
@@ -139,7 +141,7 @@ def marked(values: torch.Tensor) -> set[tuple[int, int]]:
 class TestClipCov:
     part = ClipCov(share=0.1, least=0.2, most=4.0, low=0.3, high=0.3)
 
-    def eligible(self, batch: Batch) -> set[tuple[int, int]]:
+    def eligible(self, batch: SampleBatch) -> set[tuple[int, int]]:
         free = {
             spot
             for spot, n in zip(places(batch.experience), numbers(batch), strict=True)
@@ -252,7 +254,7 @@ def release(entropy: list[float], quantile: float) -> list[float]:
     return [x / high if x > 0 else x / low for x in h]
 
 
-def levels(batch: Batch, quantile: float, compat: str) -> dict[tuple[int, int], float]:
+def levels(batch: SampleBatch, quantile: float, compat: str) -> dict[tuple[int, int], float]:
     entropies = [n["entropy"] for n in numbers(batch)]
     found = release(entropies, quantile)
     if compat == "text":
@@ -376,7 +378,7 @@ class TestByToken:
         grpo = RelativeAdvantage()(e)
         torch.testing.assert_close(found[:2], grpo[:2])
         torch.testing.assert_close(found[2:], TOKENS(e)[2:])
-        with pytest.raises(ValueError, match="Bounded: limit must be > 0"):
+        with pytest.raises(ValueError, match="BoundedAdvantage: limit must be > 0"):
             BoundedAdvantage(credit=TOKENS, otherwise=RelativeAdvantage(), limit=0)
 
 

@@ -7,7 +7,7 @@ import math
 import loops
 import pytest
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 
 import polopt as po
 from polopt.credit import GAE, GroupStd, LeaveOneOut, MovingAverage, RelativeAdvantage, RewardToGo, WhitenedAdvantage
@@ -38,16 +38,16 @@ def close(found, expected, tolerance=1e-10):
     assert found == pytest.approx(expected, abs=tolerance, rel=tolerance)
 
 
-def credited(batch: Batch, expected: list[float], credit: po.credit.Credit) -> Batch:
+def credited(batch: SampleBatch, expected: list[float], credit: po.credit.Credit) -> SampleBatch:
     """Check the credit decision by decision; the batch that carries it."""
     found = credit(batch.experience)
     for i, row in enumerate(loops.decisions(batch.experience)):
         for t in range(found.shape[1]):
             close(found[i, t], expected[i] if t in row else 0.0)
-    return Batch(batch.experience.replace(advantage=found), batch.leaves)
+    return SampleBatch(batch.experience.replace(advantage=found), batch.leaves)
 
 
-def agree(objective, batch: Batch, weigh, term) -> None:
+def agree(objective, batch: SampleBatch, weigh, term) -> None:
     """Loss and gradient by logp against `term(i, t) -> (value, {column: derivative})` with row weights."""
     result = objective(batch.experience, batch.evaluation())
     (grad,) = torch.autograd.grad(result.loss, batch.leaves["logp"])
@@ -61,7 +61,7 @@ def agree(objective, batch: Batch, weigh, term) -> None:
 class Numbers:
     """What the loops read of a batch."""
 
-    def __init__(self, batch: Batch):
+    def __init__(self, batch: SampleBatch):
         e = batch.experience
         self.now = batch.leaves["logp"].tolist()
         self.then, self.ref, self.old = e.logp.tolist(), e.ref_logp.tolist(), e.old_logp.tolist()
@@ -172,7 +172,7 @@ def test_rloo(seed):
     for found, expected in zip(judged.returns(), shaped, strict=True):
         close(found, expected)
     A = loops.rloo_advantage(batch.experience.replace(reward=torch.tensor(shaped, dtype=torch.float64)))
-    batch = credited(Batch(judged, batch.leaves), A, RelativeAdvantage(baseline=LeaveOneOut(), scale=None))
+    batch = credited(SampleBatch(judged, batch.leaves), A, RelativeAdvantage(baseline=LeaveOneOut(), scale=None))
 
     def term(i, t):
         return -A[i] * x.now[i][t], {t: -A[i]}
@@ -191,7 +191,7 @@ def test_ppo(seed, dual):
     for i, row in enumerate(A):
         for t, a in row.items():
             close(found[i, t], a)
-    batch = Batch(batch.experience.replace(advantage=found), batch.leaves)
+    batch = SampleBatch(batch.experience.replace(advantage=found), batch.leaves)
     x = Numbers(batch)
     objective = Surrogate(
         trust=Clip(low=0.1, high=0.1, dual=dual),
@@ -271,7 +271,9 @@ def test_truncated_importance(seed, unit):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_moving_average(dtype):
-    """Batch k is compared with the weighted mean of batches 1..k-1, weights decay^(k-1-j), and never with itself."""
+    """Batch k is compared with the weighted mean of batches 1..k-1, weights decay^(k-1-j), and never with
+    itself.
+    """
     credit, means = RelativeAdvantage(baseline=MovingAverage(decay=0.7), scale=None), []
     for seed in range(5):
         experience = random_batch(seed).to(dtype).experience
@@ -338,7 +340,7 @@ def test_rloo_is_grpo_without_std_times_n_over_n_minus_one(seed):
 @SEEDS
 def test_on_policy_every_surrogate_has_the_gradient_of_the_score(seed):
     batch = random_batch(seed)
-    batch = Batch(batch.experience.replace(logp=batch.leaves["logp"].detach()), batch.leaves)
+    batch = SampleBatch(batch.experience.replace(logp=batch.leaves["logp"].detach()), batch.leaves)
     grads = {}
     for name, objective in {
         "score": Surrogate(trust=PolicyGradient()),
@@ -368,7 +370,9 @@ def test_reference_kl_adds_its_ratio_to_what_is_differentiated():
     objective = Surrogate(
         ratio=None, regularise=[ReferenceKL(coefficient=1.0, value="k2", gradient="k3", ratio=TokenRatio())]
     )
-    batch = Batch(batch.experience.replace(advantage=torch.zeros_like(batch.leaves["logp"]).detach()), batch.leaves)
+    batch = SampleBatch(
+        batch.experience.replace(advantage=torch.zeros_like(batch.leaves["logp"]).detach()), batch.leaves
+    )
 
     def term(i, t):
         d = x.ref[i][t] - x.now[i][t]

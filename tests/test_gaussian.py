@@ -9,7 +9,7 @@ import statistics
 import loops
 import pytest
 import torch
-from batches import Batch, gaussian_batch, random_batch
+from batches import SampleBatch, gaussian_batch, random_batch
 
 import polopt as po
 from polopt.lab import ChainSource, GaussianChain, learning
@@ -164,7 +164,7 @@ def test_the_spread_of_the_log_ratio_is_the_distance_of_the_means() -> None:
 
 def refused(changes, message: str, leaves=None) -> None:
     batch = gaussian_batch(0)
-    batch = Batch(batch.experience.replace(extras=changes), {**batch.leaves, **(leaves or {})})
+    batch = SampleBatch(batch.experience.replace(extras=changes), {**batch.leaves, **(leaves or {})})
     objective = Surrogate(ratio=GRPOGuardRatio(), weights=[InverseTimeStep()])
     with pytest.raises(po.ExperienceError, match=message):
         objective(batch.experience, batch.evaluation())
@@ -172,7 +172,9 @@ def refused(changes, message: str, leaves=None) -> None:
 
 def test_what_is_missing_or_misshaped_is_refused() -> None:
     e = gaussian_batch(0).experience
-    refused({"std": e.extras["std"][:, 0]}, r"Guarded.*extras\['std'\].*must be floating point of shape \[B, T\]")
+    refused(
+        {"std": e.extras["std"][:, 0]}, r"GRPOGuardRatio.*extras\['std'\].*must be floating point of shape \[B, T\]"
+    )
     refused({"std": -e.extras["std"]}, r"extras\['std'\].*must be positive")
     refused({"dt": torch.zeros_like(e.extras["dt"])}, r"InverseTimeStep.*extras\['dt'\].*must be positive, found 0")
     refused({"mean": e.extras["mean"][..., :2]}, r"must be \[B, T, D\] alike, found \[9, 8, 2\] and \[9, 8, 3\]")

@@ -223,7 +223,7 @@ def test_surprise_needs_the_prompt_only_where_it_reads_it():
     e = random_batch(0).experience
     e = po.Experience(**{k: getattr(e, k) for k in ("mask", "logp", "group", "outcome", "reward")})
     assert ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(than="group"))(e).isfinite().all()
-    with pytest.raises(po.ExperienceError, match=r"Surprise needs experience.extras\['prompt_logp'\]"):
+    with pytest.raises(po.ExperienceError, match=r"RelativeSurprisal needs experience.extras\['prompt_logp'\]"):
         ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal())(e)
 
 

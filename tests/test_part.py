@@ -48,7 +48,7 @@ EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for p
 EXAMPLES |= {type(part): part for slug in po.slugs() for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXAMPLES[po.sampling.FolderPool] = po.sampling.FolderPool(path="pool")
-EXAMPLES[po.sampling.Neighbours] = po.sampling.Neighbours(each=2)
+EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
 EXPORTED = [
     getattr(room, name)
     for room in ROOMS
@@ -244,10 +244,16 @@ class TestNames:
                 "credits.Relative",
                 "'credits.Relative' is not a part's name: expected room.Class; did you mean 'credit'?",
             ),
-            ("credit.Relativ", "polopt.credit has no part 'Relativ'; did you mean 'Relative'?"),
+            (
+                "credit.RelativeAdvantag",
+                "polopt.credit has no part 'RelativeAdvantag'; did you mean 'RelativeAdvantage'?",
+            ),
             ("nowhere_at_all:Thing", "give an importable module or a path ending in .py"),
             ("missing.py:Thing", "missing.py does not exist; name a Python file"),
-            ("polopt.credit:Relativ", "polopt.credit has no 'Relativ'; did you mean 'Relative'?"),
+            (
+                "polopt.credit:RelativeAdvantag",
+                "polopt.credit has no 'RelativeAdvantag'; did you mean 'RelativeAdvantage'?",
+            ),
         ],
     )
     def test_one_sentence(self, name, sentence):
@@ -330,7 +336,7 @@ class TestYaml:
         assert again.sampling.settings().get("support") == part.sampling.settings().get("support")
 
 
-class NeedsEntropy(po.objectives.Trust):
+class NeedsEntropy(po.objectives.SurrogateTerm):
     evaluates = frozenset({"entropy"})
 
     def forward(self, log_ratio, advantage, evaluation):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 
 import polopt as po
 from polopt import checks
@@ -34,7 +34,7 @@ SEEDS = pytest.mark.parametrize("seed", range(4))
 CLOSE = {"rtol": 1e-7, "atol": 1e-9}
 
 
-def ragged(seed: int, outcome: bool = True, alone: bool = False, empty: bool = False) -> Batch:
+def ragged(seed: int, outcome: bool = True, alone: bool = False, empty: bool = False) -> SampleBatch:
     """A clean batch with outcomes [B] or rewards [B, T]; groups of one and empty rows only if asked for.
 
     Clean, because a mask that multiplies, as is usual in the peers, keeps NaN.
@@ -48,12 +48,12 @@ def ragged(seed: int, outcome: bool = True, alone: bool = False, empty: bool = F
     return batch.rows(keep.nonzero().flatten())
 
 
-def ours(objective: po.objectives.Objective, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def ours(objective: po.objectives.Objective, batch: SampleBatch) -> tuple[torch.Tensor, torch.Tensor]:
     loss = objective(batch.experience, batch.evaluation()).loss
     return loss.detach(), torch.autograd.grad(loss, batch.leaves["logp"])[0]
 
 
-def agree(objective: po.objectives.Objective, batch: Batch, peer) -> None:
+def agree(objective: po.objectives.Objective, batch: SampleBatch, peer) -> None:
     """`peer(logp)` is its loss, to be differentiated."""
     logp = batch.leaves["logp"].detach().clone().requires_grad_()
     theirs = peer(logp)
@@ -66,7 +66,13 @@ class TestTRL:
     """The loss of GRPOTrainer, unbound, on a stand-in that answers with given log-probabilities."""
 
     def peer(
-        self, batch: Batch, loss_type: str, low: float = 0.1, high: float = 0.15, mismatch: bool = False, **settings
+        self,
+        batch: SampleBatch,
+        loss_type: str,
+        low: float = 0.1,
+        high: float = 0.15,
+        mismatch: bool = False,
+        **settings,
     ):
         pytest.importorskip("trl", minversion="1.16")
         e = batch.experience
@@ -131,14 +137,14 @@ class TestTRL:
         batch = ragged(seed)
         objective = Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.02, high=0.03), aggregate=SequenceMean())
         settings = {"importance_sampling_level": "sequence", "low": 0.02, "high": 0.03}
-        batch = Batch(row_advantage(batch.experience), batch.leaves)
+        batch = SampleBatch(row_advantage(batch.experience), batch.leaves)
         agree(objective, batch, self.peer(batch, "grpo", **settings))
 
     @SEEDS
     def test_luspo(self, seed):
         """A sequence's term times its length, and a mean over rows; rows without decisions count in both."""
         batch = ragged(seed, empty=True)
-        batch = Batch(row_advantage(batch.experience), batch.leaves)
+        batch = SampleBatch(row_advantage(batch.experience), batch.leaves)
         settings = {"importance_sampling_level": "sequence", "low": 0.02, "high": 0.03}
         objective = po.method("luspo", low=0.02, high=0.03).objective
         agree(objective, batch, self.peer(batch, "luspo", **settings))
@@ -167,7 +173,7 @@ class TestTRL:
         pytest.importorskip("trl", minversion="1.16")
         longest = trl_defaults()["max_completion_length"]
         batch = ragged(seed)
-        by_row = Batch(row_advantage(batch.experience), batch.leaves)
+        by_row = SampleBatch(row_advantage(batch.experience), batch.leaves)
         gspo = Surrogate(ratio=SequenceRatio(), aggregate=SequenceMean())
         for name, objective, given in (
             ("grpo", Surrogate(aggregate=SequenceMean()), batch),
@@ -183,7 +189,7 @@ class TestTRL:
             checks.peer("trl:dapo/detla=3")
 
 
-def by_name(name: str, batch: Batch):
+def by_name(name: str, batch: SampleBatch):
     """The plain loss that `polopt check` takes by that name, of the policy's log-probabilities alone."""
     loss, e = checks.peer(name).loss, batch.experience
     given = {"decisions": e.mask.sum(), "rows": len(e)} if name.startswith("verl") else {"decisions": e.mask.sum()}
@@ -285,7 +291,7 @@ class TestVerl:
         batch = ragged(seed, empty=mode in ("token-mean", "seq-mean-token-mean"))
         e = batch.experience.replace(advantage=torch.ones_like(batch.leaves["logp"]).detach())
         objective = Surrogate(trust=PolicyGradient(), aggregate=aggregate)
-        agree(objective, Batch(e, batch.leaves), lambda x: verl.agg_loss(-x, e.mask.double(), mode))
+        agree(objective, SampleBatch(e, batch.leaves), lambda x: verl.agg_loss(-x, e.mask.double(), mode))
 
     @SEEDS
     @AGGREGATES
@@ -311,7 +317,7 @@ class TestVerl:
         mode = "token-mean" if isinstance(aggregate, TokenMean) else "seq-mean-token-mean"
         agree(
             Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.02, high=0.03), aggregate=aggregate),
-            Batch(e, batch.leaves),
+            SampleBatch(e, batch.leaves),
             lambda x: verl.compute_policy_loss_gspo(
                 e.logp,
                 x,
@@ -337,7 +343,7 @@ class TestVerl:
     def test_the_losses_that_polopt_check_takes(self, verl, seed):
         """By name and with verl's defaults: clip 0.2, dual clip at 3, token mean."""
         batch = ragged(seed)
-        by_row = Batch(row_advantage(batch.experience), batch.leaves)
+        by_row = SampleBatch(row_advantage(batch.experience), batch.leaves)
         for name, objective, given in (
             ("vanilla", Surrogate(trust=Clip(dual=3.0)), batch),
             ("vanilla/seq-mean-token-mean", Surrogate(trust=Clip(dual=3.0), aggregate=SequenceMean()), batch),
@@ -358,7 +364,7 @@ class TestVerl:
         kl = ReferenceKL(coefficient=1.0, value=kind, gradient="k2" if straight else kind)
         agree(
             Surrogate(ratio=None, regularise=[kl]),
-            Batch(e, batch.leaves),
+            SampleBatch(e, batch.leaves),
             lambda x: verl.agg_loss(
                 verl.kl_penalty(x, e.ref_logp, kind + "+" * straight), e.mask.double(), "token-mean"
             ),

@@ -220,7 +220,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "but", {"credit": {"part": []}}),
     (RL + "but", {"credit": {"part": None}}),
     (RL + "but", {"credit": {"part": "guards.X"}}, "guards.X"),
-    (RL + "but", {"credit": {"part": "credit.Relativ"}}, "did you mean 'Relative'"),
+    (RL + "but", {"credit": {"part": "credit.RelativeAdvantag"}}, "did you mean 'RelativeAdvantage'"),
     (RL + "but", {"credit": {"part": "credit.RelativeAdvantage", "baseline": 3}}, "baseline"),
     (RL + "but", {"credit": {"part": "subprocess:call", "args": ["touch", "x"]}}, "subprocess:call"),
     (RL + "but", {"credit": {"part": "os:system"}}, "os:system"),

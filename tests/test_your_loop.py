@@ -134,7 +134,9 @@ def test_a_reward_for_each_decision_is_kept_or_refused(outcome: torch.Tensor | N
         group=torch.arange(2),
     )
     algorithm = po.Algorithm(credit=po.credit.RewardToGo(gamma=0.5))
-    with pytest.raises(ExperienceError, match=r"rewards\.Outcome\(\) would put the outcome .*po\.rewards\.Environment"):
+    with pytest.raises(
+        ExperienceError, match=r"rewards\.OutcomeReward\(\) would put the outcome .*po\.rewards\.EnvironmentReward"
+    ):
         algorithm.judge(batch)
     kept = algorithm.but(reward=po.rewards.EnvironmentReward()).judge(batch)
     assert kept.advantage.tolist() == [[2.75, 3.5, 3.0], [1.5, 3.0, 6.0]]

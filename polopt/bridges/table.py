@@ -8,7 +8,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges import prime_rl, skyrl, slime, verl_config
 from polopt.bridges.capabilities import TrainerCapabilities
-from polopt.bridges.trl import host as trl
+from polopt.bridges.trl import trl_capabilities as trl
 
 HOSTS: tuple[TrainerCapabilities, ...] = (trl.HOST, verl_config.HOST, skyrl.HOST, prime_rl.HOST, slime.HOST)
 

@@ -28,8 +28,8 @@ def script(part: Part, failure: Failure, made_by: list[str]) -> str:
     """
     trial, broken = failure.trial, failure.broken
     if trial is None or broken is None:
-        imports = [f"from polopt.checks.state import {failure.rule}", "from polopt.checks import Row"]
-        return "\n".join(_with_imports([*made_by, *imports], [f"{failure.rule}(Row(part))"]))
+        imports = [f"from polopt.checks.state import {failure.rule}", "from polopt.checks import PartRow"]
+        return "\n".join(_with_imports([*made_by, *imports], [f"{failure.rule}(PartRow(part))"]))
     voice: FunctionWriter | PartWriter = FunctionWriter(part) if isinstance(part, PlainLoss) else PartWriter(part)
     end, said = [f"found = {broken.found.write(voice)}"], "found"
     if broken.expected is not None:

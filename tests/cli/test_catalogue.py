@@ -198,13 +198,13 @@ def test_no_torch_before_a_command_needs_it() -> None:
 import sys
 from typer.testing import CliRunner
 from polopt.cli.app import app
-from polopt.cli import text
+from polopt.cli import wording
 for line in ("--version", "--help", "methods", "methods --json", "show gspo", "cite gspo", "recipes", "recipes smoke",
              "show dpo", "train --help", "plan --help", "check --help", "compare --help"):
     result = CliRunner().invoke(app, line.split())
     assert result.exit_code == (2 if "dpo" in line else 0), (line, result.output)
     assert not {"torch", "numpy", "transformers"} & set(sys.modules), line
-assert text.complete_method("gsp") == ["gspo"] and "smoke" in text.complete_recipe("sm")
+assert wording.complete_method("gsp") == ["gspo"] and "smoke" in wording.complete_recipe("sm")
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

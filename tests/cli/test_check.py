@@ -18,7 +18,7 @@ SHOWN = re.compile(r"^    polopt (check [^\n]*)\n\n```text\n(.*?)```", re.MULTIL
 LOSSES = """
 import torch
 
-from polopt.credit import Baseline, Constant
+from polopt.credit import Baseline, ConstantAdvantage
 from polopt.checks.sample_batches import random_batch
 
 def good(logp, advantage, mask):
@@ -35,7 +35,7 @@ class Module(torch.nn.Module):
     def forward(self, logp, advantage, mask):
         return good(logp, advantage, mask)
 
-class Heavy(Constant):
+class Heavy(ConstantAdvantage):
     value: float
     weight: float
 

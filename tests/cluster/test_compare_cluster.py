@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from polopt import catalogue
 from polopt.cli.app import app
 from polopt.config import ConfigError
-from polopt.training.cluster import trials as cluster_trials
+from polopt.training.cluster import ray_executor
 from polopt.training.compare import compare
 from polopt.training.language import create
 from polopt.training.run import RunError
@@ -120,7 +120,7 @@ def test_a_run_that_fails_says_why(cluster: Any, source: Path, tmp_path: Path) -
 def test_a_folder_that_a_node_does_not_see_is_refused(
     cluster: Any, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_trials, "_take_over", lambda folder: "a name that never reaches the disk")
+    monkeypatch.setattr(ray_executor, "_take_over", lambda folder: "a name that never reaches the disk")
     with pytest.raises(ConfigError, match=r"does not see .* a file system that all nodes share"):
         compare(METHODS, seeds=1, folder=tmp_path / "c", recipe=source, cluster="auto")
     assert not list((tmp_path / "c").iterdir())
@@ -129,10 +129,10 @@ def test_a_folder_that_a_node_does_not_see_is_refused(
 def test_two_cannot_go_on_with_one_run(tmp_path: Path, source: Path) -> None:
     """A process that nobody could stop finds that its run has been given to another, and writes no more."""
     run = create(recipe(**SHORT), tmp_path / "run")
-    first = cluster_trials._take_over(run.folder)
-    cluster_trials._take_over(run.folder)
+    first = ray_executor._take_over(run.folder)
+    ray_executor._take_over(run.folder)
     with pytest.raises(RunError, match="given it to somebody else"):
-        cluster_trials._train(str(run.folder), first, str(tmp_path), [])
+        ray_executor._train(str(run.folder), first, str(tmp_path), [])
     assert run.read("metrics") == []
 
 

@@ -17,7 +17,7 @@ from tiny_runs import GUESS, MODEL, outcome, recipe
 from waiting import Counter
 
 from polopt.config import ConfigError
-from polopt.training.cluster import grounds as cluster_grounds
+from polopt.training.cluster import episodes as cluster_episodes
 from polopt.training.cluster.episodes import ClusterExecutor
 from polopt.training.language import train
 from polopt.worlds import EpisodeError
@@ -68,7 +68,7 @@ def test_whoever_dies_the_episodes_say_what_they_say(other: Any, marks: str, mon
     assert 1 <= grounds.again <= 6
     assert grounds.lost == 0
 
-    monkeypatch.setattr(cluster_grounds, "DEATHS", 2)
+    monkeypatch.setattr(cluster_episodes, "DEATHS", 2)
     again, deadly = grounds.again, [*SCRIPT[:2], ["7", "die always"], *SCRIPT[3:]]
     found = played(grounds, world, deadly)
     want = played(InlineExecutor(), world, SCRIPT)

@@ -326,7 +326,9 @@ def test_equal_scores_have_no_spread_to_divide_by() -> None:
 def test_a_spread_is_that_of_outcomes() -> None:
     part = ScaledReward(reward=po.rewards.KLPenalty())
     batch = Experience(mask=torch.ones(3, 2, dtype=torch.bool), logp=torch.zeros(3, 2), ref_logp=torch.zeros(3, 2))
-    with pytest.raises(ExperienceError, match=r"rewards\.Scaled needs one reward for each row, \[3\], found \[3, 2\]"):
+    with pytest.raises(
+        ExperienceError, match=r"rewards\.ScaledReward needs one reward for each row, \[3\], found \[3, 2\]"
+    ):
         part(batch)
 
 
@@ -354,9 +356,9 @@ def test_advantages_and_rewards_are_clipped() -> None:
     found = po.Algorithm(credit=ClippedAdvantage(credit=credit, limit=0.6)).judge(batch).advantage
     assert plain.abs().max() > 0.6
     assert torch.equal(found, plain.clamp(-0.6, 0.6))
-    with pytest.raises(ValueError, match=r"credit\.Clipped: limit must be > 0, found 0"):
+    with pytest.raises(ValueError, match=r"credit\.ClippedAdvantage: limit must be > 0, found 0"):
         ClippedAdvantage(credit=credit, limit=0)
-    with pytest.raises(ValueError, match=r"rewards\.Clipped: limit must be > 0, found -1"):
+    with pytest.raises(ValueError, match=r"rewards\.ClippedReward: limit must be > 0, found -1"):
         po.rewards.ClippedReward(reward=OutcomeReward(), limit=-1)
 
 

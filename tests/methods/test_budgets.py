@@ -119,7 +119,7 @@ def test_success_draws_from_the_beta_posterior() -> None:
     "settings", [{"prior": (-1.0, 1.0)}, {"prior": (0.0, 1.0)}, {"keep_all": 1.5}, {"keep_used": -0.1}]
 )
 def test_success_refuses_what_makes_no_sense(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"sampling\.Success"):
+    with pytest.raises(ValueError, match=r"sampling\.SuccessCounts"):
         SuccessCounts(**settings)
 
 
@@ -160,7 +160,7 @@ def test_untried_tasks_are_preferred_to_hopeless_ones() -> None:
 
 
 def test_choices_by_rate_need_a_prior() -> None:
-    with pytest.raises(ValueError, match=r"sampling\.Posterior: success needs a prior"):
+    with pytest.raises(ValueError, match=r"sampling\.PosteriorScore: success needs a prior"):
         PosteriorScore(success=SuccessCounts(prior=(0.0, 0.0)))
 
 

@@ -230,5 +230,5 @@ class TestPromising:
         assert torch.equal(copy.choice.tried.column("score"), sampling.choice.tried.column("score"))
 
     def test_of_must_be_a_number_of_tasks(self) -> None:
-        with pytest.raises(ValueError, match=r"sampling\.Promising: of must be >= 1, found 0"):
+        with pytest.raises(ValueError, match=r"sampling\.TopPredicted: of must be >= 1, found 0"):
             TopPredicted(of=0)

@@ -61,7 +61,7 @@ def test_without_the_signal_it_is_refused() -> None:
     tree, policy = digits()
     assert isinstance(policy, TabularPolicy)
     source = po.lab.TreeSource(tree, policy, rows=8)
-    with pytest.raises(po.ExperienceError, match=r"rewards\.Noted needs experience\.extras\['signal_refined'\]"):
+    with pytest.raises(po.ExperienceError, match=r"rewards\.FieldReward needs experience\.extras\['signal_refined'\]"):
         po.method("refcritic").judge(source.rollout(torch.tensor([0]), 8, po.Support()))
 
 

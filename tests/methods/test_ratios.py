@@ -7,7 +7,7 @@ import math
 import loops
 import pytest
 import torch
-from batches import Batch, random_batch
+from batches import SampleBatch, random_batch
 from sentences import batch_of, same, slope
 
 import polopt as po
@@ -18,16 +18,16 @@ from polopt.objectives import Clip, SequenceMean
 SEEDS = pytest.mark.parametrize("seed", range(4))
 
 
-def one_advantage_a_row(seed: int) -> Batch:
+def one_advantage_a_row(seed: int) -> SampleBatch:
     batch = random_batch(seed)
     first = random_batch(seed, clean=True).experience.advantage[:, :1]
-    return Batch(batch.experience.replace(advantage=first.expand_as(batch.mask).contiguous()), batch.leaves)
+    return SampleBatch(batch.experience.replace(advantage=first.expand_as(batch.mask).contiguous()), batch.leaves)
 
 
 class Numbers:
     """What the loops read of a batch."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: SampleBatch) -> None:
         e = batch.experience
         self.rows = loops.decisions(e)
         self.now, self.then, self.A = batch.leaves["logp"].tolist(), e.logp.tolist(), e.advantage.tolist()
@@ -39,7 +39,7 @@ class Numbers:
         return math.exp(sum(self.log_ratio(i, t) for t in self.rows[i]) / max(1, len(self.rows[i])))
 
 
-def agree(objective: po.objectives.Objective, batch: Batch, weigh, term) -> None:
+def agree(objective: po.objectives.Objective, batch: SampleBatch, weigh, term) -> None:
     """Loss and gradient by logp against `term(i, t) -> (value, {column: derivative})` with row weights."""
     loss = objective(batch.experience, batch.evaluation()).loss
     (grad,) = torch.autograd.grad(loss, batch.leaves["logp"])
@@ -312,7 +312,8 @@ def test_rec_gives_credit_after_the_drop() -> None:
 
 @pytest.mark.parametrize(
     ("part", "settings"),
-    [("Gate", {"low": 1.5}), ("Gate", {"outer": (0.1, 2.0), "side": "ring"}), ("Importance", {"high": -1.0}),
+    [("RatioGate", {"low": 1.5}), ("RatioGate", {"outer": (0.1, 2.0), "side": "ring"}), ("ImportanceWeight", {"high":
+    -1.0}),
      ("ExponentialAdvantageWeight", {"temperature": 0.0})],
 )  # fmt: skip
 def test_offpolicy_weights_refuse(part: str, settings) -> None:

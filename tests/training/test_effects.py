@@ -74,14 +74,16 @@ def test_a_refused_group_leaves_no_folder(tmp_path: Path) -> None:
 def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
     probes = {"slug": "rex-rag", "texts": ["abc", "defgh"]}
     assert found(probes, limit=6) == []
-    with pytest.raises(ConfigError, match=r"sampling\.Probed: the text 'defgh' and one token after it need 6 tokens"):
+    with pytest.raises(
+        ConfigError, match=r"sampling\.RetryRollouts: the text 'defgh' and one token after it need 6 tokens"
+    ):
         found(probes, limit=5)
 
 
 def test_attempts_that_tasks_do_not_ask_for() -> None:
     assert found("score", turns=2) == []
     assert "credit.TurnAdvantage" in found("score")[0]
-    with pytest.raises(ConfigError, match=r"rewards\.Paid: it pays for no answer before number 2"):
+    with pytest.raises(ConfigError, match=r"rewards\.TurnRewards: it pays for no answer before number 2"):
         found({"slug": "score", "stage": 1})
     assert found({"slug": "score", "stage": 1}, turns=2) == []
 

@@ -302,7 +302,7 @@ def stage_of(method: Any, but: dict[str, Any] | None = None) -> dict[str, Any]:
     [
         (
             stage_of("sdpo", {"teacher": None}),
-            r"stages\.rl: objectives\.Distil needs extras\.candidates, .*; give the algorithm a teacher",
+            r"stages\.rl: objectives\.Distillation needs extras\.candidates, .*; give the algorithm a teacher",
         ),
         (
             stage_of({"name": "bupo", "among": None}),

@@ -59,7 +59,7 @@ def infocons(
     Entropies may agree where contents do not. by="content" pays minus the Jensen-Shannon divergence between a row's
     terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that bring
     phrasings of their own, one after the other in the data, take within=credit.SameMeaning() and, by `but`,
-    sampling.guide None and sampling.choice Neighbours.
+    sampling.guide None and sampling.choice ConsecutiveTasks.
     """
     if within is None:
         within = Strata(by=FieldMeasure(name="index"), within=WholeBatch())
