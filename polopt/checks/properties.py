@@ -317,7 +317,7 @@ class KeepsRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeepsOrder:
-    """A selection's rows come out in their order and as they were. keeps: what may be missing, as in `Row`."""
+    """A selection's rows come out in their order and as they were. keeps: what may be missing, as in `PartRow`."""
 
     call: str
     given: Experience
