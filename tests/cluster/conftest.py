@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-# A node that is gone is missed in six seconds, not in a quarter of a minute and more. Not sooner: the head is asked, too,
-# on a machine that is busy, and a driver whose node is taken for dead ends at once.
+# A node that is gone is missed in six seconds, not in a quarter of a minute and more. Not sooner: the head is asked as
+# well, on a machine that is busy, and a driver whose node is taken for dead ends at once.
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 12}
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
