@@ -5,6 +5,8 @@ python -m benchmarks.smollm --runs F      three seeds of each, into benchmarks/r
                                           kept in F, and those that are finished there are not run again
 python -m benchmarks.smollm --runs F --only "rollouts in bfloat16" --output benchmarks/results/smollm-rollouts
                                           the same with float32 weights whose answers are drawn in bfloat16
+python -m benchmarks.smollm --runs F --only "bfloat16" --output benchmarks/results/smollm-bfloat16
+                                          and with all arithmetic in bfloat16 on float32 weights
 
 Written down before the runs: every run ends at least 25 points above where reinforcement learning begins, 95 %
 intervals apart, within 20 minutes of the clock, loading and all evaluations included; and the interval of the change on
@@ -40,6 +42,7 @@ WAYS: dict[str, dict[str, str]] = {
         "stages.rl.optimiser.lr": "3.0e-4",
     },
     "rollouts in bfloat16": {"rollout.dtype": "bfloat16"},
+    "bfloat16": {"policy.compute": "bfloat16"},
 }
 
 

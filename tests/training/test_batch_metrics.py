@@ -31,11 +31,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
     """By method, the log of its stage and the batches that were sampled for it."""
     found = {}
     for slug, settings in METHODS.items():
-        folder, batches = tmp_path_factory.mktemp(slug), []
+        folder, sampled = tmp_path_factory.mktemp(slug), list[RolloutBatch]()
         with pytest.MonkeyPatch.context() as patch:
             plain = batches.gather
 
-            def spy(*args: Any, kept: list[RolloutBatch] = batches, gather: Any = plain) -> RolloutBatch:
+            def spy(*args: Any, kept: list[RolloutBatch] = sampled, gather: Any = plain) -> RolloutBatch:
                 kept.append(gather(*args))
                 return kept[-1]
 
@@ -48,7 +48,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
             tasks = {"kind": recipe().tasks["kind"], "size": 4 if slug == "knapsack-rl" else 20}
             train(recipe(stages=stages, tasks=tasks, evaluation={"problems": 2}, checkpoint=100), folder / "run")
         log = [record for record in lines(folder / "run", "metrics") if record["stage"] == "rl"]
-        found[slug] = (log, batches[8:])
+        found[slug] = (log, sampled[8:])
     return found
 
 
