@@ -10,6 +10,7 @@ import torch
 from tiny_runs import lines, recipe
 
 import polopt as po
+from polopt.training import batches
 from polopt.training.batches import RolloutBatch
 from polopt.training.language import train
 from polopt.training.measure import metrics_of
