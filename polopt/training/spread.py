@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -35,21 +37,26 @@ def spread_over(cluster: str | None) -> Iterator[Spread]:
         yield map
         return
     with connected(cluster) as ray:
-        asked: list[Any] = []
+        asked: list[deque[Any]] = []
 
         def spread(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
             task = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(_done)
-            asked.extend(task.remote(function, piece, os.getcwd(), sys.path) for piece in pieces)
-            for result in asked:
+            left = deque(task.remote(function, piece, os.getcwd(), sys.path) for piece in pieces)
+            asked.append(left)
+            while left:
                 try:
-                    yield ray.get(result)
+                    found = ray.get(left[0])
                 except ray.exceptions.RayTaskError as error:
+                    left.popleft()
                     raise error.cause from error
+                left.popleft()
+                yield found
 
         try:
             yield spread
         finally:
-            for result in asked:
+            # Not what has come: Ray ends this process if it is to cancel what it is just about to complete.
+            for result in itertools.chain(*asked):
                 ray.cancel(result, force=True)
 
 

@@ -163,5 +163,6 @@ def sleepy(piece: float) -> float:
 def test_pieces_keep_their_order_and_errors_their_names(cluster: Any) -> None:
     with spread_over("auto") as spread:
         assert list(spread(sleepy, [0.5, 0.0, 0.2])) == [0.5, 0.0, 0.2]
+        assert list(spread(sleepy, [0.1])) == [0.1]
         with pytest.raises(ValueError, match="sleep length"):
             list(spread(sleepy, [0.0, -1.0]))
