@@ -41,7 +41,7 @@ class Check:
         return self.name
 
     def __call__(self, row: PartRow) -> None:
-        """Raises Broken if a trial of one of the row's random batches goes wrong."""
+        """Raises Violation if a trial of one of the row's random batches goes wrong."""
         for seed in SEEDS:
             batch = row.batch(seed, clean=True) if self.clean else row.batch(seed)
             for trial in self.cases(row, batch):
@@ -84,7 +84,7 @@ class Check:
 
 
 def attempt(part: Part, trial: TestCase) -> None:
-    """Raises Broken, with the trial's way in front, if one of its laws does not hold."""
+    """Raises Violation, with the trial's way in front, if one of its laws does not hold."""
     told = {name: call.on(part) for name, call in trial.calls.items()}
     for law in trial.laws:
         try:

@@ -82,7 +82,7 @@ class Property(Protocol):
     """Something that holds of the outcomes of named calls."""
 
     def check(self, told: Told) -> None:
-        """Raises Broken where it does not hold."""
+        """Raises Violation where it does not hold."""
         ...
 
 

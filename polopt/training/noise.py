@@ -49,4 +49,4 @@ class NoiseMeter:
         now = gradient_noise(sum(squares) / n, whole, max(1, rows // n), rows)
         self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
         signal, noise = self.moments.tolist()
-        return max(0.0, noise) / signal if signal > LEAST * noise and signal > 0 else None
+        return max(0.0, noise) / signal if signal > max(0.0, LEAST * noise) else None

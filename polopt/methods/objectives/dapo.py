@@ -30,7 +30,7 @@ def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int 
     over groups with both right and wrong answers. Sampling goes on until the batch is full, at most `refills`
     more times (verl's 10 batches in all; the paper sets no limit): then the batch is smaller. The filter
     looks at the outcome, since length penalties differ in every group. The outcome is taken to be 0 or 1.
-    Overlong's limit is the batch's horizon, its buffer a fifth, as 4,096 of 20,480. No KL, hence no reference.
+    OverlongPenalty's limit is the batch's horizon, its buffer a fifth, as 4,096 of 20,480. No KL, hence no reference.
     verl's recipe for DAPO also bounds the terms of negative advantages (clip_ratio_c 10), which the paper does not;
     `.but(**{"objective.trust.dual": 10.0})` is the recipe's. The paper's formula divides by the tokens of each group
     and averages over prompts; verl, and we, by the batch's.
