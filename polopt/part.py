@@ -71,12 +71,14 @@ class Part(nn.Module):
     What it learns between steps is a buffer or parameter, made in `setup`, so `state_dict`, `.to(device)`
     and exact resume need no further code.
 
-    `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation`
-    (what the current policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch
-    under the current policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without
-    gradient where batches are split. `gives` names what a part adds to a batch for others to read, beyond what every
-    loop provides. Nothing is computed that no part declares. What depends on a setting is a property instead of a class
-    variable. `all_needs` and its like tell what a part will ever declare, `wanted` what it declares now.
+    `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation` (what the current
+    policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch under the current
+    policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without gradient where
+    batches are split. `gives` names what a part adds to a batch for others to read, beyond what every loop provides.
+    `asks` names what the source of experience must be able to do beyond rollouts: "demonstrations", "texts", "steps"
+    (an engine whose rollouts are steered token by token). Nothing is computed that no part declares. What depends on a
+    setting is a property instead of a class variable. `all_needs` and its like tell what a part will ever declare,
+    `wanted` what it declares now.
 
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
@@ -87,6 +89,7 @@ class Part(nn.Module):
     evaluates: ClassVar[frozenset[str]] = frozenset()
     surveys: ClassVar[frozenset[str]] = frozenset()
     gives: ClassVar[frozenset[str]] = frozenset()
+    asks: ClassVar[frozenset[str]] = frozenset()
     # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
     servers: ClassVar[frozenset[str]] = frozenset()
     # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.

@@ -27,7 +27,7 @@ class _Verl(TrainerCapabilities):
     """verl has reasons of its own to refuse."""
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
-        support = getattr(algorithm.sampling, "support", None)
+        support = algorithm.sampling.rollout_support
         if support is not None and support.truncated:
             yield f"{support} leaves choices out, and verl's log-probabilities are over the whole vocabulary"
         if support is not None and support.by_entropy is not None:

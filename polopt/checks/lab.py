@@ -13,7 +13,6 @@ from polopt.experience import Evaluation, Experience
 from polopt.lab import BiasVariance, TabularPolicy, TokenTree, bias_variance, expectation
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import digits, lengths
-from polopt.sampling import Demonstrations
 
 LISTED = 3  # answers in a group of which every combination is listed
 BATCHES = 300
@@ -85,12 +84,12 @@ def measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison]
 
 
 def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
-    if isinstance(algorithm.sampling, Demonstrations):
+    if "demonstrations" in algorithm.sampling.asks:
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
     missing = (algorithm.all_needs - KNOWN) | (algorithm.all_evaluates - {"logp", "entropy", "logits", "value"})
     if missing:
         return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
-    group = int(getattr(algorithm.sampling, "group", 1))
+    group = algorithm.sampling.group_size
     few = min(group, LISTED)
     listed = algorithm if few == group else algorithm.but(**{"sampling.group": few})
     tree, policy = with_exact_critic(*digits())

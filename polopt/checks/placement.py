@@ -83,13 +83,9 @@ def places(subject: Part) -> list[PartKind]:
         ValueError: a kind of part that no battery is for.
     """
     if isinstance(subject, Algorithm):
-        parts = [subject.objective, subject.credit, subject.reward, *subject.select, *_selects(subject.sampling)]
+        parts = [subject.objective, subject.credit, subject.reward, *subject.select, *subject.sampling.filters]
         return [dataclasses.replace(place(part), sentence=subject) for part in parts]
     return [place(subject)]
-
-
-def _selects(sampling: Part) -> list[Part]:
-    return list(getattr(sampling, "select", ()))
 
 
 def place(part: Part) -> PartKind:

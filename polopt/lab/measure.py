@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import SAID, Evaluation, Experience, Support
+from polopt.experience import PLAIN, SAID, Evaluation, Experience, Support
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
-from polopt.sampling import Demonstrations, RawTexts, Start
+from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.teachers import TAUGHT
 
@@ -120,15 +120,15 @@ def expectation(
     Raises:
         ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
-    if getattr(algorithm.sampling, "mix", ()) or isinstance(algorithm.sampling, RawTexts):
+    if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.asks:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
     dealer = _Dealer(problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.all_needs)
-    support = getattr(algorithm.sampling, "support", Support())
-    shown = isinstance(algorithm.sampling, Demonstrations)
+    support = algorithm.sampling.rollout_support or PLAIN
+    shown = "demonstrations" in algorithm.sampling.asks
     odds = dealer.demonstrations if shown else dealer.deck(support)[1]
     odds = odds / odds.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
@@ -158,7 +158,7 @@ def expectation(
 
 def group_of(algorithm: Algorithm) -> int:
     """Answers per prompt."""
-    return int(getattr(algorithm.sampling, "group", 1))  # type: ignore[arg-type]
+    return algorithm.sampling.group_size
 
 
 def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:

@@ -16,8 +16,8 @@ class Demands:
     batch without gradient, by the policy and by the copies. survey: such passes before each optimiser step, where a
     batch is split. prompts: forward passes over the prompts alone. heads: how often hidden states meet the vocabulary
     beyond once. whole: logits of all decisions exist at once. drawn: tokens sampled for each of a batch's. once:
-    further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, None where
-    there are no groups.
+    further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, 1
+    where there are no groups.
     """
 
     frozen: int = 0
@@ -31,7 +31,7 @@ class Demands:
     drawn: float = 1.0
     once: float = 0
     steered: bool = False
-    group: int | None = None
+    group: int = 1
 
     def sentence(self) -> str:
         """In words; empty if it needs nothing beside the policy."""
@@ -71,6 +71,6 @@ def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) 
         whole="logits" in evaluates,
         drawn=sampling.drawn(kept, decisions),
         once="extras.greedy_reward" in needs,
-        steered=any("steps" in getattr(part, "asks", ()) for part in algorithm.parts()),
-        group=getattr(sampling, "group", None),
+        steered=any("steps" in part.asks for part in algorithm.parts()),
+        group=sampling.group_size,
     )

@@ -45,13 +45,13 @@ class VLLMSpec(EngineSpec):
         """As `EngineSpec.check`. Refused: sampling over a truncated support or token by token, parts that read the
         sampler's entropy, temperatures that vLLM changes or refuses, float64, and a device that is not the first."""
         for stage, algorithm in algorithms.items():
-            support = getattr(algorithm.sampling, "support", None)
+            support = algorithm.sampling.rollout_support
             if support is not None and support.truncated:
                 raise ConfigError(
                     f"stages.{stage}: the sampling's {support} is truncated, and vLLM does not tell the learner which "
                     "ids top-k and top-p left; set top_k: 0 and top_p: 1 there, or rollout.engine: native"
                 )
-            steered = [type(part).__name__ for part in algorithm.parts() if "steps" in getattr(part, "asks", ())]
+            steered = [type(part).__name__ for part in algorithm.parts() if "steps" in part.asks]
             if steered:
                 raise ConfigError(
                     f"stages.{stage}: {steered[0]} steers rollouts token by token, which vLLM does not let it; set "

@@ -7,7 +7,6 @@ another temperature than 1 their likelihood is that of the sampler's distributio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import torch
 
@@ -18,12 +17,7 @@ from polopt.sampling.parts import Select, Source
 
 
 class BatchMixer(Part):
-    """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below.
-
-    asks: what the source must have besides tasks, any of "demonstrations" and "texts".
-    """
-
-    asks: ClassVar[frozenset[str]] = frozenset()
+    """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below."""
 
     def forward(self, experience: Experience, source: Source) -> Experience:
         raise NotImplementedError

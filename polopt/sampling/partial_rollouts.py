@@ -33,6 +33,10 @@ class PartialRollouts(Sampling):
             raise ValueError(f"sampling.PartialRollouts: window must be >= 1, found {self.window}")
         self.memory = BatchBuffer()
 
+    @property
+    def rollout_support(self) -> Support:
+        return self.support
+
     def forward(self, source: Source) -> Experience:
         parts = []
         for waiting in self.memory.batches():

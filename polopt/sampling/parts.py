@@ -153,13 +153,7 @@ class Source(Protocol):
 
 
 class Sampling(Part):
-    """`sampling(source) -> Experience`: which experience one optimiser batch is made of.
-
-    asks: what the source must have besides tasks, any of "demonstrations", "texts" and "steps", which is an engine that
-    lets rollouts be steered token by token.
-    """
-
-    asks: ClassVar[frozenset[str]] = frozenset()
+    """`sampling(source) -> Experience`: which experience one optimiser batch is made of."""
 
     def __call__(self, source: Any) -> Experience:  # a `Source`, or as much of one as the part asks for
         """The experience that `forward` makes, marked as made by this part."""
@@ -167,6 +161,26 @@ class Sampling(Part):
 
     def forward(self, source: Source) -> Experience:
         raise NotImplementedError
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts of one prompt, on average where their number varies; 1 where a row stands alone."""
+        return 1
+
+    @property
+    def rollout_support(self) -> Support | None:
+        """The support over which the policy is sampled; None where nothing is sampled."""
+        return None
+
+    @property
+    def filters(self) -> Sequence[Select]:
+        """The parts that decide, in order, which of the sampled rows stay."""
+        return ()
+
+    @property
+    def mixers(self) -> Sequence[Part]:
+        """The parts that add rows beyond the rollouts, in order."""
+        return ()
 
     @property
     def compared(self) -> int | None:
@@ -288,12 +302,9 @@ class PromptAugmenter(Part):
     """`guide(source, tasks) -> (tasks, starts)`: how the rollouts of the chosen tasks begin.
 
     A task may come out several times, each a group of its own; each: how often every one of them does.
-
-    asks: as `Sampling`.
     """
 
     each: ClassVar[int] = 1
-    asks: ClassVar[frozenset[str]] = frozenset()
 
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         raise NotImplementedError

@@ -87,6 +87,22 @@ class Rollouts(Sampling):
         return self.draw(source, source.rows)
 
     @property
+    def group_size(self) -> int:
+        return self.group
+
+    @property
+    def rollout_support(self) -> Support:
+        return self.support
+
+    @property
+    def filters(self) -> Sequence[Select]:
+        return self.select
+
+    @property
+    def mixers(self) -> Sequence[BatchMixer]:
+        return self.mix
+
+    @property
     def compared(self) -> int | None:
         return None if self.mix else self.budget.fixed(self.group)
 

@@ -42,6 +42,10 @@ class TreeRollouts(Sampling):
             )
 
     @property
+    def rollout_support(self) -> Support:
+        return self.support
+
+    @property
     def edges(self) -> int:
         """Of a tree whose rollouts all last."""
         return sum(math.prod(self.factors[: i + 1]) for i in range(len(self.factors)))

@@ -19,7 +19,6 @@ from polopt.plan.memory_budget import Holds, holds
 from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
-from polopt.sampling import Demonstrations
 from polopt.training.auxiliary_models import Beside
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord
@@ -116,7 +115,7 @@ def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:
     """
     recipe, tasks = training.recipe, training.splits[stage].train
     limit = recipe.limit_of(stage)
-    if not any(isinstance(a.sampling, Demonstrations) for a in recipe.algorithms.values()):
+    if not any("demonstrations" in a.sampling.asks for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
     dialogue = EpisodePlayer(training.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
@@ -176,7 +175,7 @@ def _step_seconds(training: LanguageTraining, name: str, budget: float) -> Span:
 
 def _eighth(training: LanguageTraining, name: str) -> StageSpec:
     whole = training.recipe.stages[name]
-    group = getattr(training.recipe.algorithms[name].sampling, "group", 1)
+    group = training.recipe.algorithms[name].sampling.group_size
     return whole.model_copy(update={"rows": min(whole.rows, max(1, whole.rows // 8 // group) * group)})
 
 

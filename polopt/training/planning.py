@@ -44,7 +44,7 @@ def job_of(
     needs = demands(algorithm, kept=kept, decisions=answer)
     settings: dict[str, Any] = {
         "rows": stage.rows,
-        "group": needs.group or 1,
+        "group": needs.group,
         "steps": stage.steps,
         "epochs": stage.epochs,
         "minibatches": stage.minibatches,

@@ -78,13 +78,12 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
                 f"stages.{stage}: {name_of(type(part))} reads {', '.join(signals)}, which the tasks do not tell"
                 f"{nearest(signals[0], known)}; take tasks whose steps give these signals, or another part"
             )
-        asks: frozenset[str] = getattr(part, "asks", frozenset())
-        if "texts" in asks and not split.texts:
+        if "texts" in part.asks and not split.texts:
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} reads raw texts, and the tasks come without; set tasks.texts "
                 "to a file of them"
             )
-        if "demonstrations" in asks and not _shows(split.train):
+        if "demonstrations" in part.asks and not _shows(split.train):
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
                 "stage out, or give the tasks solutions"

@@ -203,7 +203,7 @@ class StageSpec(Config):
             algorithm = algorithm.but({str(path): value for path, value in self.but.items()})
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}.but: {_short(error)}") from None
-        group = getattr(algorithm.sampling, "group", 1)
+        group = algorithm.sampling.group_size
         if self.rows % group:
             raise ConfigError(
                 f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "

@@ -60,7 +60,7 @@ class ExportedStage:
     @property
     def group(self) -> int:
         """Rollouts for each prompt."""
-        return int(getattr(self.algorithm.sampling, "group", 1))
+        return self.algorithm.sampling.group_size
 
     @property
     def updates(self) -> int:
@@ -163,8 +163,9 @@ def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run 
             )
     if stage.train is not None:
         raise ConfigError(f"stages.{main}.train = {stage.train!r}: the other parameters would learn, too; leave it out")
-    if stage.rows % stage.minibatches or (stage.rows // stage.minibatches) % getattr(
-        recipe.algorithms[main].sampling, "group", 1
+    if (
+        stage.rows % stage.minibatches
+        or (stage.rows // stage.minibatches) % recipe.algorithms[main].sampling.group_size
     ):
         raise ConfigError(
             f"stages.{main}: {stage.rows} rows cannot be dealt to {stage.minibatches} minibatches of whole groups; "

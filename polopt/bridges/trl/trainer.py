@@ -118,7 +118,7 @@ class PoloptTrainer(GRPOTrainer):
         algorithm = self.algorithm if self.model.training else copy.deepcopy(self.algorithm).eval()
         batch = self._experience(output)
         everything, batch = len(batch), batch[~batch.outcome.isnan()]
-        for select in getattr(algorithm.sampling, "select", ()):
+        for select in algorithm.sampling.filters:
             batch = select(batch)
         if batch.mask.any():  # filters may leave nothing to learn from
             batch = algorithm.credited(batch)

@@ -9,7 +9,6 @@ import pydantic
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError
 from polopt.part import name_of
-from polopt.sampling import Rollouts
 
 # What an objective reads of whoever sampled the rows.
 OF_THE_SAMPLER = frozenset({"logp", "extras.policy_logp"})
@@ -48,7 +47,7 @@ def check_ahead(stage: str, algorithm: Algorithm, spec: ClusterSpec) -> None:
         ConfigError: naming the stage, the objective and the fix.
     """
     objective = algorithm.objective
-    if not spec.ahead or not isinstance(algorithm.sampling, Rollouts) or OF_THE_SAMPLER & objective.all_needs:
+    if not spec.ahead or algorithm.sampling.rollout_support is None or OF_THE_SAMPLER & objective.all_needs:
         return
     raise ConfigError(
         f"stages.{stage}: {name_of(type(objective))} as set here reads no log-probability of the sampler, so rows of "
