@@ -24,7 +24,7 @@ from benchmarks.spec import HERE
 from polopt.config import parse
 from polopt.training.cluster.address import connected
 from polopt.training.cluster.episodes import ClusterExecutor
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit
 from polopt.worlds.executors import EpisodeExecutor, InlineExecutor, ThreadExecutor

@@ -24,13 +24,11 @@ import torch
 
 from benchmarks import table
 from benchmarks.spec import HERE
-from polopt.training.auxiliary_models import Beside
 from polopt.training.estimate import AlternatingOutcome
-from polopt.training.language import LanguageTraining
-from polopt.training.learner import Learner
+from polopt.training.language import LanguageDomain
 from polopt.training.process_group import assemble
 from polopt.training.recipe import load
-from polopt.training.run import Run
+from polopt.training.stage_learning import StageLearning
 
 RESULTS = HERE / "results"
 STAGE = "rl"
@@ -43,20 +41,18 @@ def step_seconds(size: str, parallel: str, steps: int) -> dict[str, float]:
     torch.set_num_threads(1)
     recipe = load("laptop", {**SIZES[size], "threads": 1, "parallel": parallel})
     team = assemble("cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        training = LanguageTraining(recipe, Run(Path(folder)), (), team)
-        stage, algorithm = recipe.stages[STAGE], recipe.algorithms[STAGE]
-        settings = {"engine": training.engine, "grounds": training.grounds}
-        player = AlternatingOutcome(training.policy, training.splits[STAGE].train, recipe.limit_of(STAGE), **settings)
-        source = training.source(STAGE, stage.rows, player)
-        learner = Learner(training.learned, algorithm, stage, training.shuffling, team)
-        beside = Beside(training.learned, algorithm, stage.micro_rows, team)
-        whole, learn = [], []
-        for step in range(steps + 1):
-            begun = time.perf_counter()
-            record = training.step(source, learner, step, beside)
-            whole.append(time.perf_counter() - begun)
-            learn.append(record["seconds/learn"])
+    domain, stage, algorithm = LanguageDomain(recipe, team), recipe.stages[STAGE], recipe.algorithms[STAGE]
+    settings = {"engine": domain.engine, "grounds": domain.grounds}
+    player = AlternatingOutcome(domain.policy, domain.splits[STAGE].train, recipe.limit_of(STAGE), **settings)
+    source = domain.source(STAGE, stage.rows, player)
+    learning = StageLearning(domain, algorithm, stage, source, torch.Generator(), team)
+    whole, learn = [], []
+    for step in range(steps + 1):
+        begun = time.perf_counter()
+        record = learning.step(step)
+        domain.sync_weights(step + 1)
+        whole.append(time.perf_counter() - begun)
+        learn.append(record["seconds/learn"])
     team.leave()
     return {"step": median(whole[1:]), "learn": median(learn[1:]), "tokens": record["tokens"]}
 

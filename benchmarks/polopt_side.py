@@ -1,4 +1,4 @@
-"""One measurement of polopt: `polopt.training.language.train`, as a user calls it."""
+"""One measurement of polopt: `polopt.training.launch.train`, as a user calls it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Watch:
 
 def measure(spec: Spec) -> Measured:
     from polopt.config import parse
-    from polopt.training.language import train
+    from polopt.training.launch import train
     from polopt.training.recipe import Recipe
 
     stage = {

@@ -30,7 +30,8 @@ from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
-from polopt.training.language import LanguageTraining
+from polopt.training.launch import training_of
+from polopt.training.loop import Training
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
 
@@ -52,7 +53,7 @@ class Snapshots:
     """Watches a run, and asks its policy the same problems every few steps."""
 
     def __init__(self) -> None:
-        self.training: LanguageTraining | None = None
+        self.training: Training | None = None
         self.found: list[History] = []
 
     def begin(self, recipe: Any, about: Mapping[str, Any]) -> None: ...
@@ -65,7 +66,7 @@ class Snapshots:
         if step % EVERY == 0:
             recipe = self.training.recipe
             heldout = build_tasks(recipe.tasks, seed=0).heldout  # the same problems for all runs
-            player = EpisodePlayer(self.training.policy, heldout, recipe.limit)
+            player = EpisodePlayer(self.training.domain.policy, heldout, recipe.limit)
             tasks = [heldout[i] for i in range(PROBLEMS)]
             self.found.append(history(evaluate(player, tasks, samples=SAMPLES, seed=step)))
 
@@ -78,7 +79,7 @@ def histories(method: str, seed: int, folder: Path) -> list[History]:
         recipe = recipes.load(changes={**CHANGES, "stages.rl.method": name, "seed": seed})
         with tempfile.TemporaryDirectory() as place:
             watch = Snapshots()
-            training = LanguageTraining(recipe, Run.create(Path(place) / "run", recipe.to_yaml(), {}), (watch,))
+            training = training_of(recipe, Run.create(Path(place) / "run", recipe.to_yaml(), {}), (watch,))
             watch.training = training
             training.run()
         kept = [{"prompts": list(h.prompts), "scores": h.scores.tolist()} for h in watch.found]

@@ -17,7 +17,8 @@ from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import load_policy
 from polopt.policies.sampler import sample
-from polopt.training.language import EXAMPLES, train
+from polopt.training.language import EXAMPLES
+from polopt.training.launch import train
 from polopt.training.recipe import Recipe
 from polopt.worlds import build_tasks
 

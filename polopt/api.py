@@ -18,9 +18,9 @@ from polopt.errors import PoloptWarning, UserError
 from polopt.experience import Support
 from polopt.metrics import Comparison
 from polopt.training import compare as comparing
-from polopt.training import language
+from polopt.training import launch
 from polopt.training.evaluate import HeldOutScore
-from polopt.training.language import Watcher
+from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe
 from polopt.training.run import LOGS, Run, RunError
 from polopt.training.run_executor import ComparedRun
@@ -130,7 +130,7 @@ def train(
     """
 
     def work(watching: tuple[Watcher, ...]) -> Run:
-        return language.train(recipe, folder, watchers=watching, address=address, **changes)
+        return launch.train(recipe, folder, watchers=watching, address=address, **changes)
 
     return _shown(work, Path(folder), progress, watchers)
 
@@ -149,7 +149,7 @@ def resume(
     """
 
     def work(watching: tuple[Watcher, ...]) -> Run:
-        return language.resume(folder, watchers=watching, address=address)
+        return launch.resume(folder, watchers=watching, address=address)
 
     return _shown(work, Path(folder), progress, watchers)
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from benchmarks import everyday
 from polopt import recipes
 from polopt.policies.tokenizer import make_tokenizer
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.recipe import load
 from polopt.worlds import build_tasks
 

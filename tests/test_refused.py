@@ -28,7 +28,7 @@ from polopt.part import build
 from polopt.plan import hardware
 from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import for_cluster
-from polopt.training.language import create, train
+from polopt.training.launch import create, train
 from polopt.training.learner import DivergenceError
 from polopt.training.recipe import OptimiserSpec, Recipe
 from polopt.training.run import Run

@@ -14,7 +14,7 @@ from tiny_runs import Digits, digits, recipe
 import polopt as po
 from polopt.experience import ExperienceError
 from polopt.lab import ChainSource, GaussianChain
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.values import check_values
 from polopt.worlds import TaskSplit
 from polopt.worlds.protocol import WorldError

@@ -12,7 +12,7 @@ from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked, leading
 
 if TYPE_CHECKING:
-    from polopt.training.language import Watcher
+    from polopt.training.loop import Watcher
     from polopt.training.recipe import Recipe
     from polopt.training.run import Run
 
@@ -77,7 +77,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a policy. Without arguments: a small language model, on this machine, in minutes."""
-    from polopt.training import language
+    from polopt.training import launch
     from polopt.training.cluster.connect import for_cluster
     from polopt.training.run import Run
 
@@ -90,7 +90,7 @@ def train(
         there = Run.open(resume).folder
         more = wording.settings(changes or [])
         settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
-        _watch(there, lambda watchers: language.resume(there, watchers=watchers, **settings))
+        _watch(there, lambda watchers: launch.resume(there, watchers=watchers, **settings))
         return
     found = for_cluster(loaded(recipe, method, seed, changes), cluster)
     if dry_run:
@@ -102,11 +102,11 @@ def train(
         name = Path(recipe or "laptop").stem
         run = wording.fresh_folder(f"{name}-{method_of(found)}")
     folder = run
-    if language.is_finished(found, folder):
+    if launch.is_finished(found, folder):
         if leading():
             wording.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
         return
-    _watch(folder, lambda watchers: language.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
+    _watch(folder, lambda watchers: launch.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
 
 
 def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:

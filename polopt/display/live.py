@@ -15,7 +15,7 @@ from rich.text import Text
 
 from polopt.display.format import count, duration, rate, sparkline
 from polopt.display.progress import Progress
-from polopt.training.language import Watcher
+from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
 # Where there is no terminal: seconds between lines, at most, and lines of a stage, at least.

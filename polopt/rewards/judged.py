@@ -24,7 +24,7 @@ class JudgedReward(Reward):
     needs = frozenset({"extras.task", "extras.answer"})
 
     @property
-    def asks(self) -> frozenset[str]:
+    def asks(self) -> frozenset[str]:  # type: ignore[override]
         """What the tasks must come with."""
         return frozenset({"demonstrations"}) if self.judge.compares else frozenset()
 

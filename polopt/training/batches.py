@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling import Sampling
-from polopt.training.episode_player import EpisodePlayer
 from polopt.training.measure import metrics_of
 from polopt.training.process_group import ProcessGroup
 from polopt.training.source import LanguageSource
@@ -19,8 +18,8 @@ T = TypeVar("T")
 
 
 class RolloutBatch(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as `meter`
-    counts. metrics: what the parts of the sampling did to it."""
+    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as
+    the source's `usage` counts. metrics: what the parts of the sampling did to it."""
 
     experience: Experience
     begun: float
@@ -30,20 +29,14 @@ class RolloutBatch(NamedTuple):
 
 def gather(source: LanguageSource, sampling: Sampling) -> RolloutBatch:
     """Sample one batch."""
-    begun, before = time.perf_counter(), meter(source.player)
+    begun, before = time.perf_counter(), source.usage()
     experience = sampling(source)
-    return RolloutBatch(experience, begun, since(before, source.player), metrics_of(sampling, experience))
+    return RolloutBatch(experience, begun, since(before, source), metrics_of(sampling, experience))
 
 
-def meter(player: EpisodePlayer) -> dict[str, float]:
-    """What a player has spent so far: tokens sampled, seconds by kind of work, episodes that went wrong."""
-    seconds = {f"seconds/{kind}": value for kind, value in player.seconds.items()}
-    return {"sampled": player.sampled, **seconds, **{f"episodes/{k}": n for k, n in player.grounds.counts.items()}}
-
-
-def since(before: Mapping[str, float], player: EpisodePlayer) -> dict[str, float]:
-    """What it has spent since it had spent `before`."""
-    return {name: value - before[name] for name, value in meter(player).items()}
+def since(before: Mapping[str, float], source: Any) -> dict[str, float]:
+    """Returns what a source has spent since its `usage` was `before`."""
+    return {name: value - before[name] for name, value in source.usage().items()}
 
 
 class BatchIterator(Protocol):

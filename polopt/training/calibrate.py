@@ -20,11 +20,11 @@ from polopt.config import ConfigError, parse
 from polopt.plan.clock import fastest
 from polopt.plan.fit import Point, fitted
 from polopt.plan.hardware import Device
-from polopt.training.auxiliary_models import Beside
 from polopt.training.estimate import AlternatingOutcome
-from polopt.training.language import LanguageTraining, create
+from polopt.training.language import LanguageDomain
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe
+from polopt.training.stage_learning import StageLearning
 from polopt.worlds.answers import TaskList
 from polopt.worlds.protocol import Task, TaskSplit
 
@@ -154,19 +154,18 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, thread
             },
             "calibration",
         )
-        training = LanguageTraining(recipe, create(recipe, folder / "run"))
-        algorithm, spec = training.algorithms["rl"], recipe.stages["rl"]
-        player = _Noted(training.policy, training.splits["rl"].train, settings["limit"], training.engine)
-        source = training.source("rl", spec.rows, player)
-        learner = _Timed(training.policy, algorithm, spec, training.shuffling)
-        beside = Beside(training.policy, algorithm, spec.micro_rows)
+        domain = LanguageDomain(recipe)
+        algorithm, spec = domain.algorithms["rl"], recipe.stages["rl"]
+        player = _Noted(domain.policy, domain.splits["rl"].train, settings["limit"], domain.engine)
+        learning = StageLearning(domain, algorithm, spec, domain.source("rl", player=player), torch.Generator())
+        learning.learner = learner = _Timed(domain.policy, algorithm, spec, torch.Generator())
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = _bytes("VmRSS")
         found: list[dict[str, float]] = []
         for step in range(steps + 1):
-            training.sampling.manual_seed(1)
+            domain.sampling.manual_seed(1)
             start = _clock()
-            training.step(source, learner, step, beside)
+            learning.step(step)
             found.append({"rollout": player.took, "learn": learner.took, "step": _clock() - start})
         return {
             "seconds": {name: min(one[name] for one in found[1:]) for name in found[0]},

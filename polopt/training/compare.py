@@ -17,7 +17,7 @@ from polopt.config import ConfigError
 from polopt.metrics import Comparison, MethodRuns
 from polopt.part import diff
 from polopt.training import recipe as recipes
-from polopt.training.language import create
+from polopt.training.launch import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 from polopt.training.run_executor import ComparedRun, LocalExecutor, RunExecutor, train_all

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
@@ -19,14 +18,13 @@ from polopt.plan.memory_budget import Holds, holds
 from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
-from polopt.training.auxiliary_models import Beside
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord
 from polopt.training.evaluate import evaluate
-from polopt.training.language import LanguageTraining, create
-from polopt.training.learner import Learner
+from polopt.training.language import LanguageDomain
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
 from polopt.training.recipe import Recipe, StageSpec
+from polopt.training.stage_learning import StageLearning
 from polopt.worlds.protocol import Tasks
 
 # Trials of a step, at most, with answers of either length.
@@ -65,16 +63,15 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     """
     start = time.perf_counter()
     check_memory(recipe)
-    with tempfile.TemporaryDirectory(prefix="polopt-estimate-") as place:
-        training = LanguageTraining(recipe, create(recipe, Path(place) / "run"))
-        training.try_worlds()
-        preparing = time.perf_counter() - start
-        asked = {name: sorted(servers_of(a)) for name, a in training.algorithms.items() if servers_of(a)}
-        budget = seconds / len(recipe.stages)
-        steps = {name: _step_seconds(training, name, budget) for name in recipe.stages if name not in asked}
-    problem = _problem_seconds(training)
+    domain = LanguageDomain(recipe)
+    domain.try_worlds()
+    preparing = time.perf_counter() - start
+    asked = {name: sorted(servers_of(a)) for name, a in domain.algorithms.items() if servers_of(a)}
+    budget = seconds / len(recipe.stages)
+    steps = {name: _step_seconds(domain, name, budget) for name in recipe.stages if name not in asked}
+    problem = _problem_seconds(domain)
     planned = [
-        min(problems, len(training.splits[name].heldout))
+        min(problems, len(domain.splits[name].heldout))
         for name in recipe.stages
         for _, problems in recipe.evaluations(name).values()
     ]
@@ -82,11 +79,11 @@ def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
     parts = [seconds.times(recipe.stages[n].steps) for n, seconds in steps.items()] + [problem.times(answers)]
     total = Span(*(preparing + sum(ends) for ends in zip(*map(dataclasses.astuple, parts), strict=True)))
     longest = max(
-        longest_prompt(training.policy, training.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
+        longest_prompt(domain.policy, domain.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
     )
     return Estimate(
-        parameters=sum(p.numel() for p in training.policy.parameters()),
-        memory=memory(recipe, training.policy, longest),
+        parameters=sum(p.numel() for p in domain.policy.parameters()),
+        memory=memory(recipe, domain.policy, longest),
         preparing=preparing,
         steps=steps,
         problem=problem,
@@ -107,17 +104,17 @@ def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
     return max(map(len, dialogue.openings([(task.prompt, task.history) for task in first])))
 
 
-def answer_lengths(training: LanguageTraining, stage: str) -> tuple[int, int]:
+def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     """Tokens of a typical and of a long answer in a stage.
 
     If some stage imitates, these are the median and the maximum of its solutions; else half the token limit, and the
     limit.
     """
-    recipe, tasks = training.recipe, training.splits[stage].train
+    recipe, tasks = domain.recipe, domain.splits[stage].train
     limit = recipe.limit_of(stage)
     if not any("demonstrations" in a.sampling.asks for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
-    dialogue = EpisodePlayer(training.policy, tasks, limit).dialogue
+    dialogue = EpisodePlayer(domain.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
     lengths = [len(dialogue.answer(s)) for s in shown if s] or [limit]
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
@@ -164,54 +161,52 @@ class AlternatingOutcome(EpisodePlayer):
         return rows
 
 
-def _step_seconds(training: LanguageTraining, name: str, budget: float) -> Span:
+def _step_seconds(domain: LanguageDomain, name: str, budget: float) -> Span:
     """Seconds of one whole step of a stage."""
-    typical, long = answer_lengths(training, name)
-    _time_step(training, name, _eighth(training, name), long)  # the first step of all also fills caches
-    fast, slow = (_trials(training, name, length, budget / 2) for length in (typical, long))
+    typical, long = answer_lengths(domain, name)
+    _time_step(domain, name, _eighth(domain, name), long)  # the first step of all also fills caches
+    fast, slow = (_trials(domain, name, length, budget / 2) for length in (typical, long))
     likely = (statistics.median(fast) + statistics.median(slow)) / 2
     return Span(likely, min(fast + slow), max(fast + slow))
 
 
-def _eighth(training: LanguageTraining, name: str) -> StageSpec:
-    whole = training.recipe.stages[name]
-    group = training.recipe.algorithms[name].sampling.group_size
+def _eighth(domain: LanguageDomain, name: str) -> StageSpec:
+    whole = domain.recipe.stages[name]
+    group = domain.recipe.algorithms[name].sampling.group_size
     return whole.model_copy(update={"rows": min(whole.rows, max(1, whole.rows // 8 // group) * group)})
 
 
-def _trials(training: LanguageTraining, name: str, limit: int, budget: float) -> list[float]:
+def _trials(domain: LanguageDomain, name: str, limit: int, budget: float) -> list[float]:
     """Seconds of a whole step, from up to `TRIALS` of them, or of small ones scaled up if whole ones take too long."""
-    whole, small = training.recipe.stages[name], _eighth(training, name)
+    whole, small = domain.recipe.stages[name], _eighth(domain, name)
     start = time.perf_counter()
-    scaled = [_time_step(training, name, small, limit) * whole.rows / small.rows]
+    scaled = [_time_step(domain, name, small, limit) * whole.rows / small.rows]
     found: list[float] = []
     while len(found) < TRIALS and time.perf_counter() - start + (found or scaled)[-1] < budget:
-        found.append(_time_step(training, name, whole, limit))
+        found.append(_time_step(domain, name, whole, limit))
     while not found and len(scaled) < TRIALS and time.perf_counter() - start < budget:
-        scaled.append(_time_step(training, name, small, limit) * whole.rows / small.rows)
+        scaled.append(_time_step(domain, name, small, limit) * whole.rows / small.rows)
     return found or scaled
 
 
-def _time_step(training: LanguageTraining, name: str, stage: StageSpec, limit: int) -> float:
-    algorithm = training.recipe.algorithms[name].to(training.recipe.device)
-    player = AlternatingOutcome(training.policy, training.splits[name].train, limit, training.engine, training.grounds)
-    source = training.source(name, stage.rows, player)
-    learner = Learner(training.policy, algorithm, stage, training.shuffling)
-    beside = Beside(training.policy, algorithm, stage.micro_rows)
+def _time_step(domain: LanguageDomain, name: str, stage: StageSpec, limit: int) -> float:
+    algorithm = domain.recipe.algorithms[name].to(domain.recipe.device)
+    player = AlternatingOutcome(domain.policy, domain.splits[name].train, limit, domain.engine, domain.grounds)
+    learning = StageLearning(domain, algorithm, stage, domain.source(name, stage.rows, player), torch.Generator())
     start = time.perf_counter()
-    training.step(source, learner, 0, beside)
+    learning.step(0)
     return time.perf_counter() - start
 
 
-def _problem_seconds(training: LanguageTraining) -> Span:
+def _problem_seconds(domain: LanguageDomain) -> Span:
     """Seconds per held-out answer."""
-    spec = training.recipe.evaluation
-    stage = training.recipe.main_stage
-    heldout = training.splits[stage].heldout
+    spec = domain.recipe.evaluation
+    stage = domain.recipe.main_stage
+    heldout = domain.splits[stage].heldout
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
     found = []
-    for limit in answer_lengths(training, stage):
-        player = EpisodePlayer(training.policy, heldout, limit, training.engine, training.grounds)
+    for limit in answer_lengths(domain, stage):
+        player = EpisodePlayer(domain.policy, heldout, limit, domain.engine, domain.grounds)
         start = time.perf_counter()
         evaluate(player, tasks, support=spec.support)
         found.append((time.perf_counter() - start) / len(tasks))

@@ -18,7 +18,6 @@ from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
 from polopt.part import nearest
 from polopt.policies.sharded import laid, whole
-from polopt.training.episode_record import prompts_of
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.recipe import OptimiserSpec, StageSpec
@@ -152,33 +151,31 @@ class Learner:
         logp = torch.cat(said)[known].to(batch.device)
         return {**record, "grad_norm": norm, **_against_sampler(batch[active], logp, first)}
 
+    def evaluate(self, experience: Experience, needs: Iterable[str] = (), policy: Policy | None = None) -> Evaluation:
+        """Evaluates the learned policy, or another one, on a batch without gradient, in micro-batches shared by the
+        processes."""
+        rows = self.stage.micro_rows or len(experience)
+        return self.team.say(self.policy if policy is None else policy, experience, rows, needs)
+
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
-        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value,
-        `extras["prompt_logp"]`; as `extras.old_<name>` whatever the policy says of a decision as `extras.<name>`; and,
-        under each of the names in `others`, the log-probabilities of that policy."""
-        rows = self.stage.micro_rows or len(experience)
+        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value; as
+        `extras.old_<name>` whatever the policy says of a decision as `extras.<name>`; and, under each of the names in
+        `others`, the log-probabilities of that policy."""
         found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
         asked = {*extras.values()} | ({"value"} & needs)
         if asked or "old_logp" in needs:
-            now = self.team.say(self.policy, experience, rows, asked)
+            now = self.evaluate(experience, asked)
             found["old_logp"] = now.logp
             found["extras"] = {
                 old.removeprefix("extras."): now.extras[said.removeprefix("extras.")] for old, said in extras.items()
             }
             if "value" in needs:
                 found |= {"value": now.value, "final_value": now.final_value}
-        found |= {field: self.team.say(other, experience, rows).logp for field, other in others.items()}
+        found |= {field: self.evaluate(experience, policy=other).logp for field, other in others.items()}
         experience = experience.replace(**found)
-        if "extras.prompt_logp" in needs:
-            experience = experience.replace(extras={"prompt_logp": self._prompt_logp(experience, rows)})
         return experience
-
-    def _prompt_logp(self, experience: Experience, rows: int) -> Tensor:
-        """[B] mean log-probability of the tokens of each row's prompt; 0 for a prompt of one token."""
-        asked, index = prompts_of(experience)
-        return ops.row_mean(self.team.say(self.policy, asked, rows).logp, asked.mask)[index]
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, the algorithm's and the noise meter's, by name."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from polopt.training.language import resume
+from polopt.training.launch import resume
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 

@@ -69,6 +69,12 @@ class LanguageSource:
         experience = self._experience(rows, support)
         return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
 
+    def usage(self) -> dict[str, float]:
+        """Returns what the player has spent so far: tokens sampled, seconds by kind of work, failed episodes."""
+        seconds = {f"seconds/{kind}": value for kind, value in self.player.seconds.items()}
+        failed = {f"episodes/{name}": count for name, count in self.player.grounds.counts.items()}
+        return {"sampled": self.player.sampled, **seconds, **failed}
+
     @property
     def tokens(self) -> torch.Generator:
         """What tokens are drawn with."""

@@ -267,7 +267,7 @@ class TestJob:
             assert (done.folder / "policy" / name).read_bytes() == (run.folder / "policy" / name).read_bytes()
 
     def test_a_run_that_has_not_finished_is_refused(self, tmp_path: Path) -> None:
-        begun = po.training.language.create(recipe(tmp_path / "a"), tmp_path / "run")
+        begun = po.training.launch.create(recipe(tmp_path / "a"), tmp_path / "run")
         with pytest.raises(ConfigError, match="not finished"):
             export(recipes.load(begun.recipe), "trl", tmp_path / "out", Run(begun.folder))
 

@@ -18,8 +18,7 @@ from safetensors.torch import load_file
 
 from polopt.training import recipe as recipes
 from polopt.training.estimate import answer_lengths, estimate, memory
-from polopt.training.language import LanguageTraining
-from polopt.training.run import Run
+from polopt.training.language import LanguageDomain
 
 
 def test_a_run_says_before_and_after_and_where_to_look(trained: tuple[Path, str]) -> None:
@@ -76,14 +75,14 @@ def test_answers_are_expected_as_long_as_demonstrations(recipe: Path, tmp_path: 
     rows = [{"prompt": f"{i}: ", "answer": answer} for i, answer in enumerate(answers)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     tasks = {"kind": "dataset", "path": str(tmp_path / "rows.jsonl"), "heldout": 0.02}
-    training = LanguageTraining(recipes.load(recipe, {"limit": 20, "tasks": tasks}), Run(tmp_path))
-    solutions = [training.splits["rl"].train[i].solution for i in range(len(training.splits["rl"].train))]
-    tokens = sorted(len(training.policy.tokenizer.encode(s)) + 1 for s in solutions)  # and the stop token
-    typical, long = answer_lengths(training, "rl")
+    domain = LanguageDomain(recipes.load(recipe, {"limit": 20, "tasks": tasks}))
+    solutions = [domain.splits["rl"].train[i].solution for i in range(len(domain.splits["rl"].train))]
+    tokens = sorted(len(domain.policy.tokenizer.encode(s)) + 1 for s in solutions)  # and the stop token
+    typical, long = answer_lengths(domain, "rl")
     assert tokens[len(tokens) // 2 - 1] <= typical <= tokens[len(tokens) // 2]
     assert long == tokens[-1] > typical > tokens[0]
     alone = recipes.load(recipe, {"limit": 20, "stages": {"rl": {"method": "rloo", "steps": 1, "rows": 4}}})
-    assert answer_lengths(LanguageTraining(alone, Run(tmp_path)), "rl") == (10, 20)
+    assert answer_lengths(LanguageDomain(alone), "rl") == (10, 20)
 
 
 def test_the_estimate_counts_what_the_run_has(recipe: Path, trained: tuple[Path, str]) -> None:
@@ -112,8 +111,8 @@ def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> No
     def activations(keeps: bool) -> float:
         changes = {"policy.config.n_layer": layers, "policy.checkpointing": keeps, "stages.rl.micro_rows": 1}
         changes |= {"stages.warmup.micro_rows": 1}
-        training = LanguageTraining(recipes.load(recipe, changes), Run(tmp_path))
-        return memory(training.recipe, training.policy, 10).learning["activations"]
+        settings = recipes.load(recipe, changes)
+        return memory(settings, LanguageDomain(settings).policy, 10).learning["activations"]
 
     layer = 17 * width + heads + 4
     assert activations(False) == 4 * length * layers * layer
@@ -167,12 +166,12 @@ def test_an_existing_run_is_never_overwritten(recipe: Path, trained: tuple[Path,
 
 
 def test_an_unexpected_error_keeps_its_traceback(recipe: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from polopt.training import language
+    from polopt.training import launch
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a bug of ours")
 
-    monkeypatch.setattr(language, "train", broken)
+    monkeypatch.setattr(launch, "train", broken)
     result = polopt("train", recipe, "--run", tmp_path / "run")
     assert isinstance(result.exception, ValueError)
     assert result.exit_code == 1

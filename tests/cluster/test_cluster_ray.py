@@ -19,7 +19,8 @@ from cluster_runs import HereCrew
 from tiny_runs import DIGITS, outcome, recipe
 
 from polopt.training.cluster.worker_pool import ClusterError, Crew
-from polopt.training.language import LanguageTraining, create, resume
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import create, resume, training_of
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 
@@ -38,7 +39,7 @@ def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> Recipe:
 
 def undisturbed(made: Recipe, folder: Path) -> dict[str, Any]:
     """The same recipe without Ray and without accidents: each order played once, in this process."""
-    LanguageTraining(made, create(made, folder), (), None, HereCrew(made)).run()  # type: ignore[arg-type]
+    training_of(made, create(made, folder), (), None, HereCrew(made)).run()  # type: ignore[arg-type]
     return steady(folder)
 
 
@@ -70,7 +71,7 @@ def test_workers_and_a_node_die(cluster: Any, added: Callable[[], Any], tmp_path
     """And the run ends with the same weights, metrics and order of tasks as one in which nobody did."""
     made = settings()
     expected = undisturbed(made, tmp_path / "whole")
-    crew = Crew(made)
+    crew = Crew(made, LanguageDomain)
 
     def kill() -> None:
         """Whoever is busy now."""
@@ -82,7 +83,7 @@ def test_workers_and_a_node_die(cluster: Any, added: Callable[[], Any], tmp_path
     lose = lambda: cluster.remove_node(second, allow_graceful=False)  # noqa: E731
     accidents = Accidents({13: kill}, {16: lose, 19: added})
     try:
-        training = LanguageTraining(made, create(made, tmp_path / "run"), (accidents,), None, crew)
+        training = training_of(made, create(made, tmp_path / "run"), (accidents,), None, crew)
         training.run()
     finally:
         crew.close()
@@ -125,8 +126,8 @@ def test_what_a_worker_cannot_do(cluster: Any, tmp_path: Path) -> None:
 
 
 def with_crew(made: Recipe, folder: Path) -> None:
-    crew = Crew(made)
+    crew = Crew(made, LanguageDomain)
     try:
-        LanguageTraining(made, create(made, folder), (), None, crew).run()
+        training_of(made, create(made, folder), (), None, crew).run()
     finally:
         crew.close()

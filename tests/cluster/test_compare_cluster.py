@@ -19,7 +19,7 @@ from polopt.cli.app import app
 from polopt.config import ConfigError
 from polopt.training.cluster import ray_executor
 from polopt.training.compare import compare
-from polopt.training.language import create
+from polopt.training.launch import create
 from polopt.training.run import RunError
 from polopt.training.run_executor import ComparedRun, TrialError
 from polopt.training.spread import spread_over

@@ -19,7 +19,7 @@ from waiting import Counter
 from polopt.config import ConfigError
 from polopt.training.cluster import episodes as cluster_episodes
 from polopt.training.cluster.episodes import ClusterExecutor
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.worlds import EpisodeError
 from polopt.worlds.executors import LOST, InlineExecutor
 from polopt.worlds.recipe import made_again

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from polopt.config import parse
 from polopt.policies.tokenizer import make_tokenizer
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.recipe import Recipe
 
 SMALL: dict[str, Any] = {

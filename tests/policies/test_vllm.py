@@ -22,7 +22,7 @@ from polopt.policies import vllm as engines
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
-from polopt.training.language import train
+from polopt.training.launch import train
 
 CONTEXTS = [[5, 6, 7, 8], [9, 4], [11]]
 TIED = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}

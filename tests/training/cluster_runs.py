@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
 from polopt.training.cluster.worker_pool import Counts, Stopped
+from polopt.training.language import LanguageDomain
 from polopt.training.recipe import Recipe
 
 
@@ -25,7 +26,7 @@ class HereCrew:
         self.played: list[tuple[int, int, int]] = []
         self.team = [RolloutActor() for _ in range(self.spec.workers)]
         for worker in self.team:
-            worker.prepare(recipe.to_yaml(), ".", [], recipe.threads or 1)
+            worker.prepare(LanguageDomain, recipe.to_yaml(), ".", [], recipe.threads or 1)
 
     workers = property(lambda self: len(self.team))
 

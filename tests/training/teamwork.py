@@ -30,7 +30,7 @@ from tiny_runs import Stop, StopAt  # noqa: E402
 import polopt as po  # noqa: E402
 from polopt.experience import Evaluation, Experience  # noqa: E402
 from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
-from polopt.training import language  # noqa: E402
+from polopt.training import launch  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402
 from polopt.training.process_group import ProcessGroup, assemble  # noqa: E402
 from polopt.training.recipe import load  # noqa: E402
@@ -113,9 +113,9 @@ def train(folder: Path, stop: int | None) -> None:
     watchers = () if stop is None else (StopAt(stop),)
     try:
         if (folder / "run" / "recipe.yaml").exists():
-            language.resume(folder / "run", watchers=watchers)
+            launch.resume(folder / "run", watchers=watchers)
         else:
-            language.train(folder / "recipe.yaml", folder / "run", watchers=watchers)
+            launch.train(folder / "recipe.yaml", folder / "run", watchers=watchers)
     except Stop:
         pass
     if os.environ.get("RANK", "0") == "0":
@@ -126,9 +126,9 @@ def train(folder: Path, stop: int | None) -> None:
 def learners(folder: Path, team: ProcessGroup) -> None:
     """A run of several learners on rollouts that one of them has from workers."""
     made = load(folder / "recipe.yaml")
-    run = language.create(made, folder / "run") if team.leads else ReadOnlyRun(folder / "run")
+    run = launch.create(made, folder / "run") if team.leads else ReadOnlyRun(folder / "run")
     crew: Any = HereCrew(made) if team.leads else None
-    language.LanguageTraining(made, run, (), team, crew).run()
+    launch.training_of(made, run, (), team, crew).run()
 
 
 def work(place: str, name: str, *more: str) -> None:

@@ -19,7 +19,8 @@ from polopt.config import ConfigError
 from polopt.policies.average import Average
 from polopt.policies.language import LanguagePolicy
 from polopt.training.estimate import memory
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import resume, train, training_of
 from polopt.training.reference_policy import References
 from polopt.training.run import Run, RunError
 
@@ -124,9 +125,9 @@ def test_going_on_from_an_adapter_of_somebody_else(base: Path, tmp_path: Path) -
             torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(len(name)))
     theirs.save_pretrained(tmp_path / "theirs")
     settings = adapted(base, str(tmp_path / "theirs"))
-    training = LanguageTraining(settings, Run.create(tmp_path / "run", settings.to_yaml(), {}))
-    torch.testing.assert_close(logits_of(training.policy.model), logits_of(theirs), atol=1e-6, rtol=0)
-    learns = {name for name, p in training.policy.named_parameters() if p.requires_grad}
+    training = training_of(settings, Run.create(tmp_path / "run", settings.to_yaml(), {}))
+    torch.testing.assert_close(logits_of(training.domain.policy.model), logits_of(theirs), atol=1e-6, rtol=0)
+    learns = {name for name, p in training.domain.policy.named_parameters() if p.requires_grad}
     assert len(learns) == 2 * 2 * 2
     assert all("lora" in name for name in learns)
     training.run()
@@ -134,7 +135,7 @@ def test_going_on_from_an_adapter_of_somebody_else(base: Path, tmp_path: Path) -
     assert (again["r"], again["lora_alpha"], again["use_rslora"]) == (4, 2, True)
     assert set(again["target_modules"]) == {"v_proj", "up_proj"}
     back = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), tmp_path / "run" / "adapter")
-    torch.testing.assert_close(logits_of(back), logits_of(training.policy.model), atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits_of(back), logits_of(training.domain.policy.model), atol=1e-6, rtol=0)
 
 
 def test_references_and_averages_share_the_base(base: Path) -> None:
@@ -167,11 +168,10 @@ def test_references_and_averages_share_the_base(base: Path) -> None:
     assert {"critic.weight", "critic.bias"} < made.own_parameters().keys()
 
 
-def test_the_estimate_counts_what_can_change(base: Path, tmp_path: Path) -> None:
+def test_the_estimate_counts_what_can_change(base: Path) -> None:
     """Of two layers 16 wide with 32 inside: q, k, v and o are 16 x 16, the others 16 x 32."""
     settings = adapted(base, {"rank": 2}, stages={"rl": stages("references")["rl"]})
-    training = LanguageTraining(settings, Run(tmp_path))
-    found = memory(training.recipe, training.policy, 10).items
+    found = memory(settings, LanguageDomain(settings).policy, 10).items
     maps = 2 * (4 * 16 * 16 + 3 * 16 * 32)
     factors = 2 * (4 * 2 * (16 + 16) + 3 * 2 * (16 + 32))
     given = sum(t.numel() for t in load_file(base / "model.safetensors").values())

@@ -12,7 +12,7 @@ from tiny_runs import lines, recipe
 import polopt as po
 from polopt.training import batches
 from polopt.training.batches import RolloutBatch
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.measure import metrics_of
 
 # One method for each mechanism, as it acts on a tiny policy.

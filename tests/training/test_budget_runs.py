@@ -7,7 +7,7 @@ from typing import Any
 
 from tiny_runs import GUESS, lines, recipe
 
-from polopt.training.language import train
+from polopt.training.launch import train
 
 
 def records(tmp_path: Path, method: dict[str, Any], **stage: Any) -> list[dict[str, Any]]:

@@ -20,7 +20,9 @@ from polopt.support import PLAIN
 from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.weights import flat, load_flat
-from polopt.training.language import LanguageTraining, create
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import create, training_of
+from polopt.training.loop import Training
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run
@@ -61,12 +63,12 @@ def settings(method: str | dict[str, Any] = "grpo", cluster: Any = None, **chang
 
 def trained(
     found: Recipe, folder: Path, *, watchers: Any = (), lose: float = 0.0, crew: HereCrew | None = None
-) -> LanguageTraining:
+) -> Training:
     """The run, begun or gone on with, its workers in this process."""
     LocalPool().clear()
     run = Run.open(folder) if (folder / "recipe.yaml").is_file() else create(found, folder)
     crew = crew or (None if found.cluster is None else HereCrew(found, lose))
-    training = LanguageTraining(found, run, watchers, None, crew)  # type: ignore[arg-type]
+    training = training_of(found, run, watchers, None, crew)  # type: ignore[arg-type]
     training.run()
     return training
 
@@ -105,9 +107,9 @@ def test_who_plays_a_share_and_how_often_changes_nothing(method: str, ahead: int
 
 def rollouts(made: Recipe, tmp_path: Path, copies: list[int], *, lose: float = 0.0) -> tuple[Any, Experience]:
     crew = HereCrew(made, lose)
-    training = LanguageTraining(made, create(made, tmp_path / "run"), (), None, crew)  # type: ignore[arg-type]
-    crew.publish(0, flat(training.policy))
-    source: Any = training.source("rl", 16, training.player("rl"))
+    domain = LanguageDomain(made, None, crew)  # type: ignore[arg-type]
+    crew.publish(0, flat(domain.policy))
+    source: Any = domain.source("rl")
     tasks = source.take(len(copies))
     return source, source.rollout(tasks, torch.tensor(copies), PLAIN)
 
@@ -153,11 +155,13 @@ def test_rows_are_those_of_the_weights_that_they_name(tmp_path: Path) -> None:
     for batch, rows in own:
         version = 15 + max(0, batch - 2)
         versions[batch] = version
-        load_flat(training.policy, crew.all[version])
-        said = training.policy.evaluate(rows).logp
+        load_flat(training.domain.policy, crew.all[version])
+        said = training.domain.policy.evaluate(rows).logp
         assert torch.allclose(said[rows.mask], rows.logp[rows.mask], atol=1e-5)
-        load_flat(training.policy, crew.all[version + 1])
-        assert not torch.allclose(training.policy.evaluate(rows).logp[rows.mask], rows.logp[rows.mask], atol=1e-5)
+        load_flat(training.domain.policy, crew.all[version + 1])
+        assert not torch.allclose(
+            training.domain.policy.evaluate(rows).logp[rows.mask], rows.logp[rows.mask], atol=1e-5
+        )
     assert versions == {0: 15, 1: 15, 2: 15, 3: 16, 4: 17, 5: 18}
     logged = [m for m in outcome(tmp_path / "run")["metrics"] if m["stage"] == "rl"]
     assert [m["staleness/max"] for m in logged] == [0, 1, 2, 2, 2, 2]
@@ -264,10 +268,13 @@ def test_the_door_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (dealt, None, "name it, as in --cluster auto"),
         (dealt, "127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ):
-        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, ProcessGroup()):
+        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, ProcessGroup(), LanguageDomain):
             pass
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'), crew_of(dealt, "auto", ProcessGroup()):
+    with (
+        pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'),
+        crew_of(dealt, "auto", ProcessGroup(), LanguageDomain),
+    ):
         pass
 
 

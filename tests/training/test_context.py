@@ -22,9 +22,9 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import to_experience
 from polopt.training.estimate import estimate
 from polopt.training.evaluate import evaluate
-from polopt.training.language import LanguageTraining, train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import train
 from polopt.training.preflight_models import MEASURED, ContextError, fitted
-from polopt.training.run import Run
 from polopt.worlds import Step, Task, TaskList, WorldError, build_tasks, environment
 
 CONTEXT = 64
@@ -160,13 +160,13 @@ def test_a_run_without_its_long_prompts(tmp_path: Path) -> None:
     one = {"rl": {"method": "grpo", "steps": 1, "rows": 8, "group": 4}}
     settings = recipe(tasks=tasks, max_prompt_length=10, stages=one)
     with pytest.warns(PoloptWarning) as found:
-        training = LanguageTraining(settings, Run(tmp_path / "none"))
+        domain = LanguageDomain(settings)
     said = [str(w.message) for w in found if "max_prompt_length" in str(w.message)]
     assert [s.partition(":")[2].partition(" prompts")[0] for s in said] == [
         " training tasks: 4 of 12",
         " held-out tasks: 1 of 4",
     ]
-    assert [len(part) for part in (training.splits["rl"].train, training.splits["rl"].heldout)] == [8, 3]
+    assert [len(part) for part in (domain.splits["rl"].train, domain.splits["rl"].heldout)] == [8, 3]
     with pytest.warns(PoloptWarning):
         train(settings, tmp_path / "run")
     assert [e["problems"] for e in lines(tmp_path / "run", "evaluations")] == [3, 3]

@@ -12,7 +12,7 @@ from tiny_runs import DIGITS, GUESS, MODEL, Stop, StopAt, lines
 
 from polopt.config import ConfigError, parse
 from polopt.training.estimate import estimate
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.recipe import Recipe
 
 GPT2 = {**MODEL, "tie_word_embeddings": False}  # what moves there is a new parameter, so none can be tied

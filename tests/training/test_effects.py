@@ -19,9 +19,9 @@ from polopt.rewards import Chat
 from polopt.rewards.payoffs import CELLS
 from polopt.situation import Situation
 from polopt.training.estimate import estimate
-from polopt.training.language import LanguageTraining, train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import train
 from polopt.training.provided import check_effects
-from polopt.training.run import Run
 
 GAME = "<payoff>" + json.dumps({cell: {"user": 1, "LLM": 2} for cell in CELLS}) + "</payoff>"
 PLAIN = Situation(
@@ -126,7 +126,7 @@ def test_what_is_told_is_a_warning_of_the_run_and_a_missing_block_is_refused(tmp
         settings = recipe(stages={"rl": {"method": method, "steps": 2, "rows": 8, "group": 4}})
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            LanguageTraining(settings, Run(tmp_path))
+            LanguageDomain(settings)
         return [str(w.message) for w in seen if issubclass(w.category, PoloptWarning)]
 
     assert len(build("mpo-meta")) == 1

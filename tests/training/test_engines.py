@@ -20,7 +20,7 @@ from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.learner import Learner
 from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run

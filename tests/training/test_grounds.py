@@ -22,7 +22,7 @@ from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.source import LanguageSource
 from polopt.worlds import EpisodeError, GuessNumber, Step, Task, VerifierError, make_verifier
 from polopt.worlds.executors import (

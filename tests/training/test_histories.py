@@ -9,7 +9,7 @@ from tiny_runs import recipe
 
 from polopt.sampling import InContext, fit
 from polopt.training.histories import histories, history
-from polopt.training.language import train
+from polopt.training.launch import train
 from polopt.training.trained import evaluate_folder
 
 

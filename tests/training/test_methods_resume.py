@@ -8,7 +8,7 @@ import pytest
 from tiny_runs import Stop, StopAt, outcome, recipe
 
 import polopt as po
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.provided import unprovided
 
 REMEMBERING = [slug for slug in po.slugs() if po.method(slug).state_dict()]

@@ -14,7 +14,7 @@ from tiny_runs import lines, recipe
 
 from polopt import catalogue
 from polopt.config import ConfigError
-from polopt.training.language import LanguageTraining
+from polopt.training.launch import training_of
 from polopt.training.provided import SIGNAL, unprovided
 from polopt.training.run import Run
 
@@ -61,16 +61,16 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     settings = settings.model_copy(update=world)
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
-            LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+            training_of(settings, Run.create(tmp_path, settings.to_yaml(), {}))
         return
-    training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+    training = training_of(settings, Run.create(tmp_path, settings.to_yaml(), {}))
     training.run()
     steps = [m for m in lines(tmp_path, "metrics") if m["stage"] == "method"]
     assert len(steps) == 2
     for record in steps:
         numbers = [v for v in record.values() if isinstance(v, float)]
         assert all(math.isfinite(v) for v in numbers), record
-    weights = dict(training.policy.named_parameters())
+    weights = dict(training.domain.policy.named_parameters())
     assert all(p.isfinite().all() and p.dtype == getattr(torch, dtype) for p in weights.values())
     # It moved: the policy is no longer what the warm-up left.
     before = load_file(tmp_path / "checkpoints" / "00000015" / "state.safetensors")

@@ -17,9 +17,9 @@ from polopt import Experience, Support
 from polopt.config import ConfigError
 from polopt.sampling import Rollouts, WithSolutions
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import resume, train
 from polopt.training.measure import describe
-from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 
@@ -273,23 +273,22 @@ def test_greedy_answers_are_asked_of_rollouts_only(tmp_path: Path) -> None:
     assert all(m["rows"] == 6 for m in lines(tmp_path / "run", "metrics"))
 
 
-def training_of(tmp_path: Path, method: Any, tasks: Any) -> LanguageTraining:
+def domain_of(method: Any, tasks: Any) -> LanguageDomain:
     stages = {"rl": {"method": method, "steps": 1, "rows": 8, "group": 4}}
-    settings = recipe(stages=stages, tasks=tasks)
-    return LanguageTraining(settings, Run.create(tmp_path / "run", settings.to_yaml(), {}))
+    return LanguageDomain(recipe(stages=stages, tasks=tasks))
 
 
 def test_what_the_tasks_lack_is_said_at_the_door(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"stages\.rl: sampling\.WithTexts reads raw texts, and the tasks come without"
     ):
-        training_of(tmp_path, "typhoon-s-ink-grpo", GUESS)
+        domain_of("typhoon-s-ink-grpo", GUESS)
     own = tmp_path / "silent.py"
     own.write_text(SILENT)
     for method, part in (("chord", "WithDemonstrations"), ("unified-hpt", "WithSolutions"), ("sft", "Demonstrations")):
         with pytest.raises(ConfigError, match=rf"stages\.rl: sampling\.{part} imitates solutions, and the tasks come"):
-            training_of(tmp_path / method, method, {"kind": f"{own}:split"})
-    assert training_of(tmp_path / "fine", "grpo", {"kind": f"{own}:split"}).splits["rl"].texts == ()
+            domain_of(method, {"kind": f"{own}:split"})
+    assert domain_of("grpo", {"kind": f"{own}:split"}).splits["rl"].texts == ()
 
 
 SILENT = """
@@ -303,7 +302,7 @@ def split(*, seed):
 
 def test_a_new_tokenizer_knows_the_texts(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("東京\n\nМосква")
-    made = training_of(tmp_path, "grpo", {**GUESS, "texts": str(tmp_path / "notes.txt")})
+    made = domain_of("grpo", {**GUESS, "texts": str(tmp_path / "notes.txt")})
     tokenizer = made.policy.tokenizer
     for text in made.splits["rl"].texts:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]

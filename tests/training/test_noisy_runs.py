@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tiny_runs import Stop, StopAt, outcome, recipe
 
 from polopt.config import ConfigError
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 
 CHAINS: dict[str, Any] = {"kind": "chains", "steps": [1, 1], "letters": 2, "train": 300, "heldout": 20}
 NOISY: dict[str, Any] = {"kind": "noisy", "of": CHAINS, "missed": 0.4}

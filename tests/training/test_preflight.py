@@ -14,12 +14,13 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.factory import new_policy
-from polopt.training import language, planning
+from polopt.training import language, launch, planning
 from polopt.training import recipe as recipes
 from polopt.training.conversion import policy_at
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.estimate import longest_prompt
-from polopt.training.language import train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import train
 from polopt.training.preflight import check_chat_template, check_tasks
 from polopt.training.recipe import Recipe
 from polopt.training.trained import evaluate_folder
@@ -76,7 +77,7 @@ def test_only_a_run_that_begins_is_checked(tmp_path: Path, monkeypatch: pytest.M
     settings = recipe(tasks=tasks(tmp_path), policy={"config": MODEL})
     train(settings, tmp_path / "run")
     assert called == [["rl"]]
-    language.resume(tmp_path / "run")
+    launch.resume(tmp_path / "run")
     assert len(called) == 1
 
 
@@ -168,10 +169,10 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
     (record,) = run.read("metrics")
     assert {"signal/exact", "signal/regex"} <= record.keys()
     assert all(sample["reference"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
-    training = language.LanguageTraining(settings, run)
-    source = training.source("rl", 8, training.player("rl"))
+    domain = LanguageDomain(settings)
+    source = domain.source("rl")
     experience = source.rollout(source.take(1), 2, settings.evaluation.support)
-    tokenizer, system = training.policy.tokenizer, {"role": "system", "content": "add"}
+    tokenizer, system = domain.policy.tokenizer, {"role": "system", "content": "add"}
     for batch in (experience, source.demonstrate(2)):
         task, decided = batch.extras["task"][0], int(batch.mask[0].int().argmax())
         messages = [system, *chat, {"role": "user", "content": task.prompt}]
@@ -179,7 +180,7 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
         assert expected == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
         read = batch.extras["tokens"][0][:decided].tolist()
         assert read == tokenizer(expected, add_special_tokens=False)["input_ids"]
-        assert longest_prompt(training.policy, training.splits["rl"].train, 3) == decided  # all have one digit
+        assert longest_prompt(domain.policy, domain.splits["rl"].train, 3) == decided  # all have one digit
 
 
 def test_messages_before_a_prompt_count_in_the_context(tmp_path: Path) -> None:

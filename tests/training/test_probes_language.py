@@ -14,7 +14,7 @@ from polopt.ops import NOTHING
 from polopt.sampling import RetryRollouts, Rollouts, RulePrompts
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import LanguageTraining
+from polopt.training.launch import training_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
@@ -101,7 +101,7 @@ def test_who_reads_the_rules_samples_and_who_does_not_learns() -> None:
 def test_the_recipe_of_policyrollout_runs_through_its_stages(tmp_path: Path) -> None:
     short = {f"stages.{stage}.{key}": n for stage in STAGES for key, n in (("steps", 2), ("rows", 16))}
     settings = recipes.load("policyrollout", {**short, "evaluation.problems": 4, "evaluation.quick": 4, "threads": 1})
-    LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {})).run()
+    training_of(settings, Run.create(tmp_path, settings.to_yaml(), {})).run()
     records = lines(tmp_path, "metrics")
     assert [record["stage"] for record in records] == [stage for stage in STAGES for _ in range(2)]
     # The first is shown a book in every prompt; the last samples half of its rows with the book as a hint.

@@ -14,12 +14,11 @@ from tiny_runs import GUESS, lines, outcome, policy, recipe
 from polopt.experience import Support
 from polopt.sampling import Replay
 from polopt.sampling.batch_buffer import packed, unpacked
-from polopt.training.auxiliary_models import Beside
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import LanguageTraining, resume, train
-from polopt.training.learner import Learner
-from polopt.training.run import Run
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import resume, train
 from polopt.training.source import LanguageSource
+from polopt.training.stage_learning import StageLearning
 from polopt.worlds import GuessNumber
 
 LONG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 256, "initializer_range": 0.3}
@@ -132,18 +131,18 @@ def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
         )
 
 
-def test_replayed_rows_meet_the_policy_of_now(tmp_path: Path) -> None:
+def test_replayed_rows_meet_the_policy_of_now() -> None:
     """logp is the sampler's, old_logp the learner's before its update, prev_logp that of one batch earlier."""
     settings = recipe(**REMIX)
-    training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
-    algorithm, stage = training.algorithms["rl"], settings.stages["rl"]
-    player = EpisodePlayer(training.policy, training.splits["rl"].train, settings.limit)
-    source = LanguageSource(player, rows=12, seed=0, generator=training.sampling)
-    learner = Learner(training.policy, algorithm, stage, training.shuffling)
-    references, past, ages = Beside(training.policy, algorithm, None), [training.policy.frozen()], set()
+    domain = LanguageDomain(settings)
+    algorithm, stage = domain.algorithms["rl"], settings.stages["rl"]
+    player = EpisodePlayer(domain.policy, domain.splits["rl"].train, settings.limit)
+    source = LanguageSource(player, rows=12, seed=0, generator=domain.sampling)
+    learning = StageLearning(domain, algorithm, stage, source, torch.Generator())
+    past, ages = [domain.policy.frozen()], set()
     for step in range(5):
-        past.append(training.policy.frozen())
-        batch = training._provide(algorithm.sampling(source), source, learner, references)
+        past.append(domain.policy.frozen())
+        batch = learning._provide(algorithm.sampling(source))
         for age in batch.extras["age"].unique().tolist():
             rows = batch[batch.extras["age"] == age]
             ages.add(age)
@@ -151,10 +150,10 @@ def test_replayed_rows_meet_the_policy_of_now(tmp_path: Path) -> None:
                 with torch.no_grad():
                     expected = of.evaluate(rows).logp
                 torch.testing.assert_close(getattr(rows, field), expected, atol=2e-5, rtol=0)
-        references.begin_update()
-        learner.update(algorithm.judge(batch), step)
+        learning.beside.begin_update()
+        learning.learner.update(algorithm.judge(batch), step)
         algorithm.advance()
-        references.end_update()
+        learning.beside.end_update()
     assert ages == {0, 1, 2}
     assert isinstance(algorithm.sampling, Replay)
 

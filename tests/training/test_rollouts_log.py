@@ -12,7 +12,8 @@ from tiny_runs import Digits, Stop, StopAt, digits, lines, outcome, policy, reci
 
 from polopt.metrics import rate_change
 from polopt.training.evaluate import change, evaluate
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.language import LanguageDomain
+from polopt.training.launch import resume, train
 from polopt.training.measure import _decided, show
 from polopt.training.run import LOGS, Run
 from polopt.worlds import Task, TaskSplit
@@ -96,11 +97,11 @@ def test_methods_with_rows_of_other_kinds_are_logged(method: str, tmp_path: Path
     assert {row["step"] for row in Run(tmp_path / "run").read("rollouts")} == {0, 1}
 
 
-def test_evaluations_hold_every_problem(tmp_path: Path) -> None:
-    training = LanguageTraining(recipe(**SETTINGS), Run(tmp_path))
+def test_evaluations_hold_every_problem() -> None:
+    domain = LanguageDomain(recipe(**SETTINGS))
     heldout = digits(10, 0).heldout
     tasks = [heldout[i] for i in range(6)]
-    found = evaluate(training.player("rl"), tasks, samples=3)
+    found = evaluate(domain.player("rl"), tasks, samples=3)
     counts = [sum(row.solved for row in found.rows[i : i + 3]) for i in range(0, 18, 3)]
     record = found.record()
     assert record["kinds"]["digit"]["solved"] == counts
@@ -166,10 +167,10 @@ def reading(size: int, seed: int) -> TaskSplit:
 def test_a_sample_has_what_the_world_read(folder: Path) -> None:
     """It is neither the completion nor the reference; of an answer that was cut off nothing is read."""
     trained, world = {"model": str(folder / "policy")}, {"kind": f"{Path(__file__).resolve()}:reading", "size": 10}
-    training = LanguageTraining(recipe(**SETTINGS, policy=trained, tasks=world), Run(folder))
-    task = training.splits["rl"].train[0]
-    found = evaluate(training.player("rl"), [task], samples=16)
-    shown = [show(row, training.policy.tokenizer) for row in found.rows]
+    domain = LanguageDomain(recipe(**SETTINGS, policy=trained, tasks=world))
+    task = domain.splits["rl"].train[0]
+    found = evaluate(domain.player("rl"), [task], samples=16)
+    shown = [show(row, domain.policy.tokenizer) for row in found.rows]
     ended = [not row.truncated for row in found.rows]
     assert sum(ended) > 1
     assert [s["answer"] for s in shown] == [

@@ -9,7 +9,7 @@ from chat_server import served
 from rows_judges import say
 from tiny_runs import Stop, StopAt, lines, outcome, recipe
 
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 
 
 def test_a_run_through_a_server_is_stopped_and_resumed_to_the_same_bytes(tmp_path: Path) -> None:

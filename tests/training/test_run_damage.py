@@ -18,7 +18,7 @@ from tiny_runs import Stop, StopAt, outcome
 from polopt.errors import PoloptWarning, UserError
 from polopt.training import origin
 from polopt.training.checkpoints import Checkpoint
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.run import Run, RunError
 
 # Of a run that was stopped after its fifth step: checkpoints of steps 3 and 4.

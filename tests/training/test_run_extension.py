@@ -15,9 +15,10 @@ from tiny_runs import Stop, StopAt, lines, outcome, recipe
 
 from polopt.config import ConfigError, parse
 from polopt.errors import PoloptWarning, RunError
-from polopt.training import language
+from polopt.training import launch
 from polopt.training.conversion import policy_at
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
+from polopt.training.loop import Training
 from polopt.training.recipe import CheckpointSpec, Recipe
 from polopt.training.run import Run
 from polopt.training.trained import evaluate_folder
@@ -122,7 +123,7 @@ def test_the_same_call_again_goes_on(tmp_path: Path) -> None:
     for stop in (1, 3, 4):
         with pytest.raises(Stop):
             train(longer(4), tmp_path / "run", watchers=(StopAt(stop),))
-    assert not language.is_finished(longer(4), tmp_path / "run")
+    assert not launch.is_finished(longer(4), tmp_path / "run")
     train(longer(4), tmp_path / "run")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     with pytest.raises(RunError, match=r"stages\.rl\.optimiser\.lr 0\.005 -> 0\.1; name another folder"):
@@ -154,7 +155,7 @@ BEST = {
 @pytest.mark.parametrize("stops", [False, True])
 def test_the_best_checkpoint_stays(name: str, stops: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estimates, kept = BEST[name]
-    monkeypatch.setattr(language.LanguageTraining, "_evaluate", lambda *given: told(*given))
+    monkeypatch.setattr(Training, "_evaluate", lambda *given: told(*given))
     settings = recipe(
         stages={"rl": {"method": "grpo", "steps": 8, "rows": 8, "group": 4}},
         evaluation={"problems": 4, "quick": 4, "every": 2},
@@ -173,7 +174,7 @@ def test_the_best_checkpoint_stays(name: str, stops: bool, tmp_path: Path, monke
 
 def test_a_rise_between_checkpoints_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = Estimates(0.5, 0.1, 0.4, 0.3, 0.2)  # before, and after steps 1, 2, 3 and 4
-    monkeypatch.setattr(language.LanguageTraining, "_evaluate", lambda *given: told(*given))
+    monkeypatch.setattr(Training, "_evaluate", lambda *given: told(*given))
     train(
         recipe(
             stages={"rl": {"method": "grpo", "steps": 4, "rows": 8, "group": 4}},

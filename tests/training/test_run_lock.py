@@ -13,7 +13,7 @@ import pytest
 from tiny_runs import Stop, StopAt, recipe
 
 from polopt.errors import RunError
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.run import ReadOnlyRun, Run
 
 HOLD = """

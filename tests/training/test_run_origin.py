@@ -21,7 +21,7 @@ from tiny_runs import Stop, StopAt, outcome
 from polopt.errors import PoloptWarning
 from polopt.training import environment, origin
 from polopt.training.conversion import policy_at
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.run import Run, RunError
 from polopt.training.trained import evaluate_folder
 

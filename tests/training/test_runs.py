@@ -22,7 +22,7 @@ from polopt.experience import Support
 from polopt.training import files
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
-from polopt.training.language import LanguageTraining, create, resume, train
+from polopt.training.launch import create, resume, train, training_of
 from polopt.training.run import Run, RunError
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.
@@ -271,20 +271,24 @@ def numbers() -> list[Any]:
 
 def test_evaluation_is_pure(tmp_path: Path) -> None:
     """F11: modes, random numbers, baselines, clocks and weights are the same before and after."""
-    training = LanguageTraining(recipe(**FULL), Run.create(tmp_path, "", {}))
-    made = training.policy
+    training = training_of(recipe(**FULL), Run.create(tmp_path, "", {}))
+    made = training.domain.policy
     for mode in (True, False):
         made.train(mode)
         modes = {name: m.training for name, m in made.named_modules()}
         weights = {k: v.clone() for k, v in made.state_dict().items()}
-        state = [training.sampling.get_state().tolist(), training.shuffling.get_state().tolist(), numbers()]
-        buffers = {n: {k: v.tolist() for k, v in a.state_dict().items()} for n, a in training.algorithms.items()}
+        state = [training.domain.sampling.get_state().tolist(), training.shuffling.get_state().tolist(), numbers()]
+        buffers = {n: {k: v.tolist() for k, v in a.state_dict().items()} for n, a in training.domain.algorithms.items()}
         training._evaluate("rl", "before", 8)
         assert {name: m.training for name, m in made.named_modules()} == modes
         assert all(torch.equal(v, weights[k]) for k, v in made.state_dict().items())
-        assert [training.sampling.get_state().tolist(), training.shuffling.get_state().tolist(), numbers()] == state
+        assert [
+            training.domain.sampling.get_state().tolist(),
+            training.shuffling.get_state().tolist(),
+            numbers(),
+        ] == state
         assert buffers == {
-            n: {k: v.tolist() for k, v in a.state_dict().items()} for n, a in training.algorithms.items()
+            n: {k: v.tolist() for k, v in a.state_dict().items()} for n, a in training.domain.algorithms.items()
         }
         assert all(p.grad is None for p in made.parameters())
 

@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import DIGITS, Stop, StopAt, lines, outcome, recipe
 
 from polopt.training import recipe as recipes
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 
 
 def test_second_attempts_are_counted(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tiny_runs import lines
 import polopt as po
 from polopt.part import diff
 from polopt.training import recipe as recipes
-from polopt.training.language import train
+from polopt.training.launch import train
 
 STAGED = {"adacot": ["warmup", "mathematics", "general"], "conciser": ["warmup", "walk", "run"]}
 

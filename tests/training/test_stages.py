@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tiny_runs import DIGITS, GUESS, Stop, StopAt, lines, outcome, recipe
 
 from polopt.config import ConfigError
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 
 STAGES: dict[str, Any] = {
     "warmup": {

@@ -13,7 +13,7 @@ from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, reci
 from polopt.experience import Support
 from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Swarm
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import resume, train
+from polopt.training.launch import resume, train
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 

@@ -24,7 +24,7 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.launch import resume, train, training_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.training.teacher_model import Teacher
@@ -279,8 +279,8 @@ def test_phases_ask_for_what_is_theirs_alone(tmp_path: Path, monkeypatch: pytest
         return plain(self, experience, needs, top=top)
 
     settings = recipe(**BUPO)
-    training = LanguageTraining(settings, Run.create(tmp_path, settings.to_yaml(), {}))
-    training.policy.evaluate = heard.__get__(training.policy)  # type: ignore[method-assign]
+    training = training_of(settings, Run.create(tmp_path, settings.to_yaml(), {}))
+    training.domain.policy.evaluate = heard.__get__(training.domain.policy)  # type: ignore[method-assign]
     training.run()
     inner = {"extras.logp_of_layer_1", "extras.entropy_of_layer_1"}
     seen = [bool(names & inner) for names in asked]

@@ -20,7 +20,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import trackers
 from polopt.training.compare import compare
-from polopt.training.language import LanguageTraining, resume, train
+from polopt.training.launch import resume, train, training_of
 from polopt.training.process_group import ProcessGroup
 from polopt.training.run import ReadOnlyRun, Run
 from polopt.training.trackers import MLflow, TensorBoard, Tracker, Tracking, Trackio, WeightsAndBiases
@@ -171,10 +171,10 @@ class Second(ProcessGroup):
 def test_only_the_main_process_sends_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker, made = Recorded(), recipe(logging={"report_to": "tensorboard", "rollouts": 1})
     monkeypatch.setitem(trackers.TRACKERS, "tensorboard", lambda: tracker)
-    LanguageTraining(made, ReadOnlyRun(tmp_path), team=Second()).run()
+    training_of(made, ReadOnlyRun(tmp_path), team=Second()).run()
     assert tracker.calls == []
     assert list(tmp_path.iterdir()) == []
-    LanguageTraining(made, Run(tmp_path)).run()
+    training_of(made, Run(tmp_path)).run()
     assert tracker.steps == [0, 0, 1, 2, 3, 4]
     assert (tmp_path / "rollouts.jsonl").exists()
 

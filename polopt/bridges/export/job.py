@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from polopt.algorithm import Algorithm
 from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
-from polopt.training.language import LanguageTraining, create
+from polopt.training.language import LanguageDomain
 from polopt.training.provided import check_asks
 from polopt.training.recipe import Recipe, StageSpec, name_of_method
 from polopt.training.run import Run
@@ -189,8 +188,7 @@ def _model(recipe: Recipe, folder: Path, run: Run | None) -> tuple[str | None, A
         load_policy(run.folder)
         shutil.copytree(run.folder / "policy", folder / "policy")
     elif name is None:
-        with tempfile.TemporaryDirectory(prefix="polopt-export-") as place:
-            LanguageTraining(recipe, create(recipe, Path(place) / "run")).policy.save(folder / "policy")
+        LanguageDomain(recipe).policy.save(folder / "policy")
     source = str(folder / "policy") if name is None else name
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(source)

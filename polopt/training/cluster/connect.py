@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
@@ -21,9 +22,11 @@ def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
 
 
 @contextlib.contextmanager
-def crew_of(recipe: Recipe, address: str | None, team: ProcessGroup) -> Iterator[Crew | None]:
+def crew_of(
+    recipe: Recipe, address: str | None, team: ProcessGroup, domain: Callable[[Recipe], Any]
+) -> Iterator[Crew | None]:
     """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
-    Of several learners, the one that leads has them.
+    Of several learners, the one that leads has them. domain: as `Crew`.
 
     Raises:
         ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there; or
@@ -46,7 +49,7 @@ def crew_of(recipe: Recipe, address: str | None, team: ProcessGroup) -> Iterator
         yield None  # it hears from the one that leads
         return
     with connected(address):
-        crew = Crew(recipe)
+        crew = Crew(recipe, domain)
         try:
             yield crew
         finally:

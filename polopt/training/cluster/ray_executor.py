@@ -13,7 +13,7 @@ import torch
 
 import polopt
 from polopt.config import ConfigError
-from polopt.training.language import resume
+from polopt.training.launch import resume
 from polopt.training.run import RunError
 from polopt.training.run_executor import HANDOVER, ComparedRun, ExclusiveWatcher, RunExecutor, RunSlot, TrialError
 from polopt.training.spread import at

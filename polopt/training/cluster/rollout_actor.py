@@ -7,17 +7,15 @@ import dataclasses
 import os
 import socket
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience
-from polopt.training.batches import meter, since
+from polopt.training.batches import since
 from polopt.training.cluster.weights import load_flat
 from polopt.training.recipe import Recipe
-from polopt.training.run import Run
 from polopt.training.spread import at
 
 
@@ -42,7 +40,7 @@ class Order:
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """What came of an order. version: of the weights that it was really played with. generator: where its random
-    numbers ended. spent: as `meter` counts."""
+    numbers ended. spent: as the source's `usage` counts."""
 
     number: tuple[int, int, int]
     value: Any
@@ -56,35 +54,35 @@ class RolloutActor:
 
     def __init__(self) -> None:
         self.version: int | None = None
-        self._training: Any = None
+        self._domain: Any = None
         self._sources: dict[str, Any] = {}
 
-    def prepare(self, recipe: str, home: str, path: Sequence[str], threads: int) -> str:
-        """Make policy, tasks and engine; the name of machine and process.
+    def prepare(
+        self, domain: Callable[[Recipe], Any], recipe: str, home: str, path: Sequence[str], threads: int
+    ) -> str:
+        """Makes policy, tasks and engine. Returns the name of machine and process.
 
-        home, path: where the learner's relative paths begin, and where its modules may be.
+        domain: makes a recipe's `Domain`. home, path: where the learner's relative paths begin, and where its modules
+        may be.
         """
-        # The loop reads the recipe, and the recipe this package's settings.
-        from polopt.training.language import LanguageTraining
-
         with contextlib.suppress(OSError):  # a machine may be without it
             at(home, path)
         found = Recipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
-        self._training = LanguageTraining(found, Run(Path()))
+        self._domain = domain(found)
         return f"{socket.gethostname()}, process {os.getpid()}"
 
     def work(self, order: Order, weights: Callable[[], Tensor]) -> Answer:
         """Play one share. weights: gives those of the order's version, which are asked for if they are new here."""
-        training = self._training
+        domain = self._domain
         if self.version != order.version:
             self.version = None  # whatever interrupts this
-            load_flat(training.policy, weights())
-            training.engine.hand_over(order.version)
+            load_flat(domain.policy, weights())
+            domain.sync_weights(order.version)
             self.version = order.version
         source = self._source(order.stage)
         source.generator.set_state(order.generator)
-        before = meter(source.player)
-        device = training.policy.device
+        before = source.usage()
+        device = domain.policy.device
         given = {k: arrived(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
         value = getattr(source, order.what)(**given)
         return Answer(
@@ -92,13 +90,12 @@ class RolloutActor:
             value=travelling(value, keep=("answer", "feedback", "kind")),
             version=order.version,
             generator=source.generator.get_state(),
-            spent=since(before, source.player),
+            spent=since(before, source),
         )
 
     def _source(self, stage: str) -> Any:
         if stage not in self._sources:
-            training = self._training
-            self._sources[stage] = training.source(stage, training.recipe.stages[stage].rows, training.player(stage))
+            self._sources[stage] = self._domain.source(stage)
         return self._sources[stage]
 
 

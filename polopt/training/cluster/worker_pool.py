@@ -67,14 +67,16 @@ class Crew:
     version, and are freed when `forget` says so.
 
     `do` is for one thread at a time; `publish` and `forget` may be called from another.
+
+    domain: makes the `Domain` of the recipe in each worker, which imports it by name.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, domain: Callable[[Recipe], Any]) -> None:
         import ray
 
         assert recipe.cluster is not None
         self.ray, self.spec, self.counts = ray, recipe.cluster, Counts()
-        self._recipe = recipe.to_yaml()
+        self._domain, self._recipe = domain, recipe.to_yaml()
         self._threads = recipe.threads or max(1, int(self.spec.cpus))
         self._weights: dict[int, Any] = {}
         self._members: list[_Member] = []
@@ -149,7 +151,7 @@ class Crew:
         """As many workers as there should be; a new one waits for its place on a node."""
         while len(self._members) < self.spec.workers:
             actor: Any = self._actor.remote()
-            call = actor.prepare.remote(self._recipe, os.getcwd(), sys.path, self._threads)
+            call = actor.prepare.remote(self._domain, self._recipe, os.getcwd(), sys.path, self._threads)
             self._members.append(_Member(actor, call, _now()))
         if self.workers:
             self._alone, self._told = None, False

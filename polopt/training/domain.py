@@ -1,0 +1,113 @@
+"""What one kind of policy and world brings to the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Generator, Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.training.batches import BatchIterator
+from polopt.training.learner import Learner
+
+
+class Score(Protocol):
+    """A policy's performance on held-out problems."""
+
+    def record(self) -> dict[str, Any]:
+        """Returns the score as it stands in evaluations.jsonl."""
+        ...
+
+
+class StageSource(Protocol):
+    """A `Source` of experience whose position is part of a checkpoint and whose work is counted."""
+
+    generator: Generator
+
+    def usage(self) -> dict[str, float]:
+        """Returns what has been spent so far, by name: "sampled" decisions, "seconds/<kind>", "episodes/<failure>"."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position in the order of tasks, as plain data."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        ...
+
+
+class Domain(Protocol):
+    """A kind of policy and world: its policy, its sources of experience, its fields, its held-out score.
+
+    The loop (`polopt.training.loop`) knows stages, steps, checkpoints and records, and asks the domain for the rest.
+    `policy` samples and `learned` learns; they are one module unless the learned weights lie in pieces. `algorithms`
+    holds the algorithm of each stage.
+    """
+
+    policy: Any
+    learned: Any
+    algorithms: dict[str, Algorithm]
+
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Describes the policy for the run's folder. known: what the folder says of it so far.
+
+        Raises:
+            RunError: the policy is not the one that the run began with.
+        """
+        ...
+
+    def source(self, stage: str) -> StageSource:
+        """Returns the source of a stage's experience."""
+        ...
+
+    def batches(
+        self, source: Any, algorithm: Algorithm, *, base: int, first: int, steps: int, tensors: Mapping[str, Tensor]
+    ) -> AbstractContextManager[BatchIterator]:
+        """Opens the batches `first` to steps - 1 of a stage before which `base` batches were learned from. tensors: of
+        the checkpoint that the stage goes on from, if it does."""
+        ...
+
+    def provide(self, experience: Experience, fields: frozenset[str], source: Any, learner: Learner) -> Experience:
+        """Computes those of the fields that only this kind of world or policy has."""
+        ...
+
+    def describe(self, experience: Experience) -> dict[str, Any]:
+        """Returns the metrics of a batch after credit."""
+        ...
+
+    def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        """Yields each row of a credited batch as rollouts.jsonl holds it."""
+        ...
+
+    def score(self, stage: str, problems: int, step: int) -> Score:
+        """Measures the policy on a stage's held-out problems. Training cannot tell that it happened."""
+        ...
+
+    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, Score]]:
+        """Yields the policy's score on each further set of held-out problems, by its name."""
+        ...
+
+    def samples(self, score: Any) -> Iterator[dict[str, Any]]:
+        """Yields some of the episodes behind a score as samples.jsonl holds them."""
+        ...
+
+    def sync_weights(self, version: int) -> None:
+        """Gives the learned weights to whatever samples. version: batches that the run has learned from."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes the trained policy into a run's folder."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns what a checkpoint must hold beside the policy's weights, by name."""
+        ...
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned."""
+        ...

@@ -1,0 +1,147 @@
+"""Runs from a recipe: train, resume, and what a folder holds before it begins."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
+from polopt.training import origin
+from polopt.training import recipe as recipes
+from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.worker_pool import Crew
+from polopt.training.extension import extended, same
+from polopt.training.language import LanguageDomain
+from polopt.training.loop import Training, Watcher
+from polopt.training.planning import check_memory
+from polopt.training.process_group import ProcessGroup, assemble
+from polopt.training.recipe import Recipe
+from polopt.training.run import ReadOnlyRun, Run
+
+
+def training_of(
+    recipe: Recipe,
+    run: Run,
+    watchers: tuple[Watcher, ...] = (),
+    team: ProcessGroup | None = None,
+    crew: Crew | None = None,
+) -> Training:
+    """Returns the training of a recipe in a run's folder, its policy and tasks made. team, crew: as `LanguageDomain`.
+
+    Raises:
+        ConfigError: the recipe cannot be prepared.
+    """
+    return Training(recipe, run, LanguageDomain(recipe, team, crew), watchers, team)
+
+
+def train(
+    recipe: Recipe | Path | str | None = None,
+    folder: Path | str = "runs/latest",
+    *,
+    watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
+    anyway: bool = False,
+    **changes: Any,
+) -> Run:
+    """Train a language policy: a recipe (the laptop's by default) into a folder. Asked for again, it goes on: a folder
+    that holds a run of the same recipe is resumed, or returned with a warning if that has finished.
+
+    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
+    that this machine belongs to, or "local" for one that is started here and ends with the run.
+    anyway: as in `resume`.
+    changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
+
+    Raises:
+        ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run of another recipe, or
+        another process trains in it.
+    """
+    recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
+    team, folder = assemble(recipe.device), Path(folder)
+    if team.once(lambda: Run.exists(folder)):
+        if not is_finished(recipe, folder):
+            return resume(folder, watchers=watchers, address=address, anyway=anyway)
+        warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
+        return Run(folder)
+    run = Run(folder) if team.leads else ReadOnlyRun(folder)
+    with crew_of(recipe, address, team, LanguageDomain) as crew:
+        if team.size == 1:
+            check_memory(recipe)
+        # What cannot be prepared leaves no folder behind.
+        domain = LanguageDomain(recipe, team, crew)
+        team.once(domain.preflight)
+        domain.try_worlds()
+        if team.leads:
+            folder.mkdir(parents=True, exist_ok=True)
+        with run.exclusive():
+            team.once(lambda: create(recipe, folder).folder)
+            return Training(recipe, run, domain, watchers, team).run()
+
+
+def is_finished(recipe: Recipe, folder: Path | str) -> bool:
+    """Returns whether a folder holds a run of this recipe that has come to its end; False if it holds none.
+
+    Raises:
+        RunError: it holds a run of another recipe; the first settings that differ.
+    """
+    if not Run.exists(Path(folder)):
+        return False
+    run = Run.open(Path(folder))
+    same(run, recipe)
+    return bool(run.about.get("finished"))
+
+
+def create(recipe: Recipe, folder: Path | str) -> Run:
+    """The folder of a new run, not begun; `resume` begins it.
+
+    Raises:
+        RunError: the folder holds a run already. ConfigError: the recipe read back from its YAML would be another one.
+    """
+    folder, text = Run.vacant(Path(folder)).folder, recipe.to_yaml()
+    if Recipe.of_yaml(text) != recipe:
+        raise ConfigError("the recipe cannot be written down and read back; give its settings as plain data")
+    return Run.create(folder, text, origin.about_run(recipe, folder))
+
+
+def resume(
+    folder: Path | str,
+    *,
+    watchers: tuple[Watcher, ...] = (),
+    address: str | None = None,
+    anyway: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    wait_s: float = 0.0,
+) -> Run:
+    """Continue a run to the result it would have had without the interruption, from whatever working directory.
+
+    address: as in `train`. anyway: go on although something has changed that the result depends on: the recipe, a file
+    that it names, the version of polopt or of a library. changes: what to extend, see `extension.extended`.
+    wait_s: how long another process may take to leave the folder.
+
+    Raises:
+        RunError: the folder is not a run, another process trains in it, something has changed since it began, or none
+        of its checkpoints is whole. ConfigError: it was begun on a cluster, and there is none, or without one.
+    """
+    run = Run.open(Path(folder).absolute())
+    changed = origin.require_unchanged(run, anyway=anyway)
+    with origin.entered(run) as recipe:
+        team = assemble(recipe.device)
+        run = run if team.leads else ReadOnlyRun(run.folder)
+        with run.exclusive(wait_s), crew_of(recipe, address, team, LanguageDomain) as crew:
+            if changes:
+                recipe = team.first(lambda: extended(run, changes))
+            if recipe.threads is None:
+                torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
+            if team.size == 1:
+                check_memory(recipe)
+            domain = LanguageDomain(recipe, team, crew)
+            domain.try_worlds()
+            if changed and team.leads:
+                domain.check_base(run.about)
+                run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
+            Training(recipe, run, domain, watchers, team).run(with_logs=not anyway)
+    return Run(Path(folder))

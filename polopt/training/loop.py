@@ -1,0 +1,234 @@
+"""The training loop: stage after stage, step after step, from a folder that survives any interruption.
+
+The loop knows no token, no environment and no method: a `Domain` brings policy and experience, an algorithm what is
+learned from it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from polopt.errors import PoloptWarning
+from polopt.experience import Experience
+from polopt.heap import freed_memory_kept
+from polopt.threads import giving_way
+from polopt.training.batches import BatchIterator
+from polopt.training.checkpoints import Checkpoint
+from polopt.training.domain import Domain, Score
+from polopt.training.measure import zeros_meant
+from polopt.training.process_group import ProcessGroup
+from polopt.training.recipe import Recipe
+from polopt.training.reference_policy import load_parameters, parameters_of, wholly
+from polopt.training.run import Run
+from polopt.training.stage_learning import StageLearning, failures
+from polopt.training.trackers import tracking
+
+# After so many batches of a stage the loop warns of parts that have done nothing.
+EARLY = 3
+
+
+class Watcher(Protocol):
+    """A watcher is called while a run trains: a progress display, a tracker. What it raises ends the run.
+
+    With several processes it is called in each of them.
+    """
+
+    def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
+        """Called once, before the first step. about: "parameters"; "step" and "seconds" of what a resumed run has
+        behind it, 0 for a new one."""
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """Called after each optimiser step with its record, as it stands in metrics.jsonl."""
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        """Called after each evaluation with its record, as it stands in evaluations.jsonl."""
+
+
+class Training:
+    """A run of a recipe. `run()` trains to the end; stages, steps and state are all that it needs to resume.
+
+    domain: what is trained, and on what. team: the processes that learn together, this one alone if None.
+
+    On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
+    instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
+    engine's promise; another engine may round differently from one process to the next.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        domain: Domain,
+        watchers: tuple[Watcher, ...] = (),
+        team: ProcessGroup | None = None,
+    ) -> None:
+        self.recipe, self.run_folder, self.domain, self.watchers = recipe, run, domain, watchers
+        self.team = ProcessGroup() if team is None else team
+        self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
+        self.global_step, self.seconds = 0, 0.0
+        self._clock = time.perf_counter()
+
+    def run(self, *, with_logs: bool = True) -> Run:
+        """Trains from the last checkpoint, or from the start, to the end. with_logs: as in `Run.restore`.
+
+        Raises:
+            RunError: another process trains in the folder, or none of its checkpoints is whole.
+        """
+        with self.run_folder.exclusive():
+            restored = self.team.first(lambda: self.run_folder.restore(with_logs=with_logs))
+            with tracking(self.recipe, self.run_folder.folder) if self.team.leads else nullcontext(()) as trackers:
+                self.watchers += trackers
+                with giving_way(), freed_memory_kept():
+                    self._run(restored)
+        self.team.leave()
+        return self.run_folder
+
+    def _run(self, restored: Checkpoint | None) -> None:
+        tensors, state = restored.tensors if restored else {}, restored.state if restored else {}
+        names = list(self.recipe.stages)
+        if restored:
+            self._load(tensors, state)
+            self.domain.sync_weights(self.global_step)
+        about = self.domain.about(self.run_folder.about)
+        for watcher in self.watchers:
+            watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
+        self.run_folder.describe(about)
+        begun = state.get("stage", names[0])
+        for name in names[names.index(begun) :]:
+            first = state["stage_step"] if restored and name == begun else 0
+            self._stage(name, first, tensors if first else {}, state if first else {})
+        if self.team.leads:
+            self.domain.save(self.run_folder.folder)
+        self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
+
+    def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Trains one stage, from step `first` on."""
+        stage, algorithm = self.recipe.stages[name], self.domain.algorithms[name].to(self.recipe.device)
+        source = self.domain.source(name)
+        learning = StageLearning(self.domain, algorithm, stage, source, self.shuffling, self.team, self._log_rollouts)
+        evaluations = self.recipe.evaluations(name)
+        if first:
+            learning.resume(self.run_folder, name, tensors)
+            source.load(state)
+        else:
+            learning.begin(self.run_folder, name)
+            if 0 in evaluations:
+                self._evaluate(name, *evaluations[0])
+        records = self._metrics(name) if first and stage.until else []
+        base = self.global_step - first
+        with self.domain.batches(
+            source, algorithm, base=base, first=first, steps=stage.steps, tensors=tensors
+        ) as batches:
+            for step in range(first, stage.steps):
+                record = self._step(name, step, learning, batches)
+                done = step + 1
+                if done == min(EARLY, stage.steps):
+                    sentences = zeros_meant(algorithm, self._metrics(name))
+                    warn((f"stages.{name}: {sentence}" for sentence in sentences), self.team)
+                if stage.until is not None:
+                    records.append(record)
+                    done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
+                if done in evaluations:
+                    self._evaluate(name, *evaluations[done])
+                if done == stage.steps or done % self.recipe.checkpoint.every == 0 or self._is_best(name, done):
+                    self._save(name, done, learning, batches)
+                if done == stage.steps:
+                    break
+
+    def _step(self, name: str, step: int, learning: StageLearning, batches: BatchIterator) -> dict[str, Any]:
+        """Learns from the next batch. Returns the step's metrics."""
+        batch = batches.batch(step)
+        record = learning.learn(batch, step)
+        if "tokens" in record:  # there was something to learn from
+            learned = time.perf_counter()
+            self.domain.sync_weights(self.global_step + 1)
+            now = time.perf_counter()
+            record["seconds/learn"] += now - learned
+            record |= {"seconds": self._elapsed(), "tokens_per_second": record["tokens"] / (now - batch.begun)}
+        record |= batches.record(batch, step)
+        batches.learned(step)
+        self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+        self.global_step += 1
+        return record
+
+    def _metrics(self, stage: str) -> list[dict[str, Any]]:
+        """Returns the records of a stage's steps so far."""
+        return [record for record in self.run_folder.read("metrics") if record["stage"] == stage]
+
+    def _log(self, record: dict[str, Any]) -> None:
+        parts = self.team.gather(failures(record))  # each process lost its own
+        record |= {name: sum(part.get(name, 0) for part in parts) for part in parts for name in part}
+        self.run_folder.log("metrics", record)
+        for watcher in self.watchers:
+            watcher.step(record)
+
+    def _log_rollouts(self, experience: Experience, step: int) -> None:
+        every = self.recipe.logging.rollouts
+        if every and step % every == 0 and self.team.leads:
+            for row in self.domain.rollouts(experience):
+                self.run_folder.log("rollouts", {"step": self.global_step, **row})
+
+    def _evaluate(self, stage: str, when: str, problems: int) -> None:
+        record = {"step": self.global_step, "stage": stage, "when": when}
+        score = self.domain.score(stage, problems, self.global_step)
+        record |= {"seconds": self._elapsed()}
+        self.run_folder.log("evaluations", {**record, **score.record()})
+        if when != "during":
+            self._log_samples(score, when)
+            for name, other in self.domain.other_scores(problems, self.global_step):
+                self.run_folder.log("others", {**record, "name": name, **other.record()})
+                self._log_samples(other, when, other=name)
+        for watcher in self.watchers:
+            watcher.evaluation({**record, **score.record()})
+
+    def _log_samples(self, score: Score, when: str, **of: str) -> None:
+        for row in self.domain.samples(score):
+            self.run_folder.log("samples", {"step": self.global_step, "when": when, **of, **row})
+
+    def _save(self, stage: str, stage_step: int, learning: StageLearning, batches: BatchIterator) -> None:
+        tensors = {f"policy.{k}": v for k, v in parameters_of(self.domain.learned).items()}
+        tensors = wholly(tensors | learning.state() | batches.state())
+        tensors |= self.domain.state() | {"rng.shuffling": self.shuffling.get_state()}
+        state = {"stage": stage, "stage_step": stage_step, **learning.source.state(), "seconds": self._elapsed()}
+        self.run_folder.save(self.global_step, tensors, state, keep=self.recipe.checkpoint.keep, best=self._best)
+
+    def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        load_parameters(self.domain.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})
+        self.domain.load(tensors)
+        self.shuffling.set_state(tensors["rng.shuffling"])
+        self.global_step, self.seconds = state["step"], state["seconds"]
+
+    @property
+    def _best(self) -> tuple[str, str] | None:
+        """The estimate, and the stage whose evaluations hold it, by which a checkpoint is kept; None for no such."""
+        metric = self.recipe.checkpoint.best
+        return None if metric is None else (metric, self.recipe.main_stage)
+
+    def _is_best(self, stage: str, done: int) -> bool:
+        """Returns whether the evaluation after so many steps of a stage was better than that of every checkpoint."""
+        best = self._best
+        if best is None or stage != self.recipe.main_stage or done not in self.recipe.evaluations(stage):
+            return False
+
+        def better() -> bool:
+            found, last = self.run_folder.best(*best), self.run_folder.last("evaluations")
+            return found is None or last is None or last[best[0]]["estimate"] > found[1]
+
+        return self.team.once(better)  # whose log is complete
+
+    def _elapsed(self) -> float:
+        """Returns the seconds of training, those before a resume included."""
+        return self.seconds + time.perf_counter() - self._clock
+
+
+def warn(sentences: Iterable[str], team: ProcessGroup) -> None:
+    """Warns with each sentence, in the main process alone."""
+    for sentence in sentences if team.leads else ():
+        warnings.warn(sentence, PoloptWarning, stacklevel=3)
