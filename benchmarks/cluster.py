@@ -24,8 +24,8 @@ from benchmarks.spec import HERE
 from polopt.config import parse
 from polopt.training.cluster.address import connected
 from polopt.training.cluster.episodes import ClusterExecutor
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import train
-from polopt.training.recipe import Recipe
 from polopt.worlds import Step, Task, TaskSplit
 from polopt.worlds.executors import EpisodeExecutor, InlineExecutor, ThreadExecutor
 
@@ -157,14 +157,14 @@ def rollouts(waits: tuple[float, ...], rows: int, steps: int) -> list[dict[str, 
     return found
 
 
-def _recipe(wait: float, workers: int, threads: int, rows: int, steps: int) -> Recipe:
+def _recipe(wait: float, workers: int, threads: int, rows: int, steps: int) -> LanguageRecipe:
     """A policy that first learns to say what is shown, where nothing waits."""
     world = {"kind": "benchmarks.cluster:waiting"}
     model = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
     sft = {"method": "sft", "steps": 30, "rows": 16, "tasks": {**world, "wait": 0.0}, "optimiser": {"lr": 0.02}}
     rl = {"method": "grpo", "steps": steps, "rows": rows, "group": 4, "optimiser": {"lr": 1e-6}}
     return parse(
-        Recipe,
+        LanguageRecipe,
         {
             "threads": 1,
             "policy": {"config": model},

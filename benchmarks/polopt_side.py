@@ -55,8 +55,8 @@ class Watch:
 
 def measure(spec: Spec) -> Measured:
     from polopt.config import parse
+    from polopt.training.language_recipe import LanguageRecipe
     from polopt.training.launch import train
-    from polopt.training.recipe import Recipe
 
     stage = {
         "method": {"name": "grpo" if spec.reward == "world" else f"{HERE / 'first_token.py'}:grpo", "kl": 0.0},
@@ -89,7 +89,7 @@ def measure(spec: Spec) -> Measured:
     }
     watch = Watch(spec)
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Reached):
-        train(parse(Recipe, settings, "benchmark"), Path(folder) / "run", watchers=(watch,))
+        train(parse(LanguageRecipe, settings, "benchmark"), Path(folder) / "run", watchers=(watch,))
     return {"ready": watch.ready, "steps": watch.steps, "curve": watch.curve}
 
 

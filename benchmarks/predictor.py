@@ -30,7 +30,8 @@ from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
 from polopt.training.histories import history
-from polopt.training.launch import training_of
+from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.loop import Training
 from polopt.training.run import Run
 from polopt.worlds import build_tasks
@@ -79,7 +80,8 @@ def histories(method: str, seed: int, folder: Path) -> list[History]:
         recipe = recipes.load(changes={**CHANGES, "stages.rl.method": name, "seed": seed})
         with tempfile.TemporaryDirectory() as place:
             watch = Snapshots()
-            training = training_of(recipe, Run.create(Path(place) / "run", recipe.to_yaml(), {}), (watch,))
+            run = Run.create(Path(place) / "run", recipe.to_yaml(), {})
+            training = Training(recipe, run, LanguageDomain(LanguageRecipe.require(recipe)), (watch,))
             watch.training = training
             training.run()
         kept = [{"prompts": list(h.prompts), "scores": h.scores.tolist()} for h in watch.found]

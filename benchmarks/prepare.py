@@ -18,12 +18,12 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import load_policy
 from polopt.policies.sampler import sample
 from polopt.training.language import EXAMPLES
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import train
-from polopt.training.recipe import Recipe
 from polopt.worlds import build_tasks
 
 
-def speed_model(size: Size, recipe: Recipe, folder: Path) -> dict[str, Any]:
+def speed_model(size: Size, recipe: LanguageRecipe, folder: Path) -> dict[str, Any]:
     """A new model whose answers are `size.length` tokens long on average; its shape, for the floors."""
     tasks = build_tasks(recipe.tasks, seed=recipe.seed).train
     examples = [tasks[i] for i in range(min(EXAMPLES, len(tasks)))]
@@ -63,7 +63,7 @@ def calibrate(policy: LanguagePolicy, prompts: list[list[int]], size: Size) -> f
     return mean
 
 
-def warm_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def warm_model(recipe: LanguageRecipe, folder: Path) -> dict[str, Any]:
     """The recipe's policy as its last stage finds it."""
     stages = dict(list(recipe.stages.items())[:-1])
     evaluation = recipe.evaluation.model_copy(update={"every": 0, "others": {}})
@@ -73,7 +73,7 @@ def warm_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
     return {"accuracy": accuracy[-1]}
 
 
-def endless_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def endless_model(recipe: LanguageRecipe, folder: Path) -> dict[str, Any]:
     """The recipe's pretrained model with a stop token that no answer says; its shape, for the floors."""
     assert recipe.policy.model is not None
     policy = load_policy(recipe.policy.model, dtype="float32")
@@ -91,7 +91,7 @@ def endless_model(recipe: Recipe, folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     order = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(order["threads"])
-    the_recipe, place = Recipe.model_validate(order["recipe"]), Path(order["folder"])
+    the_recipe, place = LanguageRecipe.model_validate(order["recipe"]), Path(order["folder"])
     place.mkdir(parents=True, exist_ok=True)
     if order.get("endless"):
         done = endless_model(the_recipe, place)

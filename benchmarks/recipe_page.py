@@ -18,7 +18,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from benchmarks.spec import HERE
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.worlds import recipe as worlds
 
 PAGE = HERE.parent / "docs" / "recipe.md"
@@ -167,7 +167,7 @@ def _worlds() -> list[type[worlds.World]]:
     return [m for m in kinds if m.model_fields.keys() - {"kind", "texts", "seed"}]
 
 
-SECTIONS = tuple(sections("", Recipe, set()))
+SECTIONS = tuple(sections("", LanguageRecipe, set()))
 PLACES = {model: place for place, model in SECTIONS}
 
 

@@ -159,7 +159,7 @@ def optimisers(spec: Spec, model: Any) -> tuple[Any, Any]:
     import torch
 
     from polopt.training.learner import learning_rate
-    from polopt.training.recipe import OptimiserSpec
+    from polopt.training.specs import OptimiserSpec
 
     it = OptimiserSpec(**spec.optimiser)
     adam = torch.optim.AdamW(model.parameters(), it.lr, it.betas, weight_decay=it.weight_decay, fused=True)

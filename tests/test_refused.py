@@ -28,10 +28,11 @@ from polopt.part import build
 from polopt.plan import hardware
 from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import for_cluster
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import create, train
 from polopt.training.learner import DivergenceError
-from polopt.training.recipe import OptimiserSpec, Recipe
 from polopt.training.run import Run
+from polopt.training.specs import OptimiserSpec
 
 INF, NAN = math.inf, math.nan
 MASK = torch.ones(1, 1, dtype=torch.bool)
@@ -390,7 +391,7 @@ def test_a_recipe_is_read_back_as_it_was(value: Any, tmp_path: Path) -> None:
         tasks={**DIGITS, "x": value},
         stages={"rl": {"method": {"name": "grpo", "x": value}, "but": {"x": value}, "steps": 1, "rows": 8}},
     )
-    again = Recipe.of_yaml(before.to_yaml())
+    again = LanguageRecipe.of_yaml(before.to_yaml())
     assert again == before
     stage = again.stages["rl"]
     assert isinstance(stage.method, dict)
@@ -402,7 +403,7 @@ def test_a_recipe_is_read_back_as_it_was(value: Any, tmp_path: Path) -> None:
     assert dealt.cluster is not None
     assert dealt.model_copy(update={"cluster": None}) == before
     create(before, tmp_path / "run")
-    assert Recipe.of_yaml((tmp_path / "run" / "recipe.yaml").read_text()) == before
+    assert LanguageRecipe.of_yaml((tmp_path / "run" / "recipe.yaml").read_text()) == before
 
 
 def test_parts_and_supports_become_plain_data() -> None:
@@ -413,7 +414,7 @@ def test_parts_and_supports_become_plain_data() -> None:
     assert repr(build(plain["a"][0])) == repr(part)
     assert plain["a"][1]["temperature"] == 0.5
     stage = {"method": "grpo", "but": {"objective.trust": part}, "steps": 1, "rows": 8, "group": 4}
-    again = Recipe.of_yaml(tiny(stages={"rl": stage}).to_yaml())
+    again = LanguageRecipe.of_yaml(tiny(stages={"rl": stage}).to_yaml())
     assert again.algorithms["rl"].objective.trust.high == INF
 
 
@@ -575,7 +576,7 @@ def test_only_sentences_come_out() -> None:
         except UserError:
             refusals += 1
         else:
-            assert Recipe.of_yaml(recipe.to_yaml()) == recipe
+            assert LanguageRecipe.of_yaml(recipe.to_yaml()) == recipe
     assert 50 < refusals < 120
 
 

@@ -9,6 +9,7 @@ from polopt.cli import wording
 from polopt.display.format import count, duration, size
 from polopt.plan.predict import Span
 from polopt.training.estimate import Estimate, estimate
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.recipe import Recipe, name_of_method
 
 
@@ -19,6 +20,7 @@ def describe(recipe: Recipe) -> None:
     for name, algorithm in recipe.algorithms.items():
         screen.print(f"\n{name}: {name_of_method(recipe.stages[name].method)}", style="bold")
         screen.print(wording.sentence((0, word, repr(part)) for word, part in algorithm.settings().items()))
+    recipe = LanguageRecipe.require(recipe)
     if screen.is_terminal:
         with screen.status("Trying a few steps of each stage …"):
             found = estimate(recipe)

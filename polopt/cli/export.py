@@ -28,6 +28,7 @@ def export(
     """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""
     from polopt.bridges.export import TRAINERS
     from polopt.bridges.export import export as write
+    from polopt.training.language_recipe import LanguageRecipe
     from polopt.training.origin import at_base
     from polopt.training.run import Run
 
@@ -39,7 +40,7 @@ def export(
         found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
         place = folder or Path("exports") / f"{to}-{method_of(found)}"
         with checked():
-            done = write(found, to, place if base == here else here / place, run)
+            done = write(LanguageRecipe.require(found), to, place if base == here else here / place, run)
     screen = wording.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

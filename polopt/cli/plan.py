@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from polopt.plan.memory_budget import Holds
     from polopt.plan.predict import Plan, Span
     from polopt.plan.shape import ModelShape
-    from polopt.training.recipe import PolicySpec, StageSpec
+    from polopt.training.language_recipe import PolicySpec
+    from polopt.training.specs import StageSpec
 
 BATCH, MACHINE, HOW = "Batch", "Machine", "How"
 
@@ -83,7 +84,7 @@ def plan(
     from polopt.plan import efficiency
     from polopt.plan.predict import predict
     from polopt.training.planning import job_of
-    from polopt.training.recipe import StageSpec
+    from polopt.training.specs import StageSpec
 
     recipe = "laptop" if recipe is None and model is None else recipe
     policy, stage, shape, usual = _asked(recipe, model, method)
@@ -134,13 +135,14 @@ def _asked(
     from polopt.plan import models
     from polopt.plan.shape import shape_of
     from polopt.training import recipe as recipe_file
-    from polopt.training.recipe import PolicySpec, StageSpec
+    from polopt.training.language_recipe import LanguageRecipe, PolicySpec
+    from polopt.training.specs import StageSpec
 
     way = None if method is None else wording.method(method)
     if recipe is None:
         assert model is not None, "else the recipe is the laptop's"
         return PolicySpec(), StageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
-    found = recipe_file.load(recipe, method=way)
+    found = LanguageRecipe.require(recipe_file.load(recipe, method=way))
     stage, policy = found.stages[found.main_stage], found.policy
     if model is not None or policy.model is not None:
         shape = models.find(model or str(policy.model))

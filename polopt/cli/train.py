@@ -78,7 +78,6 @@ def train(
 ) -> None:
     """Train a policy. Without arguments: a small language model, on this machine, in minutes."""
     from polopt.training import launch
-    from polopt.training.cluster.connect import for_cluster
     from polopt.training.run import Run
 
     if resume is not None:
@@ -92,7 +91,9 @@ def train(
         settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
         _watch(there, lambda watchers: launch.resume(there, watchers=watchers, **settings))
         return
-    found = for_cluster(loaded(recipe, method, seed, changes), cluster)
+    found = loaded(recipe, method, seed, changes)
+    with checked():
+        found = found.on_cluster(cluster)
     if dry_run:
         from polopt.cli.dry_run import describe
 

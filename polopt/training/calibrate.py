@@ -22,8 +22,8 @@ from polopt.plan.fit import Point, fitted
 from polopt.plan.hardware import Device
 from polopt.training.estimate import AlternatingOutcome
 from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.learner import Learner
-from polopt.training.recipe import Recipe
 from polopt.training.stage_learning import StageLearning
 from polopt.worlds.answers import TaskList
 from polopt.worlds.protocol import Task, TaskSplit
@@ -144,7 +144,7 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, thread
         stage = {"method": {"name": "grpo", "kl": 0.0}, "group": settings["group"], "steps": steps + 1}
         stage |= {"rows": settings["rows"], "micro_rows": settings["micro_rows"], "optimiser": {"lr": 1e-12}}
         recipe = parse(
-            Recipe,
+            LanguageRecipe,
             {
                 "policy": {"model": str(folder / "model"), "checkpointing": settings.get("checkpointing", False)},
                 "tasks": world,

@@ -15,6 +15,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import load_policy as load_model
 from polopt.support import Support
 from polopt.training.conversion import policy_at
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preflight_models import ContextError
 from polopt.training.run import Run, Which
@@ -93,6 +94,7 @@ def conversations(
     if not (folder / "recipe.yaml").is_file():
         return {"model": ChatSession(trained, **settings)}
     with entered(Run.open(folder.absolute())) as recipe:
+        recipe = LanguageRecipe.require(recipe)
         spec = recipe.policy
         first = load_model(spec.model, dtype=spec.dtype) if base and spec.model is not None else None
         system = recipe.tasks_of(recipe.main_stage).get("system")

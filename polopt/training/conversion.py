@@ -16,6 +16,7 @@ from polopt.policies.engine import NativeSpec
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lowrank import Extracted, extract, save_extracted
 from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.reference_policy import load_parameters
 from polopt.training.run import Run, Which
@@ -34,7 +35,9 @@ def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
     tensors = run.tensors(checkpoint)
     with entered(run) as recipe:
         # Here, wherever the run was made, and without the engine that drew its answers.
-        domain = LanguageDomain(recipe.model_copy(update={"rollout": NativeSpec(), "device": "cpu"}))
+        domain = LanguageDomain(
+            LanguageRecipe.require(recipe).model_copy(update={"rollout": NativeSpec(), "device": "cpu"})
+        )
     domain.check_base(run.about)
     load_parameters(domain.policy, {k.removeprefix("policy."): v for k, v in tensors.items()})
     return domain.policy

@@ -53,6 +53,22 @@ class Domain(Protocol):
     learned: Any
     algorithms: dict[str, Algorithm]
 
+    def preflight(self) -> None:
+        """Checks what a new run would be trained on, before anything is spent.
+
+        Raises:
+            UserError: naming what is wrong and the fix.
+        """
+        ...
+
+    def try_worlds(self) -> None:
+        """Plays every set of tasks once.
+
+        Raises:
+            UserError: a world breaks its protocol, or its own code raises.
+        """
+        ...
+
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Describes the policy for the run's folder. known: what the folder says of it so far.
 

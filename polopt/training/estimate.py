@@ -22,8 +22,9 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord
 from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
-from polopt.training.recipe import Recipe, StageSpec
+from polopt.training.specs import StageSpec
 from polopt.training.stage_learning import StageLearning
 from polopt.worlds.protocol import Tasks
 
@@ -53,7 +54,7 @@ class Estimate:
     servers: dict[str, list[str]]
 
 
-def estimate(recipe: Recipe, seconds: float = 6.0) -> Estimate:
+def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
     """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
 
     A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
@@ -120,7 +121,7 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
 
 
-def memory(recipe: Recipe, policy: LanguagePolicy, prompt: int) -> Holds:
+def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> Holds:
     """What the stage that needs most will hold, if its prompts have so many tokens and its answers run to their limit;
     the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe a process
     that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""

@@ -24,6 +24,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.training.batches import BatchIterator, BroadcastBatches, SynchronousBatches
+from polopt.training.cluster.connect import crew_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import Ahead
 from polopt.training.cluster.worker_pool import Crew
@@ -31,14 +32,15 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
+from polopt.training.planning import check_memory
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
 from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
-from polopt.training.recipe import Recipe
 from polopt.training.source import LanguageSource
 from polopt.training.trackers import require_packages
 from polopt.worlds import build_tasks
@@ -51,6 +53,19 @@ from polopt.worlds.recipe import made_again
 EXAMPLES = 2000
 
 
+@contextmanager
+def open_domain(recipe: LanguageRecipe, team: ProcessGroup, address: str | None) -> Iterator[LanguageDomain]:
+    """Opens the domain of a recipe, with workers on the cluster at an address if the recipe has a cluster.
+
+    Raises:
+        ConfigError: the recipe cannot be prepared, there is no such cluster, or not enough memory.
+    """
+    with crew_of(recipe, address, team, LanguageDomain) as crew:
+        if team.size == 1:
+            check_memory(recipe)
+        yield LanguageDomain(recipe, team, crew)
+
+
 class LanguageDomain:
     """Policy, tasks, engine and sources of a recipe's stages; see `Domain`.
 
@@ -58,9 +73,10 @@ class LanguageDomain:
     unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
     """
 
-    def __init__(self, recipe: Recipe, team: ProcessGroup | None = None, crew: Crew | None = None) -> None:
+    def __init__(self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: Crew | None = None) -> None:
         self.recipe, self.crew = recipe, crew
         self.team = ProcessGroup() if team is None else team
+        recipe.rollout.require()
         require_packages(recipe)
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
@@ -107,7 +123,6 @@ class LanguageDomain:
         return found
 
     def preflight(self) -> None:
-        """Checks the stages' tasks before anything is spent, as `check_tasks`."""
         check_tasks({name: self.player(name) for name in self.recipe.stages})
 
     def try_worlds(self) -> None:
@@ -263,7 +278,7 @@ class LanguageDomain:
         self.sampling.set_state(tensors["rng.sampling"])
 
 
-def _check_problems(recipe: Recipe, heldout: int) -> None:
+def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
     """Warn where somebody asks for more held-out problems than there are; the default is for worlds that have them."""
     asked = recipe.evaluation.problems
     if asked > heldout and asked != type(recipe.evaluation)().problems:

@@ -13,30 +13,11 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import origin
 from polopt.training import recipe as recipes
-from polopt.training.cluster.connect import crew_of, for_cluster
-from polopt.training.cluster.worker_pool import Crew
 from polopt.training.extension import extended, same
-from polopt.training.language import LanguageDomain
 from polopt.training.loop import Training, Watcher
-from polopt.training.planning import check_memory
-from polopt.training.process_group import ProcessGroup, assemble
+from polopt.training.process_group import assemble
 from polopt.training.recipe import Recipe
 from polopt.training.run import ReadOnlyRun, Run
-
-
-def training_of(
-    recipe: Recipe,
-    run: Run,
-    watchers: tuple[Watcher, ...] = (),
-    team: ProcessGroup | None = None,
-    crew: Crew | None = None,
-) -> Training:
-    """Returns the training of a recipe in a run's folder, its policy and tasks made. team, crew: as `LanguageDomain`.
-
-    Raises:
-        ConfigError: the recipe cannot be prepared.
-    """
-    return Training(recipe, run, LanguageDomain(recipe, team, crew), watchers, team)
 
 
 def train(
@@ -60,7 +41,7 @@ def train(
         ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run of another recipe, or
         another process trains in it.
     """
-    recipe = for_cluster(recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes), address)
+    recipe = (recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)).on_cluster(address)
     team, folder = assemble(recipe.device), Path(folder)
     if team.once(lambda: Run.exists(folder)):
         if not is_finished(recipe, folder):
@@ -68,11 +49,7 @@ def train(
         warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
         return Run(folder)
     run = Run(folder) if team.leads else ReadOnlyRun(folder)
-    with crew_of(recipe, address, team, LanguageDomain) as crew:
-        if team.size == 1:
-            check_memory(recipe)
-        # What cannot be prepared leaves no folder behind.
-        domain = LanguageDomain(recipe, team, crew)
+    with recipe.open(team, address) as domain:  # what cannot be prepared leaves no folder behind
         team.once(domain.preflight)
         domain.try_worlds()
         if team.leads:
@@ -131,17 +108,15 @@ def resume(
     with origin.entered(run) as recipe:
         team = assemble(recipe.device)
         run = run if team.leads else ReadOnlyRun(run.folder)
-        with run.exclusive(wait_s), crew_of(recipe, address, team, LanguageDomain) as crew:
+        with run.exclusive(wait_s):
             if changes:
                 recipe = team.first(lambda: extended(run, changes))
             if recipe.threads is None:
                 torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
-            if team.size == 1:
-                check_memory(recipe)
-            domain = LanguageDomain(recipe, team, crew)
-            domain.try_worlds()
-            if changed and team.leads:
-                domain.check_base(run.about)
-                run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
-            Training(recipe, run, domain, watchers, team).run(with_logs=not anyway)
+            with recipe.open(team, address) as domain:
+                domain.try_worlds()
+                if changed and team.leads:
+                    domain.about(run.about)  # refuses another policy than the run's
+                    run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
+                Training(recipe, run, domain, watchers, team).run(with_logs=not anyway)
     return Run(Path(folder))

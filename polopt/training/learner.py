@@ -20,7 +20,7 @@ from polopt.part import nearest
 from polopt.policies.sharded import laid, whole
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
-from polopt.training.recipe import OptimiserSpec, StageSpec
+from polopt.training.specs import OptimiserSpec, StageSpec
 
 
 class DivergenceError(UserError, FloatingPointError):

@@ -20,7 +20,6 @@ import yaml
 
 import polopt
 from polopt import catalogue
-from polopt.config import parse
 from polopt.errors import PoloptWarning, RunError
 from polopt.training import files
 from polopt.training import recipe as recipes
@@ -208,7 +207,7 @@ def entered(run: Run) -> Iterator[Recipe]:
         sentence = f"files that the recipe of {run.folder} names are gone, and their copies are used: {listed}"
         warnings.warn(sentence, PoloptWarning, stacklevel=3)
         data = _replaced(yaml.safe_load(run.recipe.read_text(encoding="utf-8")), gone)
-        yield parse(Recipe, data, run.recipe.name)
+        yield recipes.recipe_of(data, run.recipe.name)
 
 
 def _gone(run: Run, about: Mapping[str, Any], base: Path) -> dict[str, str]:

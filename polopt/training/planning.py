@@ -19,7 +19,8 @@ from polopt.plan.requirements import demands
 from polopt.plan.shape import ModelShape, shape_of
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.preflight import config_of
-from polopt.training.recipe import PolicySpec, Recipe, StageSpec
+from polopt.training.language_recipe import LanguageRecipe, PolicySpec
+from polopt.training.specs import StageSpec
 
 
 def job_of(
@@ -63,7 +64,7 @@ def job_of(
 LEAST_PROMPT = 8
 
 
-def check_memory(recipe: Recipe) -> None:
+def check_memory(recipe: LanguageRecipe) -> None:
     """Refuse a recipe whose named model this machine cannot train, from the model's config and the plan's formulas,
     before any weight is loaded. Several processes, and other engines than polopt's own, are not judged.
 
@@ -89,7 +90,7 @@ def check_memory(recipe: Recipe) -> None:
                 )
 
 
-def jobs_of(recipe: Recipe, shape: ModelShape, device: str, prompt: int) -> Iterator[tuple[str, PlannedJob]]:
+def jobs_of(recipe: LanguageRecipe, shape: ModelShape, device: str, prompt: int) -> Iterator[tuple[str, PlannedJob]]:
     """Each stage's name and job on one device that holds anything, with prompts of so many tokens and answers that run
     to their limit."""
     kind = torch.device(device).type  # how many logits exist at once depends on it

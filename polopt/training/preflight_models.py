@@ -12,7 +12,7 @@ from polopt.errors import PoloptWarning, UserError
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_turns
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.worlds.protocol import Task, Tasks, TaskSplit, held_in_memory
 from polopt.worlds.subset import SubsetTasks
 
@@ -36,7 +36,7 @@ def check_room(task: Task, prompt: int, answer: int, context: int | None) -> Non
 
 
 def fitted_splits(
-    recipe: Recipe, splits: Mapping[str, TaskSplit], algorithms: Mapping[str, Algorithm], policy: LanguagePolicy
+    recipe: LanguageRecipe, splits: Mapping[str, TaskSplit], algorithms: Mapping[str, Algorithm], policy: LanguagePolicy
 ) -> dict[str, TaskSplit]:
     """Each stage's tasks, without the prompts that are longer than the recipe's `max_prompt_length`.
 
@@ -62,7 +62,7 @@ def fitted_splits(
     return found
 
 
-def fitted_others(recipe: Recipe, others: Mapping[str, Tasks], policy: LanguagePolicy) -> dict[str, Tasks]:
+def fitted_others(recipe: LanguageRecipe, others: Mapping[str, Tasks], policy: LanguagePolicy) -> dict[str, Tasks]:
     """As `fitted_splits`, of the worlds that are measured beside the recipe's own, by name.
 
     Raises:
@@ -141,7 +141,7 @@ def _check_demonstrations(tasks: Tasks, policy: LanguagePolicy, where: str) -> N
             )
 
 
-def _model(recipe: Recipe) -> str:
+def _model(recipe: LanguageRecipe) -> str:
     return "policy.config" if recipe.policy.model is None else f"policy.model = {recipe.policy.model!r}"
 
 

@@ -17,8 +17,8 @@ from polopt.training.domain import Domain
 from polopt.training.learner import Learner
 from polopt.training.measure import metrics_of
 from polopt.training.process_group import ProcessGroup
-from polopt.training.recipe import StageSpec
 from polopt.training.run import Run
+from polopt.training.specs import StageSpec
 
 
 class StageLearning:

@@ -240,12 +240,11 @@ def tracking(recipe: Recipe, folder: Path) -> Iterator[tuple[Tracking, ...]]:
 
 
 def require_packages(recipe: Recipe) -> None:
-    """Checks that the engine of rollouts and the trackers of a recipe are installed.
+    """Checks that the trackers of a recipe are installed.
 
     Raises:
         ConfigError: one is not; how to install it.
     """
-    recipe.rollout.require()
     for package in recipe.logging.report_to:
         if importlib.util.find_spec(package) is None:
             raise ConfigError(

@@ -18,9 +18,9 @@ from polopt.training import recipe as recipes
 from polopt.training.conversion import policy_at
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import HeldOutScore, evaluate
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preflight_models import fitted
-from polopt.training.recipe import Recipe
 from polopt.training.run import Run, Which
 from polopt.worlds.recipe import made_again
 
@@ -72,11 +72,13 @@ def evaluate_folder(
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
     with entered(Run.open(folder.absolute())) if tasks is None else nullcontext(recipes.load(tasks)) as recipe:
-        return _evaluate(policy, recipe, problems, k=k, samples=samples, support=support, seed=seed)
+        return _evaluate(
+            policy, LanguageRecipe.require(recipe), problems, k=k, samples=samples, support=support, seed=seed
+        )
 
 
 def _evaluate(
-    policy: LanguagePolicy, recipe: Recipe, problems: int | None, *, support: Support | None, **how: Any
+    policy: LanguagePolicy, recipe: LanguageRecipe, problems: int | None, *, support: Support | None, **how: Any
 ) -> HeldOutScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"

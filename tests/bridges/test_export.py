@@ -22,9 +22,10 @@ from polopt.bridges.export.trl import _decay
 from polopt.config import ConfigError
 from polopt.policies.chat_format import Dialogue
 from polopt.training import recipe as recipes
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.learner import learning_rate
-from polopt.training.recipe import OptimiserSpec, Recipe
 from polopt.training.run import Run
+from polopt.training.specs import OptimiserSpec
 from polopt.worlds.answers import TaskList
 from polopt.worlds.protocol import Task, TaskSplit
 
@@ -32,7 +33,7 @@ SUMS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(4) for b in
 VERIFIER = "def even(completion, row):\n    return float(len(completion + row['answer']) % 2)\n"
 
 
-def recipe(place: Path, **changes: Any) -> Recipe:
+def recipe(place: Path, **changes: Any) -> LanguageRecipe:
     """One stage on a file of sums, with a verifier of one's own: about half of all answers that end are right."""
     place.mkdir(exist_ok=True)
     (place / "sums.jsonl").write_text("\n".join(map(json.dumps, SUMS)))

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from cluster_runs import HereCrew
-from tiny_runs import DIGITS, outcome, recipe
+from tiny_runs import DIGITS, outcome, recipe, training_of
 
 from polopt.training.cluster.worker_pool import ClusterError, Crew
 from polopt.training.language import LanguageDomain
-from polopt.training.launch import create, resume, training_of
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
+from polopt.training.launch import create, resume
 from polopt.training.run import Run
 
 pytest.importorskip("ray")
@@ -29,7 +29,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.flaky(reruns=2)
 
 
-def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> Recipe:
+def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> LanguageRecipe:
     warm = {"method": "sft", "steps": 12, "rows": 16, "optimiser": {"lr": 0.03}}
     tasks = {**DIGITS, "kind": DIGITS["kind"].replace(":digits", ":slow_digits"), "delay": delay}
     rl = {"method": "grpo", "steps": steps, "rows": 16, "group": 4, "optimiser": {"lr": 0.01}, "tasks": tasks}
@@ -37,7 +37,7 @@ def settings(steps: int = 10, delay: float = 0.02, **cluster: Any) -> Recipe:
     return recipe(stages={"warmup": warm, "rl": rl}, evaluation={"problems": 4}, cluster=dealt)
 
 
-def undisturbed(made: Recipe, folder: Path) -> dict[str, Any]:
+def undisturbed(made: LanguageRecipe, folder: Path) -> dict[str, Any]:
     """The same recipe without Ray and without accidents: each order played once, in this process."""
     training_of(made, create(made, folder), (), None, HereCrew(made)).run()  # type: ignore[arg-type]
     return steady(folder)
@@ -125,7 +125,7 @@ def test_what_a_worker_cannot_do(cluster: Any, tmp_path: Path) -> None:
         with_crew(impossible, tmp_path / "none")
 
 
-def with_crew(made: Recipe, folder: Path) -> None:
+def with_crew(made: LanguageRecipe, folder: Path) -> None:
     crew = Crew(made, LanguageDomain)
     try:
         training_of(made, create(made, folder), (), None, crew).run()

@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from polopt.config import parse
 from polopt.policies.tokenizer import make_tokenizer
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import train
-from polopt.training.recipe import Recipe
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
@@ -65,7 +65,7 @@ def test_a_small_one_learns(family: str, tmp_path: Path) -> None:
         "stages": {"warmup": {"method": "sft", "steps": 8, "rows": 8, "optimiser": {"lr": 2e-2}}, "rl": rl},
         "evaluation": {"problems": 2},
     }
-    run = train(parse(Recipe, recipe, "test"), tmp_path / "run")
+    run = train(parse(LanguageRecipe, recipe, "test"), tmp_path / "run")
     assert run.about["forward"] == forward
     steps = [record for record in run.read("metrics") if record["stage"] == "rl"]
     assert len(steps) == 2

@@ -11,14 +11,14 @@ from torch import Tensor
 from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
 from polopt.training.cluster.worker_pool import Counts, Stopped
 from polopt.training.language import LanguageDomain
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 
 
 class HereCrew:
     """As `Crew`. Which worker plays an order is drawn by lot: it must not matter. lose: how many of the orders are
     played and then lost, so that they are played again."""
 
-    def __init__(self, recipe: Recipe, lose: float = 0.0) -> None:
+    def __init__(self, recipe: LanguageRecipe, lose: float = 0.0) -> None:
         assert recipe.cluster is not None
         self.spec, self.counts, self.lose = recipe.cluster, Counts(), lose
         self.lots = random.Random(0)

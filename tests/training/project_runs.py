@@ -8,7 +8,7 @@ from typing import Any
 
 from tiny_runs import MODEL, recipe
 
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 
 REWARD = """
 def near(completion: str, row: dict) -> float:
@@ -29,7 +29,7 @@ def project(folder: Path) -> Path:
     return folder
 
 
-def small(**changes: Any) -> Recipe:
+def small(**changes: Any) -> LanguageRecipe:
     """The recipe of a run in the project folder, which must be the working directory."""
     tasks = {"kind": "dataset", "path": "tasks.jsonl", "verifier": "rewards/mine.py:near", "heldout": 0.2}
     evaluation = {"problems": 4, "quick": 4}

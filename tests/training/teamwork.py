@@ -25,7 +25,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "policies"), str(TESTS / "training")]
 import forked  # noqa: E402
 from cluster_runs import HereCrew  # noqa: E402
 from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
-from tiny_runs import Stop, StopAt  # noqa: E402
+from tiny_runs import Stop, StopAt, training_of  # noqa: E402
 
 import polopt as po  # noqa: E402
 from polopt.experience import Evaluation, Experience  # noqa: E402
@@ -128,7 +128,7 @@ def learners(folder: Path, team: ProcessGroup) -> None:
     made = load(folder / "recipe.yaml")
     run = launch.create(made, folder / "run") if team.leads else ReadOnlyRun(folder / "run")
     crew: Any = HereCrew(made) if team.leads else None
-    launch.training_of(made, run, (), team, crew).run()
+    training_of(made, run, (), team, crew).run()
 
 
 def work(place: str, name: str, *more: str) -> None:

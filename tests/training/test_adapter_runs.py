@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_learner import batch_of
-from tiny_runs import Stop, StopAt, outcome, policy, recipe
+from tiny_runs import Stop, StopAt, outcome, policy, recipe, training_of
 from torch import Tensor
 
 import polopt as po
@@ -20,7 +20,7 @@ from polopt.policies.average import Average
 from polopt.policies.language import LanguagePolicy
 from polopt.training.estimate import memory
 from polopt.training.language import LanguageDomain
-from polopt.training.launch import resume, train, training_of
+from polopt.training.launch import resume, train
 from polopt.training.reference_policy import References
 from polopt.training.run import Run, RunError
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from cluster_runs import HereCrew
 from safetensors.torch import load
-from tiny_runs import Stop, StopAt, outcome, recipe
+from tiny_runs import Stop, StopAt, outcome, recipe, training_of
 
 from polopt.config import ConfigError
 from polopt.experience import Experience
@@ -21,10 +21,10 @@ from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import crew_of, for_cluster
 from polopt.training.cluster.weights import flat, load_flat
 from polopt.training.language import LanguageDomain
-from polopt.training.launch import create, training_of
+from polopt.training.language_recipe import LanguageRecipe
+from polopt.training.launch import create
 from polopt.training.loop import Training
 from polopt.training.process_group import ProcessGroup
-from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.source import Shuffles
 
@@ -56,13 +56,13 @@ def one_thread() -> Any:
     torch.set_num_threads(threads)
 
 
-def settings(method: str | dict[str, Any] = "grpo", cluster: Any = None, **changes: Any) -> Recipe:
+def settings(method: str | dict[str, Any] = "grpo", cluster: Any = None, **changes: Any) -> LanguageRecipe:
     stage = {"method": method, "steps": 4, "rows": 16, "group": 4, "optimiser": {"lr": 0.01}} | changes
     return recipe(stages={"warmup": WARM, "rl": stage}, evaluation={"problems": 4}, cluster=cluster)
 
 
 def trained(
-    found: Recipe, folder: Path, *, watchers: Any = (), lose: float = 0.0, crew: HereCrew | None = None
+    found: LanguageRecipe, folder: Path, *, watchers: Any = (), lose: float = 0.0, crew: HereCrew | None = None
 ) -> Training:
     """The run, begun or gone on with, its workers in this process."""
     LocalPool().clear()
@@ -105,7 +105,7 @@ def test_who_plays_a_share_and_how_often_changes_nothing(method: str, ahead: int
     assert left_by(tmp_path / "three") == left_by(tmp_path / "one")
 
 
-def rollouts(made: Recipe, tmp_path: Path, copies: list[int], *, lose: float = 0.0) -> tuple[Any, Experience]:
+def rollouts(made: LanguageRecipe, tmp_path: Path, copies: list[int], *, lose: float = 0.0) -> tuple[Any, Experience]:
     crew = HereCrew(made, lose)
     domain = LanguageDomain(made, None, crew)  # type: ignore[arg-type]
     crew.publish(0, flat(domain.policy))
@@ -133,7 +133,7 @@ def test_rows_are_those_of_the_weights_that_they_name(tmp_path: Path) -> None:
     """Rows of batch t name version t - ahead, and their log-probabilities are what those weights say of them."""
 
     class Seen(HereCrew):
-        def __init__(self, recipe: Recipe) -> None:
+        def __init__(self, recipe: LanguageRecipe) -> None:
             super().__init__(recipe)
             self.all: dict[int, Any] = {}
             self.rows: list[tuple[int, Experience]] = []
@@ -170,7 +170,7 @@ def test_rows_are_those_of_the_weights_that_they_name(tmp_path: Path) -> None:
 class Slow(HereCrew):
     """Takes its time now and then, and notes what was begun while how much had been learned."""
 
-    def __init__(self, recipe: Recipe, seed: int) -> None:
+    def __init__(self, recipe: LanguageRecipe, seed: int) -> None:
         super().__init__(recipe)
         self.clock, self.begun, self.newest, self.held = random.Random(seed), list[tuple[int, int]](), 0, 0
 

@@ -12,8 +12,8 @@ from tiny_runs import DIGITS, GUESS, MODEL, Stop, StopAt, lines
 
 from polopt.config import ConfigError, parse
 from polopt.training.estimate import estimate
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import resume, train
-from polopt.training.recipe import Recipe
 
 GPT2 = {**MODEL, "tie_word_embeddings": False}  # what moves there is a new parameter, so none can be tied
 QWEN3 = {
@@ -119,7 +119,7 @@ WARMUP = 2
 SENSITIVE = {"kl, turns", "critic", "greedy baseline", "two anchors", "best and another", "values"}
 
 
-def the_recipe(name: str, device: str) -> Recipe:
+def the_recipe(name: str, device: str) -> LanguageRecipe:
     model, tasks, stage = RUNS[name]
     data = {
         "threads": 1,
@@ -134,7 +134,7 @@ def the_recipe(name: str, device: str) -> Recipe:
         "evaluation": {"problems": 4, "quick": 2, "every": 2, "samples": 2, "k": (2,)},
         "checkpoint": 1,
     }
-    return parse(Recipe, data, "test")
+    return parse(LanguageRecipe, data, "test")
 
 
 @pytest.mark.parametrize("name", RUNS)

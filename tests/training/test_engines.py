@@ -20,11 +20,12 @@ from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.sampling import EntropyTemperature
 from polopt.training import language
 from polopt.training.episode_player import EpisodePlayer
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import resume, train
 from polopt.training.learner import Learner
-from polopt.training.recipe import Recipe, StageSpec
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
+from polopt.training.specs import StageSpec
 
 ROOT = Path(__file__).parents[2]
 VLLM = {"engine": "vllm"}
@@ -57,7 +58,7 @@ def test_recipes_name_the_engine() -> None:
     assert recipe(rollout={}).rollout.engine == "native"
     found = recipe(rollout={"engine": "vllm", "gpu_memory_utilization": 0.5, "dtype": "bfloat16"})
     assert found.rollout == VLLMSpec(gpu_memory_utilization=0.5, dtype="bfloat16")
-    assert po.config.parse(Recipe, found.model_dump(mode="json"), "again") == found
+    assert po.config.parse(LanguageRecipe, found.model_dump(mode="json"), "again") == found
 
 
 def test_the_documented_settings_are_settings() -> None:

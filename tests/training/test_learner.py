@@ -31,8 +31,8 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.learner import Learner, learning_rate
 from polopt.training.measure import describe
 from polopt.training.noise import NoiseMeter
-from polopt.training.recipe import OptimiserSpec, StageSpec
 from polopt.training.source import LanguageSource
+from polopt.training.specs import OptimiserSpec, StageSpec
 
 CRITIC = GAE(lam=0.9)
 ALGORITHMS = {

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_runs import lines, recipe
+from tiny_runs import lines, recipe, training_of
 
 from polopt import catalogue
 from polopt.config import ConfigError
-from polopt.training.launch import training_of
 from polopt.training.provided import SIGNAL, unprovided
 from polopt.training.run import Run
 

@@ -20,9 +20,9 @@ from polopt.training.conversion import policy_at
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.estimate import longest_prompt
 from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import train
 from polopt.training.preflight import check_chat_template, check_tasks
-from polopt.training.recipe import Recipe
 from polopt.training.trained import evaluate_folder
 from polopt.worlds import DatasetReader, VerifierError
 
@@ -237,7 +237,7 @@ def test_a_model_that_no_memory_here_holds_is_refused_before_it_is_loaded(tmp_pa
     with_memory(small, 80e9)
 
 
-def with_memory(made: Recipe, size: float) -> None:
+def with_memory(made: LanguageRecipe, size: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "memory_of", lambda device: size)
         planning.check_memory(made)

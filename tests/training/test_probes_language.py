@@ -7,14 +7,13 @@ from pathlib import Path
 
 import torch
 from test_learner import stopping
-from tiny_runs import GUESS, Digits, lines, policy
+from tiny_runs import GUESS, Digits, lines, policy, training_of
 
 import polopt as po
 from polopt.ops import NOTHING
 from polopt.sampling import RetryRollouts, Rollouts, RulePrompts
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.launch import training_of
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks

@@ -17,10 +17,11 @@ from polopt.config import ConfigError, parse
 from polopt.errors import PoloptWarning, RunError
 from polopt.training import launch
 from polopt.training.conversion import policy_at
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import resume, train
 from polopt.training.loop import Training
-from polopt.training.recipe import CheckpointSpec, Recipe
 from polopt.training.run import Run
+from polopt.training.specs import CheckpointSpec
 from polopt.training.trained import evaluate_folder
 
 
@@ -38,7 +39,7 @@ def stages(steps: int, **optimiser: Any) -> dict[str, Any]:
     return {"warmup": warmup, "rl": {**rl, "optimiser": {"lr": 0.005, **optimiser}}}
 
 
-def longer(steps: int, decay: str = "constant") -> Recipe:
+def longer(steps: int, decay: str = "constant") -> LanguageRecipe:
     return recipe(stages=stages(steps, decay=decay))
 
 
@@ -208,7 +209,7 @@ def test_the_policy_of_the_best_and_of_the_last(tmp_path: Path) -> None:
 def test_how_checkpoints_are_set() -> None:
     assert recipe(checkpoint=7).checkpoint == CheckpointSpec(every=7, keep=2, best=None)
     made = recipe(checkpoint={"every": 5, "keep": 3})
-    assert parse(Recipe, yaml.safe_load(made.to_yaml()), "again") == made
+    assert parse(LanguageRecipe, yaml.safe_load(made.to_yaml()), "again") == made
     with pytest.raises(ConfigError, match=r"checkpoint\.best = 'pass@4' is not evaluated; give pass@1"):
         recipe(checkpoint={"best": "pass@4"})
     with pytest.raises(ConfigError, match=r"needs evaluations during training, and evaluation\.every is 0"):

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe
+from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe, training_of
 
 from polopt.experience import Support
 from polopt.training import files
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate
-from polopt.training.launch import create, resume, train, training_of
+from polopt.training.launch import create, resume, train
 from polopt.training.run import Run, RunError
 
 # Two stages, several steps per batch, a reference policy, and a baseline that remembers.

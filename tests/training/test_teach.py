@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from test_learner import batch_of, learner_of, stopping
 from test_runs import Stop, StopAt
-from tiny_runs import GUESS, MODEL, Digits, outcome, policy, recipe
+from tiny_runs import GUESS, MODEL, Digits, outcome, policy, recipe, training_of
 from torch import Tensor
 
 import polopt as po
@@ -24,7 +24,7 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.episode_player import EpisodePlayer
-from polopt.training.launch import resume, train, training_of
+from polopt.training.launch import resume, train
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 from polopt.training.teacher_model import Teacher

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_runs import Stop, StopAt, lines, recipe
+from tiny_runs import Stop, StopAt, lines, recipe, training_of
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import trackers
 from polopt.training.compare import compare
-from polopt.training.launch import resume, train, training_of
+from polopt.training.launch import resume, train
 from polopt.training.process_group import ProcessGroup
 from polopt.training.run import ReadOnlyRun, Run
 from polopt.training.trackers import MLflow, TensorBoard, Tracker, Tracking, Trackio, WeightsAndBiases

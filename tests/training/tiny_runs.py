@@ -15,7 +15,10 @@ import torch
 from polopt.config import parse
 from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
-from polopt.training.recipe import Recipe
+from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
+from polopt.training.loop import Training
+from polopt.training.run import Run
 from polopt.worlds import OneAnswer, Task, TaskList, TaskSplit
 
 MODEL = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
@@ -83,7 +86,7 @@ DIGITS = {"kind": f"{Path(__file__).resolve()}:digits", "size": 1000}
 GUESS = {"kind": "guess-number", "low": 1, "high": 5, "turns": 3, "train": 50, "heldout": 10}
 
 
-def recipe(**changes: Any) -> Recipe:
+def recipe(**changes: Any) -> LanguageRecipe:
     """A short run on digits; changes replace whole keys."""
     data = {
         "threads": 1,
@@ -94,7 +97,7 @@ def recipe(**changes: Any) -> Recipe:
         "evaluation": {"problems": 8, "quick": 4},
         "checkpoint": 2,
     }
-    return parse(Recipe, data | changes, "test")
+    return parse(LanguageRecipe, data | changes, "test")
 
 
 def policy(dtype: str = "float64", *, critic: bool = False, world: Any = None, config: Any = None) -> LanguagePolicy:
@@ -135,9 +138,16 @@ class StopAt:
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def begin(self, recipe: Recipe, about: Any) -> None: ...
+    def begin(self, recipe: LanguageRecipe, about: Any) -> None: ...
     def evaluation(self, record: Any) -> None: ...
 
     def step(self, record: Any) -> None:
         if record["step"] == self.at:
             raise Stop
+
+
+def training_of(
+    made: LanguageRecipe, run: Run, watchers: tuple[Any, ...] = (), team: Any = None, crew: Any = None
+) -> Training:
+    """The training of a recipe in a folder that holds it."""
+    return Training(made, run, LanguageDomain(made, team, crew), watchers, team)

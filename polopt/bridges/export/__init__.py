@@ -9,7 +9,7 @@ from pathlib import Path
 from polopt.bridges.export.job import Exported, ExportedStage, prepare, vacant
 from polopt.bridges.export.trl import write_trl
 from polopt.bridges.export.verl import write_verl
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.run import Run
 
 __all__ = ["TRAINERS", "Exported", "export"]
@@ -17,7 +17,7 @@ __all__ = ["TRAINERS", "Exported", "export"]
 TRAINERS: dict[str, Callable[[ExportedStage], Exported]] = {"trl": write_trl, "verl": write_verl}
 
 
-def export(recipe: Recipe, to: str, folder: Path | str, run: Run | None = None) -> Exported:
+def export(recipe: LanguageRecipe, to: str, folder: Path | str, run: Run | None = None) -> Exported:
     """The last stage of a recipe as a folder that the trainer `to` runs: model, tasks, rewards, method, settings.
 
     run: whose policy is the starting model; without one it is the recipe's own.

@@ -12,9 +12,11 @@ from polopt.algorithm import Algorithm
 from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
 from polopt.training.language import LanguageDomain
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.provided import check_asks
-from polopt.training.recipe import Recipe, StageSpec, name_of_method
+from polopt.training.recipe import name_of_method
 from polopt.training.run import Run
+from polopt.training.specs import StageSpec
 from polopt.training.trained import load_policy
 from polopt.worlds import build_tasks
 from polopt.worlds.protocol import Tasks
@@ -38,7 +40,7 @@ class ExportedStage:
     answer.
     """
 
-    recipe: Recipe
+    recipe: LanguageRecipe
     folder: Path
     name: str
     stage: StageSpec
@@ -112,7 +114,7 @@ def vacant(folder: Path) -> Path:
     return folder
 
 
-def prepare(recipe: Recipe, folder: Path, run: Run | None) -> ExportedStage:
+def prepare(recipe: LanguageRecipe, folder: Path, run: Run | None) -> ExportedStage:
     """Refuse what cannot be carried; write the recipe, the world and its files, and a model that is nobody else's.
 
     Raises:
@@ -149,7 +151,7 @@ def prepare(recipe: Recipe, folder: Path, run: Run | None) -> ExportedStage:
     )
 
 
-def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run | None) -> None:
+def _check(recipe: LanguageRecipe, main: str, tasks: Tasks, before: list[str], run: Run | None) -> None:
     stage = recipe.stages[main]
     if tasks.turns > 1:
         raise ConfigError(f"its tasks take up to {tasks.turns} turns, and only tasks of one answer can be exported")
@@ -177,7 +179,7 @@ def _check(recipe: Recipe, main: str, tasks: Tasks, before: list[str], run: Run 
         )
 
 
-def _model(recipe: Recipe, folder: Path, run: Run | None) -> tuple[str | None, Any, list[int]]:
+def _model(recipe: LanguageRecipe, folder: Path, run: Run | None) -> tuple[str | None, Any, list[int]]:
     """Where the model is, None for the folder's own; its tokenizer; the ids that end an answer."""
     from transformers import AutoTokenizer, GenerationConfig
 

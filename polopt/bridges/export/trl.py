@@ -7,7 +7,7 @@ from typing import Any
 
 from polopt.bridges.export.job import Exported, ExportedStage
 from polopt.bridges.trl.trl_capabilities import host_of
-from polopt.training.recipe import OptimiserSpec
+from polopt.training.specs import OptimiserSpec
 from polopt.worlds.protocol import signals_of
 from polopt.yaml_data import write_yaml
 

@@ -8,22 +8,14 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
-from polopt.training.cluster.spec import ClusterSpec
 from polopt.training.cluster.worker_pool import Crew
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.process_group import ProcessGroup
-from polopt.training.recipe import Recipe
-
-
-def for_cluster(recipe: Recipe, address: str | None) -> Recipe:
-    """A new run's recipe: with an address it has the settings of a cluster, if only the default ones."""
-    if address is None or recipe.cluster is not None:
-        return recipe
-    return recipe.model_copy(update={"cluster": ClusterSpec()})
 
 
 @contextlib.contextmanager
 def crew_of(
-    recipe: Recipe, address: str | None, team: ProcessGroup, domain: Callable[[Recipe], Any]
+    recipe: LanguageRecipe, address: str | None, team: ProcessGroup, domain: Callable[[LanguageRecipe], Any]
 ) -> Iterator[Crew | None]:
     """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
     Of several learners, the one that leads has them. domain: as `Crew`.

@@ -15,7 +15,7 @@ from torch import Tensor
 from polopt.experience import Evaluation, Experience
 from polopt.training.batches import since
 from polopt.training.cluster.weights import load_flat
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.spread import at
 
 
@@ -58,7 +58,7 @@ class RolloutActor:
         self._sources: dict[str, Any] = {}
 
     def prepare(
-        self, domain: Callable[[Recipe], Any], recipe: str, home: str, path: Sequence[str], threads: int
+        self, domain: Callable[[LanguageRecipe], Any], recipe: str, home: str, path: Sequence[str], threads: int
     ) -> str:
         """Makes policy, tasks and engine. Returns the name of machine and process.
 
@@ -67,7 +67,7 @@ class RolloutActor:
         """
         with contextlib.suppress(OSError):  # a machine may be without it
             at(home, path)
-        found = Recipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
+        found = LanguageRecipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
         self._domain = domain(found)
         return f"{socket.gethostname()}, process {os.getpid()}"
 

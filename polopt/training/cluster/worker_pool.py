@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
-from polopt.training.recipe import Recipe
+from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.run import RunError
 
 # Seconds between looks at clocks, while no worker reports.
@@ -71,7 +71,7 @@ class Crew:
     domain: makes the `Domain` of the recipe in each worker, which imports it by name.
     """
 
-    def __init__(self, recipe: Recipe, domain: Callable[[Recipe], Any]) -> None:
+    def __init__(self, recipe: LanguageRecipe, domain: Callable[[LanguageRecipe], Any]) -> None:
         import ray
 
         assert recipe.cluster is not None

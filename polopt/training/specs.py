@@ -1,0 +1,202 @@
+"""Settings that a recipe of every kind has: stages, their optimiser, evaluation, checkpoints, logging."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from polopt import catalogue
+from polopt.algorithm import Algorithm
+from polopt.config import Config, ConfigError, PlainMap
+from polopt.names import nearest
+from polopt.setting_types import Unbounded
+
+Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
+Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
+class OptimiserSpec(Config):
+    """AdamW, and the course of its learning rate over a stage.
+
+    lr: the learning rate, at most 1, since a step moves each weight by about that much.
+    betas: decay of the averages of gradients and of their squares.
+    weight_decay: share of a weight, times the rate, that a step takes off.
+    warmup: steps over which the rate rises to `lr`.
+    decay: its course from there to `final` times `lr` at the stage's end.
+    final: the rate at the stage's end, as a fraction of `lr`; of no effect where decay is constant.
+    clip: the largest norm of a step's gradient; a longer one is scaled down to it; inf for any.
+    """
+
+    lr: float = pydantic.Field(default=1e-3, gt=0, le=1)
+    betas: tuple[Momentum, Momentum] = (0.9, 0.95)
+    weight_decay: float = pydantic.Field(default=0.0, ge=0)
+    warmup: Count = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    final: float = pydantic.Field(default=0.0, ge=0, le=1)
+    clip: Unbounded = pydantic.Field(default=1.0, gt=0)
+
+
+class Until(Config):
+    """When a stage is done before its last step.
+
+    metric: a name in metrics.jsonl, whose mean over the last `over` steps is looked at.
+    above: the stage is done when the mean is at least this.
+    below: the stage is done when the mean is at most this; one of the two bounds is given.
+    over: how many steps the mean is taken over.
+    """
+
+    metric: str
+    above: float | None = None
+    below: float | None = None
+    over: Positive = 1
+
+    @pydantic.model_validator(mode="after")
+    def _one_bound(self) -> Until:
+        if (self.above is None) == (self.below is None):
+            raise ValueError(f"needs one bound, above or below, found above = {self.above} and below = {self.below}")
+        return self
+
+    def met(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether these steps of the stage, in order, were enough.
+
+        Raises:
+            ConfigError: no step has logged the metric; the nearest one is named.
+        """
+        found = [record[self.metric] for record in records if self.metric in record]
+        if not found and any("grad_norm" in record for record in records):  # some batches teach nothing
+            known = {name for record in records for name, value in record.items() if isinstance(value, float)}
+            raise ConfigError(f"until.metric = {self.metric!r} is not logged{nearest(self.metric, known)}")
+        if len(found) < self.over:
+            return False
+        mean = sum(found[-self.over :]) / self.over
+        return mean >= self.above if self.above is not None else mean <= float(self.below or 0.0)
+
+
+class StageSpec(Config):
+    """One stretch of training with one method.
+
+    method: a method's name, or its name and settings as {name: grpo, clip: 0.1}, or a Python function that
+        returns an `Algorithm`, as my_method.py:build.
+    but: changes to the algorithm, by dotted path.
+    steps: batches that are learned from.
+    rows: rollouts, demonstrations or fragments in one batch.
+    group: rollouts per prompt, for methods that sample; None leaves it to the method.
+    epochs: times that each batch is learned from.
+    minibatches: parts of the batch with an optimiser step each, in every epoch.
+    micro_rows: rows per forward pass, None for all; the gradient is the same.
+    until: what ends the stage before its last step.
+    train: a regular expression; only parameters whose names it is found in learn.
+    optimiser: of this stage; each stage begins with a new one.
+    """
+
+    method: str | PlainMap = "dr-grpo"
+    but: PlainMap = pydantic.Field(default_factory=dict)
+    steps: Positive
+    rows: Positive
+    group: Positive | None = None
+    epochs: Positive = 1
+    minibatches: Positive = 1
+    micro_rows: Positive | None = None
+    until: Until | None = None
+    train: str | None = None
+    optimiser: OptimiserSpec = OptimiserSpec()
+
+    @pydantic.field_validator("train")
+    @classmethod
+    def _is_a_pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"{value!r:.60} is no regular expression: {error}") from None
+        return value
+
+    def algorithm(self, where: str) -> Algorithm:
+        """The stage's sentence.
+
+        Raises:
+            ConfigError: no such method, setting or path; the nearest name is given.
+        """
+        try:
+            algorithm = catalogue.sentence(self.method)
+            if self.group is not None and "group" in algorithm.sampling.settings():
+                algorithm = algorithm.but({"sampling.group": self.group})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}.method: {short_message(error)}") from None
+        try:
+            algorithm = algorithm.but({str(path): value for path, value in self.but.items()})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}.but: {short_message(error)}") from None
+        group = algorithm.sampling.group_size
+        if self.rows % group:
+            raise ConfigError(
+                f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
+                f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
+            )
+        if self.minibatches > self.rows // group:
+            raise ConfigError(
+                f"{where}.minibatches = {self.minibatches}, and the batch has {self.rows // group} groups, which stay "
+                f"whole; set it to {self.rows // group} or less"
+            )
+        return algorithm
+
+
+class EvaluationSpec(Config):
+    """When a policy is measured on held-out problems.
+
+    problems: held-out problems at the beginning and end of the last stage.
+    every: steps of each stage between quick evaluations, 0 for none.
+    quick: held-out problems of a quick evaluation.
+    """
+
+    problems: Positive = 400
+    every: Count = 0
+    quick: Positive = 100
+
+    @property
+    def estimates(self) -> tuple[str, ...]:
+        """The names of the estimates in a record of evaluations.jsonl, the main one first."""
+        raise NotImplementedError
+
+
+class CheckpointSpec(Config):
+    """When checkpoints are written, and which stay; `checkpoint: 20` is short for `{every: 20}`.
+
+    every: steps between checkpoints; a stage's last step has one, too.
+    keep: how many of the last ones stay.
+    best: a held-out estimate, as pass@1 or return: of the checkpoints that were evaluated on the last stage's held-out
+        problems, the one where it is highest stays, too. A step at which it rises is checkpointed
+        whatever `every` is.
+    """
+
+    every: Positive = 20
+    keep: Positive = 2
+    best: str | None = None
+
+
+class LoggingSpec(Config):
+    """Where numbers go beside the run's own folder, and which rollouts are kept.
+
+    report_to: trackers, any of tensorboard, wandb, trackio and mlflow; each needs its package.
+    project: of the run in trackers that have projects or experiments.
+    rollouts: the rollouts of every so many-th batch of each stage are written to rollouts.jsonl, 0 for none.
+    """
+
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
+    project: str = "polopt"
+    rollouts: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.field_validator("report_to", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+def short_message(error: Exception) -> str:
+    """An error's message on one line; of a long one, which quotes what was given, the middle is left out."""
+    message = " ".join(str(error).split())
+    return message if len(message) <= 320 else f"{message[:200]} … {message[-100:]}"
