@@ -5,6 +5,7 @@ from polopt.sampling.allocators import GradientVarianceAllocator, KnapsackAlloca
 from polopt.sampling.batch_mixers import BatchMixer, ReplacedBySolutions, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.chance import RankedRows, ResampledRows
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
+from polopt.sampling.fragments import Fragments
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.length_recomposed import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.sampling.lookahead import Lookahead, LookaheadRollouts
@@ -53,6 +54,7 @@ __all__ = [
     "EntropyTemperature",
     "EqualRollouts",
     "FolderPool",
+    "Fragments",
     "GradientVarianceAllocator",
     "HighestVariance",
     "History",

@@ -152,6 +152,15 @@ class Source(Protocol):
         ...
 
 
+class FragmentSource(Protocol):
+    """A source whose environments are stepped."""
+
+    def fragments(self, steps: int) -> Experience:
+        """The next `steps` decisions of each of the source's environments, which go on in the next call. Gives `mask`,
+        `logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
+        ...
+
+
 class Sampling(Part):
     """`sampling(source) -> Experience`: which experience one optimiser batch is made of."""
 

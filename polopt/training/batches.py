@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from polopt.experience import Experience
 from polopt.sampling import Sampling
 from polopt.training.measure import metrics_of
 from polopt.training.process_group import ProcessGroup
-from polopt.training.source import LanguageSource
 
 T = TypeVar("T")
 
@@ -27,16 +26,34 @@ class RolloutBatch(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
-def gather(source: LanguageSource, sampling: Sampling) -> RolloutBatch:
+def gather(source: StageSource, sampling: Sampling) -> RolloutBatch:
     """Sample one batch."""
     begun, before = time.perf_counter(), source.usage()
     experience = sampling(source)
     return RolloutBatch(experience, begun, since(before, source), metrics_of(sampling, experience))
 
 
-def since(before: Mapping[str, float], source: Any) -> dict[str, float]:
+def since(before: Mapping[str, float], source: StageSource) -> dict[str, float]:
     """Returns what a source has spent since its `usage` was `before`."""
     return {name: value - before[name] for name, value in source.usage().items()}
+
+
+class StageSource(Protocol):
+    """A source of experience whose position is part of a checkpoint, and whose work is counted."""
+
+    generator: Generator
+
+    def usage(self) -> dict[str, float]:
+        """Returns what has been spent so far, by name: "sampled" decisions, "seconds/<kind>", "episodes/<failure>"."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position in the order of tasks, as plain data."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        ...
 
 
 class BatchIterator(Protocol):
@@ -62,7 +79,7 @@ class BatchIterator(Protocol):
 class SynchronousBatches:
     """Each batch when it is asked for, from the policy as it is."""
 
-    def __init__(self, source: LanguageSource, sampling: Sampling) -> None:
+    def __init__(self, source: StageSource, sampling: Sampling) -> None:
         self.source, self.sampling = source, sampling
 
     def batch(self, step: int) -> RolloutBatch:

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Generator, Tensor
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
-from polopt.training.batches import BatchIterator
+from polopt.training.batches import BatchIterator, StageSource
 from polopt.training.learner import Learner
 
 
@@ -20,24 +20,6 @@ class Score(Protocol):
 
     def record(self) -> dict[str, Any]:
         """Returns the score as it stands in evaluations.jsonl."""
-        ...
-
-
-class StageSource(Protocol):
-    """A `Source` of experience whose position is part of a checkpoint and whose work is counted."""
-
-    generator: Generator
-
-    def usage(self) -> dict[str, float]:
-        """Returns what has been spent so far, by name: "sampled" decisions, "seconds/<kind>", "episodes/<failure>"."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Returns the position in the order of tasks, as plain data."""
-        ...
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned."""
         ...
 
 

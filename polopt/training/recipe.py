@@ -24,7 +24,10 @@ if TYPE_CHECKING:  # a domain is made of a recipe
     from polopt.training.process_group import ProcessGroup
 
 # Kind of recipe -> its class, imported when a recipe of that kind is read.
-KINDS = {"language": "polopt.training.language_recipe:LanguageRecipe"}
+KINDS = {
+    "language": "polopt.training.language_recipe:LanguageRecipe",
+    "control": "polopt.training.control.recipe:ControlRecipe",
+}
 
 
 class Recipe(Config):

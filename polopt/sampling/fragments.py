@@ -1,0 +1,31 @@
+"""Fragments of episodes, of a fixed number of steps."""
+
+from __future__ import annotations
+
+from polopt.experience import PLAIN, Experience, Support
+from polopt.sampling.parts import FragmentSource, Sampling
+
+
+class Fragments(Sampling):
+    """The next `steps` decisions of each of the source's environments.
+
+    A row is one environment's fragment. It may hold the end of one episode and the beginning of the next; episodes go
+    on in the next batch. `reward`, `terminated` and `truncated` are [B, T]; every row is a group of its own.
+
+    steps: decisions in a row, T.
+    """
+
+    steps: int = 128
+
+    asks = frozenset({"fragments"})
+
+    def setup(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"sampling.Fragments: steps must be >= 1, found {self.steps}")
+
+    @property
+    def rollout_support(self) -> Support:
+        return PLAIN
+
+    def forward(self, source: FragmentSource) -> Experience:  # type: ignore[override]
+        return source.fragments(self.steps)

@@ -1,0 +1,1 @@
+"""Control: policies that act in environments of gymnasium, step by step."""

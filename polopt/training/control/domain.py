@@ -1,0 +1,246 @@
+"""The control domain: a network policy, and environments of gymnasium that are stepped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from polopt import ops
+from polopt.algorithm import Algorithm
+from polopt.config import ConfigError
+from polopt.errors import RunError
+from polopt.experience import OLD, Experience
+from polopt.metrics import Interval, t_interval
+from polopt.part import name_of
+from polopt.policies.network import NetworkPolicy
+from polopt.training.batches import BatchIterator, SynchronousBatches
+from polopt.training.control.recipe import ControlRecipe
+from polopt.training.control.source import StepSource
+from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.process_group import ProcessGroup
+from polopt.training.trackers import require_packages
+
+# Fields of a batch that this domain and the loop give, and outputs of its policy.
+FIELDS = frozenset(
+    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
+    | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
+    | {"extras.episode_return", "extras.episode_length"}
+)
+OUTPUTS = frozenset({"entropy", "value"})
+# Copies that play the episodes of an evaluation.
+COPIES = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnScore:
+    """The mean undiscounted return over episodes, with its interval."""
+
+    returns: list[float]
+    lengths: list[int]
+    interval: Interval
+
+    def record(self) -> dict[str, Any]:
+        """Returns the score as it stands in evaluations.jsonl."""
+        estimate = {"estimate": self.interval.estimate, "low": self.interval.low, "high": self.interval.high}
+        lengths = sum(self.lengths) / len(self.lengths)
+        return {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+
+
+@contextmanager
+def open_domain(recipe: ControlRecipe, team: ProcessGroup) -> Iterator[ControlDomain]:
+    """Opens the domain of a recipe.
+
+    Raises:
+        ConfigError: the recipe cannot be prepared, or several processes were started.
+    """
+    if team.size > 1:
+        raise ConfigError(f"recipes of kind control train in one process, and torchrun started {team.size}")
+    domain = ControlDomain(recipe)
+    try:
+        yield domain
+    finally:
+        domain.close()
+
+
+class ControlDomain:
+    """Policy, environments and sources of a recipe's stages; see `Domain`."""
+
+    def __init__(self, recipe: ControlRecipe) -> None:
+        self.recipe = recipe
+        require_packages(recipe)
+        if recipe.threads is not None:
+            torch.set_num_threads(recipe.threads)
+        self.algorithms = recipe.algorithms
+        for name, algorithm in self.algorithms.items():
+            check_algorithm(name, algorithm)
+        self._opened: list[VectorEnv] = []
+        self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
+        self.policy = self.learned = _policy_for(self.evaluated, recipe).to(recipe.device)
+        for stage in recipe.stages.values():
+            optimiser_of(learning(self.policy, stage.train), stage.optimiser)
+        self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
+
+    def _environments(self, copies: int) -> VectorEnv:
+        spec = self.recipe.environment
+        try:
+            made = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode="sync", **spec.settings)
+        except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ConfigError(f"environment.id = {spec.id!r:.60} cannot be made: {reason}") from None
+        self._opened.append(made)
+        return made
+
+    def close(self) -> None:
+        """Closes all environments."""
+        while self._opened:
+            self._opened.pop().close()
+
+    def preflight(self) -> None:
+        pass
+
+    def try_worlds(self) -> None:
+        self.evaluated.reset(seed=0)
+
+    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = sum(p.numel() for p in self.policy.parameters())
+        if known.get("parameters", parameters) != parameters:
+            raise RunError(f"the policy has {parameters} parameters, and this run began with {known['parameters']}")
+        return {"parameters": parameters, "environment": self.recipe.environment.id}
+
+    def source(self, stage: str) -> StepSource:
+        environments = self._environments(self.recipe.stages[stage].rows)
+        seed = self.recipe.seed_of("environments", stage)
+        return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
+
+    @contextmanager
+    def batches(
+        self,
+        source: StepSource,
+        algorithm: Algorithm,
+        *,
+        base: int,
+        first: int,
+        steps: int,
+        tensors: Mapping[str, Tensor],
+    ) -> Iterator[BatchIterator]:
+        yield SynchronousBatches(source, algorithm.sampling)
+
+    def provide(
+        self, experience: Experience, fields: frozenset[str], source: StepSource, learner: Learner
+    ) -> Experience:
+        return experience
+
+    def describe(self, experience: Experience) -> dict[str, Any]:
+        """Returns the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
+        mask, over = experience.mask, experience.terminated | experience.truncated
+        record: dict[str, Any] = {
+            "reward/mean": float(ops.masked_mean(experience.reward, mask)),
+            "advantage/std": float(experience.advantage[mask].std(correction=0)),
+            "episodes": int(over.sum()),
+        }
+        if over.any():
+            returns, lengths = experience.extras["episode_return"][over], experience.extras["episode_length"][over]
+            record |= {"return/mean": float(returns.mean()), "return/max": float(returns.max())}
+            truncated = float(experience.truncated[over].double().mean())
+            record |= {"length/mean": float(lengths.mean()), "truncated": truncated}
+        return record
+
+    def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        over = experience.terminated | experience.truncated
+        for row, column in over.nonzero().tolist():
+            yield {
+                "copy": row,
+                "return": float(experience.extras["episode_return"][row, column]),
+                "length": int(experience.extras["episode_length"][row, column]),
+                "truncated": bool(experience.truncated[row, column]),
+            }
+
+    def score(self, stage: str, problems: int, step: int) -> ReturnScore:
+        """Plays whole episodes, equally many for each copy but for one, so that short ones are not preferred."""
+        environments, policy = self.evaluated, self.policy
+        seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
+        source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
+        copies = environments.num_envs
+        wanted = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
+        found: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
+        while any(len(found[i]) < int(wanted[i]) for i in range(copies)):
+            batch = source.fragments(64, greedy=greedy)
+            for row, column in (batch.terminated | batch.truncated).nonzero().tolist():
+                if len(found[row]) < int(wanted[row]):
+                    extras = batch.extras
+                    ended = float(extras["episode_return"][row, column]), int(extras["episode_length"][row, column])
+                    found[row].append(ended)
+        episodes = [episode for row in found for episode in row]
+        returns = [value for value, _ in episodes]
+        return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
+
+    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, ReturnScore]]:
+        yield from ()
+
+    def samples(self, score: ReturnScore) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def sync_weights(self, version: int) -> None:
+        pass
+
+    def save(self, folder: Path) -> None:
+        self.policy.save(folder / "policy")
+
+    def state(self) -> dict[str, Tensor]:
+        return {"rng.sampling": self.sampling.get_state()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.sampling.set_state(tensors["rng.sampling"])
+
+
+def check_algorithm(stage: str, algorithm: Algorithm) -> None:
+    """Refuses an algorithm before anything is made for it.
+
+    Raises:
+        ConfigError: naming the stage, the part, what it reads or asks of its source, and the fix.
+    """
+    if "fragments" not in algorithm.sampling.asks:
+        raise ConfigError(
+            f"stages.{stage}: {name_of(type(algorithm.sampling))} samples answers to tasks, and a control policy "
+            f"learns from fragments; set stages.{stage}.but: {{sampling: {{part: sampling.Fragments}}}}"
+        )
+    given = FIELDS | algorithm.all_gives
+    for part in algorithm.parts():
+        absent = {n for n in part.needs - given if n.removeprefix(OLD) not in OUTPUTS}
+        absent |= part.evaluates - OUTPUTS
+        asks = part.asks - {"fragments"}
+        if absent or asks:
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} needs {', '.join(sorted(absent | asks))}, which control "
+                "training cannot provide; take another part"
+            )
+    if algorithm.teacher is not None:
+        raise ConfigError(f"stages.{stage}: {algorithm.teacher!r} reads texts; set teacher to null")
+
+
+def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:
+    observed, decided = environments.single_observation_space, environments.single_action_space
+    if not isinstance(observed, Box):
+        raise ConfigError(
+            f"environment.id = {recipe.environment.id!r}: observations must be a Box, found {observed}; wrap the "
+            "environment, as with gymnasium.wrappers.FlattenObservation"
+        )
+    settings: dict[str, Any] = {"observations": int(torch.tensor(observed.shape).prod())}
+    if isinstance(decided, Discrete):
+        settings["actions"] = int(decided.n)
+    elif isinstance(decided, Box):
+        settings["dimensions"] = int(torch.tensor(decided.shape).prod())
+    else:
+        raise ConfigError(
+            f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
+        )
+    return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))

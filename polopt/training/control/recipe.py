@@ -1,0 +1,75 @@
+"""The recipe of a control run: an environment of gymnasium, a network, and stages that learn from fragments."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal
+
+import pydantic
+
+from polopt.config import Config, PlainMap
+from polopt.policies.network import Activation
+from polopt.training.recipe import Recipe
+from polopt.training.specs import EvaluationSpec, Positive, StageSpec
+
+if TYPE_CHECKING:
+    from polopt.training.domain import Domain
+    from polopt.training.process_group import ProcessGroup
+
+
+class EnvironmentSpec(Config):
+    """An environment of gymnasium.
+
+    id: its registered name, as CartPole-v1, or module:name, whose module registers it.
+    settings: what it is made with.
+    """
+
+    id: str
+    settings: PlainMap = pydantic.Field(default_factory=dict)
+
+
+class NetworkSpec(Config):
+    """The policy that is trained: an actor and a critic, two multilayer perceptrons.
+
+    hidden: widths of their hidden layers.
+    activation: between the layers.
+    """
+
+    hidden: tuple[Positive, ...] = (64, 64)
+    activation: Activation = "tanh"
+
+
+class ReturnEvaluationSpec(EvaluationSpec):
+    """How the mean return is measured: in episodes of environments of their own.
+
+    problems: episodes at the beginning and end of the last stage.
+    quick: episodes of a quick evaluation.
+    greedy: whether the most likely action is taken instead of a sampled one.
+    """
+
+    problems: Positive = 100
+    quick: Positive = 20
+    greedy: bool = True
+
+    @property
+    def estimates(self) -> tuple[str, ...]:
+        return ("return",)
+
+
+class ControlRecipe(Recipe):
+    """A complete run of a control policy.
+
+    environment: what the policy acts in; each of a stage's `rows` is a copy of it.
+    policy: the network.
+    """
+
+    kind: Literal["control"] = "control"
+    environment: EnvironmentSpec
+    policy: NetworkSpec = NetworkSpec()
+    stages: dict[str, StageSpec]
+    evaluation: ReturnEvaluationSpec = ReturnEvaluationSpec()
+
+    def open(self, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
+        from polopt.training.control.domain import open_domain  # it is made of a recipe
+
+        return open_domain(self, team)
