@@ -13,12 +13,13 @@ import yaml
 
 from polopt import report
 from polopt.display import leading
-from polopt.display.format import percent, rate
+from polopt.display.format import rate
 from polopt.errors import PoloptWarning, UserError
 from polopt.experience import Support
 from polopt.metrics import Comparison
 from polopt.training import compare as comparing
 from polopt.training import launch
+from polopt.training.estimates import label_of, score_of
 from polopt.training.evaluate import HeldOutScore
 from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe
@@ -93,12 +94,12 @@ class RunHandle(Run):
             "steps": f"{done} of {total}, {'finished' if about.get('finished') else 'not finished'}",
         }
         evaluations = [e for e in self.read("evaluations") if e["when"] != "during"]
-        found |= {f"held-out accuracy {e['when']}": rate(e["pass@1"]) for e in evaluations}
+        found |= {f"{label_of(*score_of(e))} {e['when']}": rate(score_of(e)[1]) for e in evaluations}
         return found
 
     def __repr__(self) -> str:
         found = self.facts()
-        measured = [percent(e["pass@1"]["estimate"]) for e in self.read("evaluations") if e["when"] != "during"]
+        measured = [rate(score_of(e)[1]).partition(" [")[0] for e in self.read("evaluations") if e["when"] != "during"]
         shown = [found["method"], f"{found['steps']}"] + ([" -> ".join(measured)] if measured else [])
         return f"RunHandle({str(self.folder)!r}: {', '.join(shown)})"
 

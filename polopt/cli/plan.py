@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from polopt.plan.memory_budget import Holds
     from polopt.plan.predict import Plan, Span
     from polopt.plan.shape import ModelShape
-    from polopt.training.language_recipe import PolicySpec
-    from polopt.training.specs import StageSpec
+    from polopt.training.language_recipe import LanguageStageSpec, PolicySpec
 
 BATCH, MACHINE, HOW = "Batch", "Machine", "How"
 
@@ -83,8 +82,8 @@ def plan(
     from polopt.config import parse
     from polopt.plan import efficiency
     from polopt.plan.predict import predict
+    from polopt.training.language_recipe import LanguageStageSpec
     from polopt.training.planning import job_of
-    from polopt.training.specs import StageSpec
 
     recipe = "laptop" if recipe is None and model is None else recipe
     policy, stage, shape, usual = _asked(recipe, model, method)
@@ -92,7 +91,7 @@ def plan(
     devices = devices or ("cpu" if on_cpu else "H100")
     changes = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
     given = {name: value for name, value in changes.items() if value is not None}
-    stage = parse(StageSpec, {**stage.model_dump(), **given}, "plan")
+    stage = parse(LanguageStageSpec, {**stage.model_dump(), **given}, "plan")
     algorithm = stage.algorithm("plan")
     calibrated = list(efficiency.records(calibration))
     count, device = _device(devices, hardware_file, calibrated, price)
@@ -130,18 +129,17 @@ def plan(
 
 def _asked(
     recipe: str | None, model: str | None, method: str | None
-) -> tuple[PolicySpec, StageSpec, ModelShape, dict[str, Any]]:
+) -> tuple[PolicySpec, LanguageStageSpec, ModelShape, dict[str, Any]]:
     """Policy, main stage, the model's shape, and what else a recipe says."""
     from polopt.plan import models
     from polopt.plan.shape import shape_of
     from polopt.training import recipe as recipe_file
-    from polopt.training.language_recipe import LanguageRecipe, PolicySpec
-    from polopt.training.specs import StageSpec
+    from polopt.training.language_recipe import LanguageRecipe, LanguageStageSpec, PolicySpec
 
     way = None if method is None else wording.method(method)
     if recipe is None:
         assert model is not None, "else the recipe is the laptop's"
-        return PolicySpec(), StageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
+        return PolicySpec(), LanguageStageSpec(method=way or "dr-grpo", rows=1024, steps=100), models.find(model), {}
     found = LanguageRecipe.require(recipe_file.load(recipe, method=way))
     stage, policy = found.stages[found.main_stage], found.policy
     if model is not None or policy.model is not None:

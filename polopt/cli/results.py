@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt.display.format import duration, one_line, rate
+from polopt.training.estimates import label_of, score_of
 
 if TYPE_CHECKING:
     from polopt.training.run import Run
@@ -37,10 +38,11 @@ def show_results(console: Console, run: Run) -> None:
         console.print()
         others = others_of(run.read("others"))
         console.print(accuracy_table(before, after, others))
-        console.print()
         samples = [s for s in run.read("samples") if "other" not in s]
         shown = [s for s in samples if s["when"] == "after" and s["step"] == after["step"]]
-        console.print(samples_table(shown, console.width))
+        if shown:
+            console.print()
+            console.print(samples_table(shown, console.width))
     console.print()
     console.print(f"Report  {page}", soft_wrap=True)
     console.print(f"Policy  {run.folder / 'policy'}", soft_wrap=True)
@@ -63,23 +65,25 @@ def accuracy_table(
 ) -> Table:
     """Held-out accuracy with 95 % intervals, over the mix and for each kind of task; below, problems of which nothing
     was learned."""
-    table = Table(title="Held-out accuracy, 95 % intervals", title_justify="left", box=None, pad_edge=False)
+    first_score, (score, last_score) = score_of(before)[1], score_of(after)
+    heading = label_of(score, last_score).capitalize()
+    table = Table(title=f"{heading}, 95 % intervals", title_justify="left", box=None, pad_edge=False)
     table.add_column("tasks")
     table.add_column("n", justify="right")
     for name in ("before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("change", justify="right", no_wrap=True)
-    rows = [("all", before["problems"], before["pass@1"], after["pass@1"])]
-    if len(after["kinds"]) > 1:
+    rows = [("all", before["problems"], first_score, last_score)]
+    if len(after.get("kinds", ())) > 1:
         rows += [(kind, a["problems"], before["kinds"][kind], a) for kind, a in after["kinds"].items()]
     for name, problems, b, a in rows:
-        whole = a is after["pass@1"]
+        whole = a is last_score
         change = points(before, after, None if whole else name)
         cells = (Text(one_line(name, KIND)), str(problems), rate(b), rate(a), change)
         table.add_row(*cells, style="bold" if whole else None)
     for name, (first, last) in others.items():
         label = Text(one_line(f"{name} (not trained)", KIND))
-        rates = (rate(first["pass@1"]), rate(last["pass@1"]), points(first, last, None))
+        rates = (rate(score_of(first)[1]), rate(score_of(last)[1]), points(first, last, None))
         table.add_row(label, str(last["problems"]), *rates, style="dim")
     return table
 

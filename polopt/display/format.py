@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from polopt.display.printable import printable
+from polopt.training.estimates import SHARE, unit_of
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -40,8 +42,11 @@ def percent(rate: float) -> str:
     return f"{100 * rate:.1f} %"
 
 
-def rate(found: Mapping[str, float]) -> str:
-    """An estimate with its interval, as evaluations.jsonl holds them: 41.2 % [36.5, 46.1]."""
+def rate(found: Mapping[str, Any]) -> str:
+    """An estimate with its interval, as evaluations.jsonl holds them: 41.2 % [36.5, 46.1]; 231.5 [210.2, 252.8] where
+    its unit is no share."""
+    if unit_of(found) != SHARE:
+        return f"{found['estimate']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
     return f"{percent(found['estimate'])} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
 
 

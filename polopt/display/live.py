@@ -15,6 +15,7 @@ from rich.text import Text
 
 from polopt.display.format import count, duration, rate, sparkline
 from polopt.display.progress import Progress
+from polopt.training.estimates import label_of, score_of
 from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
@@ -71,10 +72,13 @@ class Page:
         table.add_column(style="dim", no_wrap=True)
         table.add_column(no_wrap=True)
         table.add_column(style="cyan", no_wrap=True)
-        judging, accuracy = progress.judging(), [e["pass@1"]["estimate"] for e in progress.heldout]
-        latest = rate(progress.heldout[-1]["pass@1"]) if accuracy else "–"
-        trend = f"judging {judging} problems …" if judging else sparkline(accuracy, room)
-        table.add_row("held-out accuracy", latest, trend)
+        judging, scores = progress.judging(), [score_of(e) for e in progress.heldout]
+        latest = rate(scores[-1][1]) if scores else "–"
+        name = label_of(*scores[-1]) if scores else "held-out score"
+        trend = (
+            f"judging {judging} problems …" if judging else sparkline([score["estimate"] for _, score in scores], room)
+        )
+        table.add_row(name, latest, trend)
         if progress.rewards and progress.entropies:
             table.add_row("reward", f"{progress.rewards[-1]:.3f}", sparkline(progress.rewards, room))
             table.add_row("entropy", f"{progress.entropies[-1]:.3f} nats a token", sparkline(progress.entropies, room))
@@ -140,9 +144,10 @@ class Lines:
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
         self.progress.evaluation(record)
-        accuracy = rate(record["pass@1"])
+        name, score = score_of(record)
         self._print(
-            f"{judged_at(self.progress, record)}  held-out accuracy {accuracy} on {record['problems']} problems"
+            f"{judged_at(self.progress, record)}  {label_of(name, score)} {rate(score)} "
+            f"on {record['problems']} problems"
         )
 
     def _print(self, text: str) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt.display.format import duration, rate
+from polopt.training.estimates import score_of
 from polopt.training.run_executor import ComparedRun
 
 
@@ -80,4 +81,4 @@ def _done(trial: ComparedRun) -> int:
 
 def _accuracy(trial: ComparedRun) -> str:
     found = trial.run.last("evaluations")
-    return rate(found["pass@1"]) if found else ""
+    return rate(score_of(found)[1]) if found else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.report.figures import Figure
+from polopt.training.estimates import SHARE
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -43,7 +44,7 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "points": points}
+    environment.filters |= {"percent": percent, "points": points, "in_unit": in_unit}
     # Browsers read CR LF as LF before they hash.
     scripts = [s.replace("\r\n", "\n") for s in (get_plotlyjs(), (TEMPLATES / "report.js").read_text("utf-8"))]
     return environment.get_template(template).render(
@@ -77,9 +78,14 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}\u00a0%"
 
 
-def points(value: float) -> str:
-    """A difference of two shares in percentage points, with its sign: +3.7, −1.2."""
-    return f"{100 * value:+.1f}".replace("-", "−")
+def points(value: float, unit: str = SHARE) -> str:
+    """A difference with its sign: of two shares in percentage points, +3.7 or −1.2; of others in their unit."""
+    return f"{100 * value if unit == SHARE else value:+.1f}".replace("-", "−")
+
+
+def in_unit(value: float, unit: str) -> str:
+    """A share in percent, any other value as it is."""
+    return percent(value) if unit == SHARE else f"{value:.1f}"
 
 
 def _finite(value: Any) -> Any:

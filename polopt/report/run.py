@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from polopt.training.estimates import estimates_of
 from polopt.yaml_data import YamlError, read_yaml
 
 FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "others.jsonl", "samples.jsonl")
@@ -84,8 +85,10 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def rate(evaluation: Record, key: str = "pass@1") -> tuple[float, float, float] | None:
-    """(estimate, low, high) of an evaluation's rate; the ends are the estimate where none was written."""
+def rate(evaluation: Record, key: str | None = None) -> tuple[float, float, float] | None:
+    """(estimate, low, high) of one of an evaluation's estimates, its score if no key is given; the ends are the
+    estimate where none was written."""
+    key = next(iter(estimates_of(evaluation)), "pass@1") if key is None else key
     value = evaluation.get(key)
     value = value if isinstance(value, dict) else {"estimate": value}
     estimate = number(value.get("estimate"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line, name_stages, stack, text
 from polopt.report.run import Record, RunData, number, rate
+from polopt.training import estimates
 
 PERCENT = {"tickformat": ".2~%"}
 # Numbers far below 1, written short enough for the margin: 1.5e-13.
@@ -40,7 +41,11 @@ def learning_curve(run: RunData) -> Figure | None:
     training = run.series("solved")
     if training:
         traces.append(line(training, "training", "@quiet", width=1, form=".1%"))
-    keys = sorted({k for e in run.evaluations for k in e if k.startswith("pass@")}, key=lambda k: (len(k), k))
+    known = [estimates.estimates_of(e) for e in run.evaluations]
+    shares = {k for e in known for k, found in e.items() if estimates.unit_of(found) == estimates.SHARE}
+    if any(known) and not shares:
+        return _score_curve(run)
+    keys = sorted(shares, key=lambda k: (len(k), k))
     for i, key in enumerate(keys):
         points = _curve(run, key)
         if not points:
@@ -65,6 +70,31 @@ def learning_curve(run: RunData) -> Figure | None:
     )
 
 
+def _score_curve(run: RunData) -> Figure | None:
+    """The learning curve of a score that is no share of problems."""
+    name = next(name for record in run.evaluations for name in estimates.estimates_of(record))
+    training, points = run.series(f"{name}/mean"), _curve(run, name)
+    traces = [line(training, "training", "@quiet", width=1)] if training else []
+    if len(points) > 1:
+        traces.append(band([(s, r[1]) for s, r in points], [(s, r[2]) for s, r in points], color(0)))
+    if points:
+        traces.append(_held_out(points, f"held-out {name}", color(0), form=".4g"))
+    if not traces:
+        return None
+    stages = run.stages()
+    spec = stack([Panel(f"mean {name}", traces, {})], height=400, stages=stages)
+    spec["layout"]["annotations"] += name_stages(stages)
+    return Figure(
+        "learning-curve",
+        "Does it get better?",
+        f"Mean {name} of an episode. The band is the 95 % interval over held-out episodes; the thin line is the mean "
+        "over the episodes that ended while the policy trained.",
+        spec["data"],
+        spec["layout"],
+        wide=True,
+    )
+
+
 def _curve(run: RunData, key: str) -> list[tuple[float, tuple[float, float, float]]]:
     """(step, rate) in order; of two evaluations at one step the later one counts."""
     by_step = {}
@@ -75,8 +105,10 @@ def _curve(run: RunData, key: str) -> list[tuple[float, tuple[float, float, floa
     return sorted(by_step.items())
 
 
-def _held_out(points: Sequence[tuple[float, tuple[float, float, float]]], name: str, paint: str) -> Trace:
-    trace = line([(s, r[0]) for s, r in points], name, paint, width=2.4, form=".1%")
+def _held_out(
+    points: Sequence[tuple[float, tuple[float, float, float]]], name: str, paint: str, form: str = ".1%"
+) -> Trace:
+    trace = line([(s, r[0]) for s, r in points], name, paint, width=2.4, form=form)
     if len(points) <= 60:
         trace |= {"mode": "lines+markers"}
     if len(points) == 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 from polopt.metrics import RewardDivergence, reward_parting
 from polopt.report.run import Record, RunData, number, rate
+from polopt.training.estimates import SHARE, estimates_of, label_of, score_of, unit_of
 from polopt.training.evaluate import change as measured_change
 
 Rate = tuple[float, float, float]
@@ -14,7 +15,7 @@ Rate = tuple[float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Held-out accuracy around one stage. `final` is False while the stage is still running. change: of the same
+    """The held-out score around one stage. `final` is False while the stage is still running. change: of the same
     problems, with its interval; None where it is not known what each problem came to."""
 
     stage: str
@@ -24,6 +25,17 @@ class Change:
     first: Record
     last: Record
     change: Rate | None = None
+
+    @property
+    def unit(self) -> str:
+        """Of the score: a share of problems, or another one."""
+        return unit_of(score_of(self.last)[1]) if estimates_of(self.last) else SHARE
+
+    @property
+    def label(self) -> str:
+        """What the score measures."""
+        found = label_of(*score_of(self.last)) if estimates_of(self.last) else "held-out accuracy"
+        return found.capitalize()
 
 
 def changes(run: RunData) -> list[Change]:

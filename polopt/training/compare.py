@@ -17,11 +17,11 @@ from polopt.config import ConfigError
 from polopt.metrics import Comparison, MethodRuns
 from polopt.part import diff
 from polopt.training import recipe as recipes
+from polopt.training.estimates import score_of
 from polopt.training.launch import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 from polopt.training.run_executor import ComparedRun, LocalExecutor, RunExecutor, train_all
-from polopt.training.trackers import require_packages
 
 Method = str | dict[str, Any]
 
@@ -69,7 +69,7 @@ def compare(
         for name, method in zip(names, methods, strict=True)
     ]
     if cluster is None:  # whose machines have packages of their own
-        require_packages(planned[0][2])
+        planned[0][2].require_installed()
     with _offices(folder, workers, processes, cluster) as offices:
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, offices, watch or (lambda _: None))
@@ -89,7 +89,7 @@ def about(trials: Sequence[ComparedRun]) -> dict[str, Any]:
     for name in dict.fromkeys(trial.name for trial in trials):
         of = [trial for trial in trials if trial.name == name]
         algorithm = of[0].recipe.algorithms[stage]
-        finals = [trial.run.read("evaluations")[-1]["kinds"] for trial in of]
+        finals = [trial.run.read("evaluations")[-1].get("kinds", {}) for trial in of]
         methods[name] = {
             "diff": [[path or "all of it", repr(a), repr(b)] for path, a, b in diff(yardstick, algorithm)],
             "seconds": mean(trial.run.about.get("seconds", 0.0) for trial in of),
@@ -161,9 +161,9 @@ def _trials(name: str, trials: Sequence[ComparedRun]) -> MethodRuns:
 
 
 def _curve(trial: ComparedRun) -> list[tuple[float, float]]:
-    """(step, held-out accuracy) of the last stage."""
+    """Returns (step, held-out score) of the last stage."""
     stage = trial.recipe.main_stage
-    return [(e["step"], e["pass@1"]["estimate"]) for e in trial.run.read("evaluations") if e["stage"] == stage]
+    return [(e["step"], score_of(e)[1]["estimate"]) for e in trial.run.read("evaluations") if e["stage"] == stage]
 
 
 def _finite(value: Any) -> Any:

@@ -77,7 +77,10 @@ def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
     }
     text, about = recipe.to_yaml(), run.about
     about |= {"recipe_before": before, "recipe": text, "recipe_sha256": files.digest_of(text)}
-    about |= {"extensions": [*about.get("extensions", []), note], "best_by": recipe.checkpoint.best or "pass@1"}
+    about |= {
+        "extensions": [*about.get("extensions", []), note],
+        "best_by": recipe.checkpoint.best or recipe.evaluation.estimates[0],
+    }
     run.describe(about | ({"finished": False} if more else {}))
     files.write_text(run.recipe, text)  # killed in between, the run is what it was
     return recipe

@@ -42,7 +42,6 @@ from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
 from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.source import LanguageSource
-from polopt.training.trackers import require_packages
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
@@ -76,8 +75,7 @@ class LanguageDomain:
     def __init__(self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: Crew | None = None) -> None:
         self.recipe, self.crew = recipe, crew
         self.team = ProcessGroup() if team is None else team
-        recipe.rollout.require()
-        require_packages(recipe)
+        recipe.require_installed()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         _check_device(recipe.device)

@@ -204,6 +204,10 @@ class LanguageRecipe(Recipe):
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
 
+    def require_installed(self) -> None:
+        self.rollout.require()
+        super().require_installed()
+
     def on_cluster(self, address: str | None) -> Self:
         if address is None or self.cluster is not None:
             return self

@@ -109,6 +109,14 @@ class Recipe(Config):
             raise ConfigError(f"this is for recipes of kind {cls.model_fields['kind'].default}, found {recipe.kind}")
         return recipe
 
+    def require_installed(self) -> None:
+        """Checks that the packages which the recipe names are installed.
+
+        Raises:
+            ConfigError: one is not; how to install it.
+        """
+        self.logging.require_installed()
+
     def on_cluster(self, address: str | None) -> Self:
         """Returns the recipe with the settings of a cluster, if an address is given.
 

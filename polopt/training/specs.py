@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -189,6 +190,19 @@ class LoggingSpec(Config):
     report_to: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
     project: str = "polopt"
     rollouts: int = pydantic.Field(default=0, ge=0)
+
+    def require_installed(self) -> None:
+        """Checks that the trackers are installed.
+
+        Raises:
+            ConfigError: one is not; how to install it.
+        """
+        for package in self.report_to:
+            if importlib.util.find_spec(package) is None:
+                raise ConfigError(
+                    f"logging.report_to: {package} is not installed; run pip install 'polopt[{package}]', or leave it "
+                    "out"
+                )
 
     @pydantic.field_validator("report_to", mode="before")
     @classmethod

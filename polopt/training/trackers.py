@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import importlib.util
 import io
 import json
 import math
@@ -15,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import files
+from polopt.training.estimates import estimates_of
 from polopt.training.recipe import Recipe
 from polopt.training.run import IDS, Run
 from polopt.yaml_data import by_path
@@ -188,7 +187,7 @@ class Tracking:
         self._log(_numbers(record), record["step"])
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
-        rates = {name: value for name, value in record.items() if name.startswith("pass@")}
+        rates = estimates_of(record)
         values = {f"heldout/{name}": rate["estimate"] for name, rate in rates.items()}
         values |= {f"heldout/{name}_{end}": rate[end] for name, rate in rates.items() for end in ("low", "high")}
         values |= {f"heldout/{kind}": rate["estimate"] for kind, rate in record.get("kinds", {}).items()}
@@ -237,19 +236,6 @@ def tracking(recipe: Recipe, folder: Path) -> Iterator[tuple[Tracking, ...]]:
         found.finish(error)
         raise
     found.finish()
-
-
-def require_packages(recipe: Recipe) -> None:
-    """Checks that the trackers of a recipe are installed.
-
-    Raises:
-        ConfigError: one is not; how to install it.
-    """
-    for package in recipe.logging.report_to:
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(
-                f"logging.report_to: {package} is not installed; run pip install 'polopt[{package}]', or leave it out"
-            )
 
 
 def _read_ids(file: Path) -> dict[str, str | None]:

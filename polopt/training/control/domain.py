@@ -27,7 +27,6 @@ from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.process_group import ProcessGroup
-from polopt.training.trackers import require_packages
 
 # Fields of a batch that this domain and the loop give, and outputs of its policy.
 FIELDS = frozenset(
@@ -50,7 +49,8 @@ class ReturnScore:
 
     def record(self) -> dict[str, Any]:
         """Returns the score as it stands in evaluations.jsonl."""
-        estimate = {"estimate": self.interval.estimate, "low": self.interval.low, "high": self.interval.high}
+        interval = self.interval
+        estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
         return {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
 
@@ -76,7 +76,7 @@ class ControlDomain:
 
     def __init__(self, recipe: ControlRecipe) -> None:
         self.recipe = recipe
-        require_packages(recipe)
+        recipe.require_installed()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms

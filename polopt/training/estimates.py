@@ -1,0 +1,30 @@
+"""The estimates in a record of evaluations.jsonl, and their units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# The unit of an estimate that names none: a share of problems, in [0, 1].
+SHARE = "share"
+
+
+def estimates_of(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Returns the estimates of a record by name, the main one first: maps of "estimate", "low", "high" and,
+    if it is not a share of problems, "unit"."""
+    return {k: value for k, value in record.items() if isinstance(value, Mapping) and "estimate" in value}
+
+
+def score_of(record: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Returns the name and the estimate of a record's main score: pass@1 of language runs, return of control runs."""
+    return next(iter(estimates_of(record).items()))
+
+
+def unit_of(estimate: Mapping[str, Any]) -> str:
+    """Returns the unit of an estimate."""
+    return str(estimate.get("unit", SHARE))
+
+
+def label_of(name: str, estimate: Mapping[str, Any]) -> str:
+    """Returns what an estimate measures, in words."""
+    return "held-out accuracy" if unit_of(estimate) == SHARE else f"held-out {name}"
