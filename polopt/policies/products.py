@@ -28,7 +28,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def prepared(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """x -> `linear`, without gradient, for many calls with few rows: the weights are laid out beforehand where the
     processor's library would do so in every call."""
-    if weight.device.type != "cpu" or weight.dtype == torch.float64 or weight.numel() < LARGE or not _has_onednn():
+    if weight.device.type != "cpu" or weight.numel() < LARGE or not _has_onednn(weight.dtype):
         return lambda x: F.linear(x, weight, bias)
     laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
     return lambda x: _product(x, laid_out, bias)
@@ -59,11 +59,14 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Bfloat16 gets there by itself; nothing else than float32 would be computed in its own precision."""
     plain = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
-    return plain and x.ndim == 2 and len(x) > 0 and weight.numel() >= LARGE and _has_onednn()
+    return plain and x.ndim == 2 and len(x) > 0 and weight.numel() >= LARGE and _has_onednn(x.dtype)
 
 
 @functools.cache
-def _has_onednn() -> bool:
-    """Whether PyTorch was built with oneDNN, and has the operations by which its compiler calls it."""
-    names = ("_reorder_linear_weight", "_linear_pointwise")
-    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in names)
+def _has_onednn(dtype: torch.dtype) -> bool:
+    """Returns whether PyTorch was built with oneDNN and has the operations by which its compiler calls it, and the
+    processor has the instructions that they need."""
+    names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+    if not torch.backends.mkldnn.is_available() or not all(hasattr(torch.ops.mkldnn, name) for name in names):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -43,6 +43,7 @@ def learning_curve(run: RunData) -> Figure | None:
         traces.append(line(training, "training", "@quiet", width=1, form=".1%"))
     known = [estimates.estimates_of(e) for e in run.evaluations]
     shares = {k for e in known for k, found in e.items() if estimates.unit_of(found) == estimates.SHARE}
+    shares |= {k for e in run.evaluations for k in e if k.startswith("pass@")}  # whatever they hold
     if any(known) and not shares:
         return _score_curve(run)
     keys = sorted(shares, key=lambda k: (len(k), k))

@@ -14,7 +14,7 @@ ROWS, WIDE, OUT = 7, 33, 20
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each product that was left to PyTorch; oneDNN is for weights of any size."""
-    if not products._has_onednn():
+    if not products._has_onednn(torch.float32):
         pytest.skip("this PyTorch has no oneDNN")
     found, plain = [], torch.nn.functional.linear
     monkeypatch.setattr(products, "LARGE", 0)
