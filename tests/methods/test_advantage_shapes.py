@@ -36,6 +36,7 @@ from polopt.credit import (
     SuccessRate,
     WeightedAdvantage,
 )
+from polopt.credit.half_groups import upper_share
 from polopt.experience import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
@@ -310,8 +311,8 @@ def test_places_and_upper_share() -> None:
     assert below.tolist() == [2, 0, 0, 1, 0, 3, 4]
     assert level.tolist() == [1, 1, 2, 1, 2, 1, 1]
     # Group 4, sorted: 2 2 | 3 5 7. Group 9: 1 | 2.
-    assert ops.upper_share(x, group).tolist() == [1, 0, 0, 1, 0, 1, 1]
-    assert ops.upper_share(torch.tensor([0.0, 0, 0]), torch.zeros(3).long()).tolist() == pytest.approx([2 / 3] * 3)
+    assert upper_share(x, group).tolist() == [1, 0, 0, 1, 0, 1, 1]
+    assert upper_share(torch.tensor([0.0, 0, 0]), torch.zeros(3).long()).tolist() == pytest.approx([2 / 3] * 3)
     assert ops.numbered(["b", "a", "b", "c"]) == [0, 1, 0, 2]
 
 
