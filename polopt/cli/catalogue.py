@@ -196,7 +196,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
 
 def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     from polopt.part import Part
-    from polopt.part import diff as differences
+    from polopt.part_diff import diff as differences
 
     if isinstance(left, Part) and isinstance(right, Part):
         for path, a, b in differences(left, right):

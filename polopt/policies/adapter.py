@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from polopt.config import Config, ConfigError
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.policies.decoder import adapted, adapter_of, is_lora
 
 ALL: Literal["all-linear"] = "all-linear"

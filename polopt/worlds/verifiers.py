@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
-from polopt.part import locate, nearest
+from polopt.names import nearest
+from polopt.part_names import locate
 from polopt.worlds.functions import PerRow, Row, VerifierError, call, convention, is_async
 from polopt.worlds.numbers import last_number, read_number
 from polopt.worlds.scoring.place import verdicts

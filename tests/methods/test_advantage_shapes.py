@@ -41,7 +41,7 @@ from polopt.experience import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import Clip, EntropyBand, PerAdvantageSurrogate, Surrogate, TokenMean
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import ConditionalReward, LengthEnvelope, TaskKindIs
 from polopt.schedules import Schedule
 

@@ -29,7 +29,7 @@ from polopt.objectives import (
     TokenMean,
     UncertaintyWeight,
 )
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import OutcomeReward, ScaledReward
 from polopt.sampling import WithDemonstrations, WithTexts
 
