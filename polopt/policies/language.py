@@ -18,9 +18,10 @@ from polopt.experience import SAID, Evaluation, Experience
 from polopt.layers import Layer, Said, layer_of
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers
-from polopt.policies.decoder import Decoder, adapted, as_made
+from polopt.policies.decoder import Decoder
 from polopt.policies.frozen import frozen_copy
 from polopt.policies.hidden_states import Backbone
+from polopt.policies.model_modules import adapted, as_made
 from polopt.policies.packing import pack
 from polopt.policies.places import config_at, place_of
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits

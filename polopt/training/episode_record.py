@@ -13,7 +13,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, Support, SupportError
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 from polopt.worlds.executors import Play
 from polopt.worlds.protocol import Task
 

@@ -18,7 +18,8 @@ from polopt.policies import decoder, packing, vocabulary
 from polopt.policies.decoder import Decoder
 from polopt.policies.engine import NativeEngine, NativeSpec
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled, sample
+from polopt.policies.rollout_record import Sampled
+from polopt.policies.sampler import sample
 
 
 class NoTokenizer:
