@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_language_policy import padded, policy_of, rows_of
+from reference_pass import padded, policy_of, rows_of
 from torch import Tensor
 from torch.nn import functional as F
 
