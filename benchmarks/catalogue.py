@@ -12,7 +12,7 @@ from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
 from polopt.method import TIERS, Method
-from polopt.part import diff
+from polopt.part_diff import diff
 
 PAGE = HERE.parent / "docs" / "methods.md"
 RACE = HERE / "results" / "methods.json"

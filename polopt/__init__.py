@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method, slugs
     from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
-    from polopt.part import Part, build, diff, from_yaml
+    from polopt.part import Part, build, from_yaml
+    from polopt.part_diff import diff
     from polopt.policies.language import LanguagePolicy
     from polopt.support import ByEntropy, Density
     from polopt.tokens import experience_from_generate, experience_from_tokens
@@ -45,7 +46,7 @@ _HOMES = {
     "cite": "catalogue",
     "compare": "api",
     "credit": "",
-    "diff": "part",
+    "diff": "part_diff",
     "evaluate": "api",
     "experience_from_generate": "tokens",
     "experience_from_tokens": "tokens",

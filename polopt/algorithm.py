@@ -29,7 +29,7 @@ class Algorithm(Part):
     teacher: who is asked about the policy's decisions once their outcome is known, for parts that read what it says.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
-    `polopt.part.diff(a, b)` says what differs.
+    `polopt.part_diff.diff(a, b)` says what differs.
     """
 
     sampling: Sampling = Rollouts()

@@ -120,7 +120,7 @@ def own_method(name: str) -> Callable[..., Algorithm]:
             so is not called.
     """
     from polopt.algorithm import Algorithm
-    from polopt.part import locate, written_in
+    from polopt.part_names import locate, written_in
 
     found = locate(name)
     if isinstance(found, Method):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from polopt.part import Part, Parts, name_of
+from polopt.part import Part, Parts
+from polopt.part_names import name_of
 
 
 class Line(NamedTuple):

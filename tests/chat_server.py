@@ -35,72 +35,77 @@ class ChatServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _handler(server) -> type[BaseHTTPRequestHandler]:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with server._lock:
-                    server.seen.append(body)
-                    server.keys.append(self.headers.get("Authorization"))
-                    server.at_once += 1
-                    server.most_at_once = max(server.most_at_once, server.at_once)
-                    event = server.plan.pop(0) if server.plan else None
-                time.sleep(server.pause)
-                with server._lock:  # before the reply, upon which the client may ask again at once
-                    server.at_once -= 1
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    self._happen(event, body)
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        return type("Handler", (_Handler,), {"chat": self})
 
-            def _happen(self, event: Any, body: dict[str, Any]) -> None:
-                if event == "slow":
-                    time.sleep(2.5)
-                elif event == "drop":
-                    self.close_connection = True
-                    return
-                elif event == "drip":
-                    self.send_response(200)
-                    self.end_headers()
-                    for _ in range(60):
-                        self.wfile.write(b" ")
-                        self.wfile.flush()
-                        time.sleep(0.05)
-                    return
-                elif event == "drip head":  # a whole reply in the end, for whoever waits so long
-                    for byte in b"HTTP/1.0 200 OK\r\nX: " + b"y" * 40 + b"\r\n\r\n":
-                        self.wfile.write(bytes([byte]))
-                        self.wfile.flush()
-                        time.sleep(0.05)
-                    text = {"message": {"role": "assistant", "content": "late"}}
-                    self.wfile.write(json.dumps({"choices": [text], "usage": server.usage}).encode())
-                    return
-                elif event == "huge":
-                    self._send(200, b" " * (5 * 2**20))
-                    return
-                elif event == "garbage":
-                    self._send(200, b"{not json")
-                    return
-                elif isinstance(event, tuple):
-                    self._send(event[0], event[2] if len(event) > 2 else b"no", event[1])
-                    return
-                elif isinstance(event, int):
-                    self._send(event, b'{"error": "as planned"}')
-                    return
-                elif isinstance(event, dict):
-                    self._send(200, json.dumps(event).encode())
-                    return
-                reply = {"choices": [{"message": {"content": server.say(body["messages"][-1]["content"])}}]}
-                self._send(200, json.dumps(reply | ({"usage": server.usage} if server.usage else {})).encode())
 
-            def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
+class _Handler(BaseHTTPRequestHandler):
+    """Replies to one request of `chat`, or does what its plan has for it."""
 
-            def log_message(self, *args: Any) -> None: ...
+    chat: ChatServer
 
-        return Handler
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.chat._lock:
+            self.chat.seen.append(body)
+            self.chat.keys.append(self.headers.get("Authorization"))
+            self.chat.at_once += 1
+            self.chat.most_at_once = max(self.chat.most_at_once, self.chat.at_once)
+            event = self.chat.plan.pop(0) if self.chat.plan else None
+        time.sleep(self.chat.pause)
+        with self.chat._lock:  # before the reply, upon which the client may ask again at once
+            self.chat.at_once -= 1
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._happen(event, body)
+
+    def _happen(self, event: Any, body: dict[str, Any]) -> None:
+        if event == "slow":
+            time.sleep(2.5)
+        elif event == "drop":
+            self.close_connection = True
+            return
+        elif event == "drip":
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(60):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                time.sleep(0.05)
+            return
+        elif event == "drip head":  # a whole reply in the end, for whoever waits so long
+            for byte in b"HTTP/1.0 200 OK\r\nX: " + b"y" * 40 + b"\r\n\r\n":
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                time.sleep(0.05)
+            text = {"message": {"role": "assistant", "content": "late"}}
+            self.wfile.write(json.dumps({"choices": [text], "usage": self.chat.usage}).encode())
+            return
+        elif event == "huge":
+            self._send(200, b" " * (5 * 2**20))
+            return
+        elif event == "garbage":
+            self._send(200, b"{not json")
+            return
+        elif isinstance(event, tuple):
+            self._send(event[0], event[2] if len(event) > 2 else b"no", event[1])
+            return
+        elif isinstance(event, int):
+            self._send(event, b'{"error": "as planned"}')
+            return
+        elif isinstance(event, dict):
+            self._send(200, json.dumps(event).encode())
+            return
+        reply = {"choices": [{"message": {"content": self.chat.say(body["messages"][-1]["content"])}}]}
+        self._send(200, json.dumps(reply | ({"usage": self.chat.usage} if self.chat.usage else {})).encode())
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None: ...
 
 
 @contextlib.contextmanager

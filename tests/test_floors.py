@@ -14,10 +14,10 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors", "names", "absent", "recipes", "threads", "heap"},
-    {"support", "situation", "yaml_data", "setting_types"},
+    {"support", "situation", "yaml_data", "setting_types", "part_names"},
     {"experience", "ops", "layers"},
     {"part", "values", "tokens"},
-    {"config", "schedules", "outline"},
+    {"config", "schedules", "outline", "part_diff"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
     {"packages"},

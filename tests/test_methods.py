@@ -15,7 +15,8 @@ import polopt as po
 from polopt.catalogue import find, run_claims
 from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
-from polopt.part import diff, from_yaml
+from polopt.part import from_yaml
+from polopt.part_diff import diff
 from polopt.teachers import TAUGHT
 
 

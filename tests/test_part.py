@@ -38,7 +38,9 @@ from polopt.objectives import (
     TokenRatio,
     ValueRegression,
 )
-from polopt.part import NameNotFound, Part, build, default_of, diff, locate, name_of, settings_of
+from polopt.part import Part, build, default_of, settings_of
+from polopt.part_diff import diff
+from polopt.part_names import NameNotFound, locate, name_of
 from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.sampling import MixedGroups, Rollouts, TopK
 from polopt.teachers import Feedback, First, SelfTeacher, Sibling

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from polopt.algorithm import Algorithm
 from polopt.errors import UserError
-from polopt.part import Part, default_of, name_of, settings_of, to_plain
+from polopt.part import Part, default_of, settings_of, to_plain
+from polopt.part_names import name_of
 from polopt.sampling import Rollouts
 
 

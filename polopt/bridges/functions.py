@@ -17,7 +17,7 @@ from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError, TrainerCapabilities
 from polopt.experience import Evaluation, Experience
 from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, Surrogate, TokenMean
-from polopt.part import name_of
+from polopt.part_names import name_of
 from polopt.training.recipe import name_of_method
 
 # How far the policy is from the sampler in the batches that a loss is tried on, as deviations of a log-probability.

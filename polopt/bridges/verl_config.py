@@ -10,7 +10,8 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError, TrainerCapabilities
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, ValueLoss
-from polopt.part import build, name_of
+from polopt.part import build
+from polopt.part_names import name_of
 from polopt.sampling import MixedGroups, Rollouts
 from polopt.training.provided import SIGNAL
 

@@ -15,7 +15,8 @@ from polopt.checks.state import ROOMS, SCOPE, as_code
 from polopt.checks.violation import Failure, quoted
 from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
 from polopt.objectives import Objective
-from polopt.part import Part, name_of, to_plain
+from polopt.part import Part, to_plain
+from polopt.part_names import name_of
 from polopt.sampling import Select
 
 WIDTH = 110
@@ -61,7 +62,7 @@ def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
         "import torch": True,
         "import polopt as po": "po." in text,
         f"from polopt import {', '.join(rooms)}": bool(rooms),
-        "from polopt.part import locate": "locate(" in text,
+        "from polopt.part_names import locate": "locate(" in text,
     }
     found = [*(line for line, wanted in asked.items() if wanted), *imports, ""]
     found.append("torch.set_default_dtype(torch.float64)")

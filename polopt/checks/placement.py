@@ -36,7 +36,8 @@ from polopt.objectives import (
     Unclipped,
     Weight,
 )
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 from polopt.rewards import Reward
 from polopt.sampling import Rollouts, Select
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss
+from polopt.names import nearest
 from polopt.objectives import Objective
-from polopt.part import nearest
 
 # What an argument is given, by the names that it goes by: all of them are [B, T], but for the last four.
 GIVEN = {

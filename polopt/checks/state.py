@@ -14,7 +14,9 @@ from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
 from polopt.experience import Support
-from polopt.part import Part, diff, from_yaml, name_of, to_plain
+from polopt.part import Part, from_yaml, to_plain
+from polopt.part_diff import diff
+from polopt.part_names import name_of
 
 ROOMS = {
     "credit": credit,

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from torch import Tensor
 
-from polopt.part import nearest
+from polopt.names import nearest
 
 INSTALL = {"trl": "pip install 'polopt[trl]'", "verl": "pip install 'polopt[verl]'"}
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from polopt import catalogue, index
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
+from polopt.cli.options import ClusterOption, JsonOption
 from polopt.display import format
 from polopt.index import Entry
 from polopt.method import TIERS
@@ -45,7 +46,7 @@ def methods(
         str | None, typer.Option("--family", metavar="NAME", help="objectives, rewards or sampling.")
     ] = None,
     tier: Annotated[str | None, typer.Option("--tier", metavar="NAME", help=f"{', '.join(TIERS)}.")] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the methods: what each changes, its paper, how sure its formula is. One line each in a pipe."""
     found = index.entries()
@@ -196,7 +197,7 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
 
 def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     from polopt.part import Part
-    from polopt.part import diff as differences
+    from polopt.part_diff import diff as differences
 
     if isinstance(left, Part) and isinstance(right, Part):
         for path, a, b in differences(left, right):
@@ -219,9 +220,9 @@ def cite(
 
 def claims(
     slugs: Slugs = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: JsonOption = False,
     fast: Annotated[bool, typer.Option("--fast", help="Only those of a few seconds.")] = False,
-    cluster: wording.ClusterOption = None,
+    cluster: ClusterOption = None,
 ) -> None:
     """Measure what the papers claim. Ends with code 1 if a claim fails."""
     from polopt.training.spread import spread_over

@@ -11,6 +11,7 @@ import typer
 
 from polopt.cli import wording
 from polopt.cli.command_group import checked
+from polopt.cli.options import CheckpointOption
 from polopt.display.printable import printable
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def chat(
     temperature: Annotated[
         float, typer.Option("--temperature", min=0, help="Of the answers; 0 takes the likeliest token.")
     ] = 0.0,
-    checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="STEP", help="Of a run: its step, best or last.")
-    ] = None,
+    checkpoint: CheckpointOption = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
 ) -> None:
     """Talk with a run's policy, side by side with the model that it was trained from."""

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from polopt.cli.options import JsonOption
+
 
 def check(
     names: Annotated[
@@ -15,7 +17,7 @@ def check(
             help="my_part.py:MyPart, package.module:loss, objectives.Clip, grpo, trl:dapo, verl:vanilla, ...",
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: JsonOption = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="One page of all.")] = False,
     lab: Annotated[bool, typer.Option(help="Measure bias and variance, too.")] = True,
     batch: Annotated[

@@ -22,7 +22,8 @@ from polopt.checks.third_party import INSTALL
 from polopt.checks.violation import quoted
 from polopt.cli import checked_page, wording
 from polopt.cli.command_group import UsageError, checked
-from polopt.part import ROOMS, Part, build, locate
+from polopt.part import Part, build
+from polopt.part_names import ROOMS, locate
 from polopt.yaml_data import read_yaml
 
 COLOURS = {"holds": "green", "choice": "yellow", "breaks": "bold red"}

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from polopt.cli import wording
-from polopt.cli.train import SetOption
+from polopt.cli.options import ClusterOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
     from polopt.metrics import Comparison, Interval
@@ -24,9 +24,9 @@ def compare(
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; one per core if none.")
     ] = None,
-    cluster: wording.ClusterOption = None,
+    cluster: ClusterOption = None,
     run: Annotated[Path | None, typer.Option("--run", help="Where the runs go; runs/compare-A-B if none.")] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train methods on one recipe with several seeds, and say how much better and how surely.
 

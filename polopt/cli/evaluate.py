@@ -10,6 +10,7 @@ import typer
 
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
+from polopt.cli.options import CheckpointOption, JsonOption
 from polopt.cli.results import pass_table
 
 
@@ -25,11 +26,8 @@ def evaluate(
     top_k: Annotated[int | None, typer.Option("--top-k", help="1 is greedy.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p")] = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="STEP", help="Of a run: its step, best or last."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    checkpoint: CheckpointOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task."""
     from polopt.experience import Support

@@ -10,7 +10,8 @@ import typer
 
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
-from polopt.cli.train import MethodOption, SetOption, loaded, method_of
+from polopt.cli.options import MethodOption, SeedOption, SetOption
+from polopt.cli.train import loaded, method_of
 
 
 def export(
@@ -22,7 +23,7 @@ def export(
         Path | None, typer.Option("--folder", help="A new folder; exports/TRAINER-METHOD if none.")
     ] = None,
     method: MethodOption = None,
-    seed: Annotated[int | None, typer.Option("--seed")] = None,
+    seed: SeedOption = None,
     changes: SetOption = None,
 ) -> None:
     """Write a recipe's last stage as a script for TRL, or as YAML and a command for verl."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from polopt.cli import wording
-from polopt.cli.train import MethodOption, RecipeArgument
+from polopt.cli.options import MethodOption, RecipeArgument
 from polopt.display import format
 
 if TYPE_CHECKING:
     from polopt.plan import efficiency
     from polopt.plan.hardware import Device
+    from polopt.plan.job import PlannedJob
     from polopt.plan.memory_budget import Holds
     from polopt.plan.predict import Plan, Span
     from polopt.plan.shape import ModelShape
@@ -29,15 +32,29 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
+ModelOption = Annotated[
+    str | None, _option("A folder with a config.json, or a public model by name, as Qwen2.5-7B.", MACHINE)
+]
+DevicesOption = Annotated[
+    str | None,
+    _option("How many of which, as 8xH100; cpu is this machine, and the default of a recipe for it.", MACHINE),
+]
+PriceOption = Annotated[float | None, _option("Dollars per device and hour; else the table's assumption.", MACHINE)]
+HardwareOption = Annotated[
+    Path | None, _option("More devices: a YAML file as polopt/plan/hardware.yaml.", MACHINE, "--hardware")
+]
+CalibrationOption = Annotated[
+    Path | None, _option("A file of --calibrate; else what comes with polopt.", MACHINE, metavar="FILE")
+]
+CalibrateOption = Annotated[
+    Path | None, _option("Measure this machine into a file, in minutes, and stop.", MACHINE, metavar="FILE")
+]
+
+
 def plan(
     recipe: RecipeArgument = None,
-    model: Annotated[
-        str | None, _option("A folder with a config.json, or a public model by name, as Qwen2.5-7B.", MACHINE)
-    ] = None,
-    devices: Annotated[
-        str | None,
-        _option("How many of which, as 8xH100; cpu is this machine, and the default of a recipe for it.", MACHINE),
-    ] = None,
+    model: ModelOption = None,
+    devices: DevicesOption = None,
     method: MethodOption = None,
     rows: Annotated[int | None, _option("Rollouts in a batch, on all devices.", BATCH)] = None,
     group: Annotated[int | None, _option("Rollouts per prompt; the method's own if not given.", BATCH)] = None,
@@ -60,18 +77,10 @@ def plan(
     asynchronous: Annotated[bool, _option("Sample and learn at the same time; needs --apart.", HOW)] = False,
     engine: Annotated[str | None, _option("paged (as vLLM) or native (polopt's own).", HOW)] = None,
     reward_seconds: Annotated[float, _option("Of judging one answer, one after the other.", BATCH)] = 0.0,
-    price: Annotated[
-        float | None, _option("Dollars per device and hour; else the table's assumption.", MACHINE)
-    ] = None,
-    hardware_file: Annotated[
-        Path | None, _option("More devices: a YAML file as polopt/plan/hardware.yaml.", MACHINE, "--hardware")
-    ] = None,
-    calibration: Annotated[
-        Path | None, _option("A file of --calibrate; else what comes with polopt.", MACHINE, metavar="FILE")
-    ] = None,
-    calibrate: Annotated[
-        Path | None, _option("Measure this machine into a file, in minutes, and stop.", MACHINE, metavar="FILE")
-    ] = None,
+    price: PriceOption = None,
+    hardware_file: HardwareOption = None,
+    calibration: CalibrationOption = None,
+    calibrate: CalibrateOption = None,
     threads: Annotated[int, _option("CPU threads for --calibrate.", MACHINE)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -79,52 +88,61 @@ def plan(
     if calibrate is not None:
         _calibrate(calibrate, threads)
         return
-    from polopt.config import parse
     from polopt.plan import efficiency
     from polopt.plan.predict import predict
-    from polopt.training.language_recipe import LanguageStageSpec
+
+    batch = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
+    how = {"sharding": sharding, "dtype": dtype, "micro_rows": micro_rows, "engine": engine, "compute": compute}
+    settings: dict[str, Any] = {"prompt": prompt, "kept": kept, "spread": spread, "reward": reward_seconds}
+    settings |= {"apart": apart, "tensor": tensor, "lora": lora}
+    settings |= {"checkpointing": checkpointing, "asynchronous": asynchronous}
+    calibrated = list(efficiency.records(calibration))
+    find_device = functools.partial(_device, file=hardware_file, calibrated=calibrated, price=price)
+    job = _job(
+        recipe, model, method, devices, find_device, answer, limit, batch=_given(batch), how=_given(how), **settings
+    )
+    found = predict(job, known(job.device, calibrated))
+    if as_json:
+        typer.echo(json.dumps(found.record(), indent=1))
+        return
+    show(wording.screen(), found)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _job(
+    recipe: str | None,
+    model: str | None,
+    method: str | None,
+    devices: str | None,
+    find_device: Callable[[str], tuple[int, Device]],
+    answer: float | None,
+    limit: int | None,
+    *,
+    batch: dict[str, Any],
+    how: dict[str, Any],
+    apart: int,
+    **settings: Any,
+) -> PlannedJob:
+    """The job that the options and a recipe describe. batch, how: what the options change of a stage, and of how a
+    machine is used; settings: of `planning.job_of`."""
+    from polopt.config import parse
     from polopt.training.planning import job_of
 
     recipe = "laptop" if recipe is None and model is None else recipe
     policy, stage, shape, usual = _asked(recipe, model, method)
     on_cpu = usual.pop("device", "") == "cpu" and model is None
-    devices = devices or ("cpu" if on_cpu else "H100")
-    changes = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
-    given = {name: value for name, value in changes.items() if value is not None}
-    stage = parse(LanguageStageSpec, {**stage.model_dump(), **given}, "plan")
+    stage = parse(LanguageStageSpec, {**stage.model_dump(), **batch}, "plan")
     algorithm = stage.algorithm("plan")
-    calibrated = list(efficiency.records(calibration))
-    count, device = _device(devices, hardware_file, calibrated, price)
+    count, device = find_device(devices or ("cpu" if on_cpu else "H100"))
     usual = {**_of_device(device, count - apart, recipe is None), **usual}
     if limit is None:
         limit = usual.pop("limit", None) or (2048 if answer is None else round(2 * answer))
     usual.pop("limit", None)
-    chosen = {"sharding": sharding, "dtype": dtype, "micro_rows": micro_rows, "engine": engine, "compute": compute}
-    job = job_of(
-        stage,
-        policy,
-        algorithm,
-        shape=shape,
-        device=device,
-        devices=count,
-        prompt=prompt,
-        answer=limit / 2 if answer is None else answer,
-        limit=limit,
-        kept=kept,
-        spread=spread,
-        apart=apart,
-        tensor=tensor,
-        checkpointing=checkpointing,
-        lora=lora,
-        asynchronous=asynchronous,
-        reward=reward_seconds,
-        **{**usual, **{name: value for name, value in chosen.items() if value is not None}},
-    )
-    found = predict(job, known(device, calibrated))
-    if as_json:
-        typer.echo(json.dumps(found.record(), indent=1))
-        return
-    show(wording.screen(), found)
+    settings |= {"answer": limit / 2 if answer is None else answer, "limit": limit, "apart": apart, **usual, **how}
+    return job_of(stage, policy, algorithm, shape=shape, device=device, devices=count, **settings)
 
 
 def _asked(

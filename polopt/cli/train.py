@@ -10,33 +10,12 @@ import typer
 
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked, leading
+from polopt.cli.options import MethodOption, RecipeArgument, RolloutClusterOption, SeedOption, SetOption
 
 if TYPE_CHECKING:
     from polopt.training.loop import Watcher
     from polopt.training.recipe import Recipe
     from polopt.training.run import Run
-
-RecipeArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[RECIPE]",
-        help="A YAML file or one of `polopt recipes`; the laptop's if none.",
-        autocompletion=wording.complete_recipe,
-    ),
-]
-MethodOption = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        metavar="NAME",
-        help="Of the last stage: gspo, or '{name: rloo, kl: 0}'.",
-        autocompletion=wording.complete_method,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in --set stages.rl.steps=50; repeatable."),
-]
 
 
 def train(
@@ -50,7 +29,7 @@ def train(
         ),
     ] = None,
     method: MethodOption = None,
-    seed: Annotated[int | None, typer.Option("--seed")] = None,
+    seed: SeedOption = None,
     changes: SetOption = None,
     resume: Annotated[
         Path | None,
@@ -64,21 +43,13 @@ def train(
         bool,
         typer.Option("--anyway", help="Continue a run although its recipe, data, code or libraries have changed."),
     ] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="ADDRESS",
-            help="Draw the rollouts on a Ray cluster: HOST:PORT, auto for the one of this machine, or local.",
-        ),
-    ] = None,
+    cluster: RolloutClusterOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and what it takes; stop there.")
     ] = False,
 ) -> None:
     """Train a policy. Without arguments: a small language model, on this machine, in minutes."""
     from polopt.training import launch
-    from polopt.training.run import Run
 
     if resume is not None:
         if any(given is not None for given in (recipe, run, method, seed)) or dry_run:
@@ -86,10 +57,7 @@ def train(
                 "--resume continues a run as it was begun: give it alone, with --cluster, with --anyway, or with --set "
                 "to extend it"
             )
-        there = Run.open(resume).folder
-        more = wording.settings(changes or [])
-        settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
-        _watch(there, lambda watchers: launch.resume(there, watchers=watchers, **settings))
+        _resume(resume, changes, cluster=cluster, anyway=anyway)
         return
     found = loaded(recipe, method, seed, changes)
     with checked():
@@ -108,6 +76,17 @@ def train(
             wording.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
         return
     _watch(folder, lambda watchers: launch.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
+
+
+def _resume(run: Path, changes: list[str] | None, *, cluster: str | None, anyway: bool) -> None:
+    """Continue a run, extended by the changes."""
+    from polopt.training import launch
+    from polopt.training.run import Run
+
+    there = Run.open(run).folder
+    more = wording.settings(changes or [])
+    settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
+    _watch(there, lambda watchers: launch.resume(there, watchers=watchers, **settings))
 
 
 def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:

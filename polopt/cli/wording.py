@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
@@ -18,14 +17,6 @@ from polopt.cli.command_group import UsageError
 if TYPE_CHECKING:
     from polopt.training.run import Which
 
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="ADDRESS",
-        help="Spread over a Ray cluster: HOST:PORT, or auto for the one of this machine.",
-    ),
-]
 # Columns where nobody says how wide the page is: a pipe, a log.
 WIDE = 110
 

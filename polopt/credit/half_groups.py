@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt import ops
@@ -25,7 +26,7 @@ class HalfGroupAdvantage(Credit):
     by: what halves a group; the lower half has floor(n / 2) of n rows. mu: a number, a schedule, or a number for each
     row. upper, lower: factors on the halves' returns where halves are compared; the larger one favours its half.
 
-    Level rows that the border runs through count in both halves, by their share (`ops.upper_share`). A group that is
+    Level rows that the border runs through count in both halves, by their share (`upper_share`). A group that is
     all level is therefore centred on its mean, and a group of one has advantage 0. Equal halves and mu = 1/2 with
     factors 1 give R minus the group's mean. Source: CANON, arXiv:2509.23962.
     """
@@ -44,7 +45,7 @@ class HalfGroupAdvantage(Credit):
     def forward(self, experience: Experience) -> Tensor:
         returns, group = experience.returns().detach(), self.within(experience)
         measured = check_shape(self.by(experience), returns, self.by)
-        share = ops.upper_share(measured.double(), group).to(returns.dtype)
+        share = upper_share(measured.double(), group).to(returns.dtype)
         high, low = _mean(returns, share, group), _mean(returns, 1 - share, group)
         inter = share * (self.upper * returns - self.lower * low)
         inter = inter + (1 - share) * (self.lower * returns - self.upper * high)
@@ -53,6 +54,17 @@ class HalfGroupAdvantage(Credit):
         mu = amount(self.mu, experience)
         advantage = (mu * inter + (1 - mu) * intra).to(returns.dtype)
         return torch.where(experience.mask, advantage[:, None], 0)
+
+
+def upper_share(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """1 for rows in the upper half of their group by x, 0 in the lower, which holds floor(n / 2) of n rows.
+
+    Level rows that the border runs through belong to both halves, each by the share of them that lies above it:
+    which of them came first must not decide.
+    """
+    below, level = ops.places(x, group)
+    above = below + level - ops.group_size(group) // 2
+    return above.clamp(min=0).minimum(level).to(x.dtype) / level
 
 
 def _mean(x: Tensor, weight: Tensor, group: Tensor) -> Tensor:

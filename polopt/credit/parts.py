@@ -7,7 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 from polopt.values import check_values
 
 

@@ -11,7 +11,7 @@ from polopt.lab.tree import TokenTree, TreePolicy
 
 
 class TreeSteps:
-    """`policies.sampler.Steps` on a tree: exact next-token logits of a policy at every prefix.
+    """`policies.sampler_steps.Steps` on a tree: exact next-token logits of a policy at every prefix.
 
     A context is a prompt, in tokens. `ended` tells whether an answer ends with a token.
     """

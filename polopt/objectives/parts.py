@@ -10,7 +10,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience, ExperienceError, Loss, describe
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 from polopt.schedules import Schedule
 from polopt.values import check_values
 

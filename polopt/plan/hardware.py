@@ -10,7 +10,7 @@ from pathlib import Path
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.yaml_data import read_yaml_file
 
 Positive = pydantic.PositiveFloat

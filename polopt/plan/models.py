@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.plan.shape import ModelShape, shape_of
 from polopt.yaml_data import read_yaml
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.part import nearest
+from polopt.names import nearest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from polopt.config import Config, ConfigError
-from polopt.part import nearest
-from polopt.policies.decoder import adapted, adapter_of, is_lora
+from polopt.names import nearest
+from polopt.policies.model_modules import adapted, adapter_of, is_lora
 
 ALL: Literal["all-linear"] = "all-linear"
 # Before the name of every tensor in PEFT's files, which are those of a model inside a wrapper.

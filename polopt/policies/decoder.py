@@ -8,7 +8,6 @@ small model is not slowed down by calling them.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Self
@@ -18,191 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polopt import ops
-from polopt.policies import products, recompute
 from polopt.policies.checkpointing import recomputed
+from polopt.policies.decoder_layer import DecoderLayer
+from polopt.policies.linear_maps import Function, Linear
+from polopt.policies.model_modules import adapter_of, as_made
 from polopt.policies.packing import Packed, pack
-from polopt.policies.recompute import AS_IT_IS, Rowwise
-
-Function = Callable[[Tensor], Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class LowRank:
-    """What an adapter adds to a map: x -> scale up down x. down: [r, in], up: [out, r]."""
-
-    down: Tensor
-    up: Tensor
-    scale: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(F.linear(x, self.down.to(x.dtype)), self.up.to(x.dtype)) * self.scale
-
-    def whole(self, dtype: torch.dtype) -> Tensor:
-        """[out, in] what it adds to the weights."""
-        return self.scale * (self.up.to(dtype) @ self.down.to(dtype))
-
-
-@dataclasses.dataclass(frozen=True)
-class Linear:
-    """x -> the maps of x, one behind the other: weights [out, in], biases or None, adapters or None. They take x's
-    precision."""
-
-    weights: tuple[Tensor, ...]
-    biases: tuple[Tensor | None, ...]
-    adapters: tuple[LowRank | None, ...]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.joined(AS_IT_IS, x)
-
-    def joined(self, before: Rowwise, *inputs: Tensor) -> Tensor:
-        """[N, out] the maps of before(*inputs), one behind the other."""
-        parts = self.each(before, *inputs)
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-
-    def each(self, before: Rowwise, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The maps of before(*inputs), each by itself."""
-        if not any(self.adapters):
-            return recompute.linear(before, inputs, self.weights, self.biases)
-        x = before(*inputs)
-        parts = recompute.linear(AS_IT_IS, (x,), self.weights, self.biases)
-        return tuple(y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True))
-
-    def prepared(self, dtype: torch.dtype) -> Prepared:
-        """The same for many calls with these weights and few rows, in one precision.
-
-        Adapters become part of the weights, except in a precision that would round away what they add.
-        """
-        (weight,), (bias,), (adapter,) = (merged := self._merged(dtype)).weights, merged.biases, merged.adapters
-        product = merged if adapter is not None else products.prepared(weight, bias)
-        return Prepared(product, tuple(map(len, self.weights)))
-
-    def _merged(self, dtype: torch.dtype) -> Linear:
-        weights = [w.to(dtype) for w in self.weights]
-        biases = [b if b is None else b.to(dtype) for b in self.biases]
-        adapters = self.adapters
-        if torch.finfo(dtype).bits >= 32:
-            weights = [w if a is None else w + a.whole(dtype) for w, a in zip(weights, adapters, strict=True)]
-            adapters = (None,) * len(adapters)
-        if len(weights) == 1:
-            return Linear(tuple(weights), tuple(biases), adapters)
-        whole = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
-        bias = None if biases == [None] * len(biases) else torch.cat(whole)
-        return Linear((torch.cat(weights),), (bias,), (_beside(weights, adapters),))
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A `Linear` as one product, with the weights laid out beforehand where the processor's library would otherwise do
-    so in every call. sizes: of what each of its maps returns."""
-
-    product: Function
-    sizes: tuple[int, ...]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.product(x)
-
-    def joined(self, before: Rowwise, *inputs: Tensor) -> Tensor:
-        return self.product(before(*inputs))
-
-    def each(self, before: Rowwise, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return self.joined(before, *inputs).split(self.sizes, -1)
-
-
-def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
-    """One adapter of all the maps of one x."""
-    if not any(adapters):
-        return None
-    nothing = [LowRank(w.new_zeros(0, w.shape[1]), w.new_zeros(len(w), 0), 1.0) for w in weights]
-    each = [a or n for a, n in zip(adapters, nothing, strict=True)]
-    dtype = weights[0].dtype
-    up = torch.block_diag(*[(a.scale * a.up).to(dtype) for a in each])
-    return LowRank(torch.cat([a.down.to(dtype) for a in each]), up, 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class DecoderLayer:
-    """h = x + out(attention(qkv(norm(x)))), then h + down(mix(up(norm(h)))).
-
-    heads query heads share kv_heads key and value heads of `width`. query_norm, key_norm act on each head.
-    """
-
-    heads: int
-    kv_heads: int
-    width: int
-    norm: Rowwise
-    qkv: Linear | Prepared
-    out: Linear | Prepared
-    mlp_norm: Rowwise
-    up: Linear | Prepared
-    mix: Rowwise
-    down: Linear | Prepared
-    query_norm: Rowwise | None = None
-    key_norm: Rowwise | None = None
-
-    def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Queries [N, H, D], and keys and values [N, 2, K, D], of x [N, d]; rotation: [2, N, 1, D], the cosines
-        and sines."""
-        qkv, width = self.qkv.joined(self.norm, x), self.width
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k, v = qkv.view(len(x), -1, width).split([self.heads, self.kv_heads, self.kv_heads], 1)
-            qkv = torch.cat([self.query_norm(q), self.key_norm(k), v], 1).flatten(1)
-        if rotation is not None:
-            qkv = _rotated(qkv, rotation, self.heads + self.kv_heads)
-        q, kv = qkv.view(len(x), -1, width).split([self.heads, 2 * self.kv_heads], 1)
-        return q, kv.unflatten(1, (2, self.kv_heads))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """[N, d] the layer's output, from its input x [N, d] and attention's [N, H, D]."""
-        h = _plus(self.out(attended.flatten(1)), x)
-        return _plus(self.down.joined(self.mix, *self.up.each(self.mlp_norm, h)), h)
-
-    def prepared(self, dtype: torch.dtype) -> DecoderLayer:
-        """The same with all products `Linear.prepared`."""
-        return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
-
-
-def _plus(made: Tensor, x: Tensor) -> Tensor:
-    """made + x, in the place of what was just made if x is not wider."""
-    return made.add_(x) if made.dtype == x.dtype else x + made
-
-
-def _rotated(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
-    """qkv [N, heads' and others' numbers] with its first `heads` heads rotated, in place."""
-    return _Rotated.apply(qkv, rotation, heads) if torch.is_grad_enabled() else _rotate(qkv, rotation, heads)
-
-
-def _rotate(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
-    half = rotation.shape[-1] // 2
-    cosine, sine = rotation[..., :half]
-    x = qkv.view(len(qkv), -1, 2 * half)[:, :heads]
-    a, b = x[..., :half], x[..., half:]  # not by chunk, whose views autograd does not let anybody write to
-    old = a.clone()
-    a.mul_(cosine).addcmul_(b, sine, value=-1)
-    b.mul_(cosine).addcmul_(old, sine)
-    return qkv
-
-
-class _Rotated(torch.autograd.Function):
-    """A rotation's gradient is rotated back."""
-
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
-        ctx.mark_dirty(qkv)
-        ctx.rotation, ctx.heads = rotation, heads
-        return _rotate(qkv, rotation, heads)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
-        cosine, sine = ctx.rotation
-        return (
-            _rotate(slope.clone(memory_format=torch.contiguous_format), torch.stack([cosine, -sine]), ctx.heads),
-            None,
-            None,
-        )
-
-
-def _gated(activation: Function, gate: Tensor, up: Tensor) -> Tensor:
-    return activation(gate) * up
+from polopt.policies.recompute import Rowwise
 
 
 class Decoder:
@@ -399,52 +219,6 @@ FAMILIES: dict[str, type[Decoder]] = {
 }
 
 
-def as_made(model: nn.Module) -> bool:
-    """Whether every parameter sits in the kind of module that transformers put there or in a LoRA adapter of one, and
-    no hook changes what a module says."""
-    from transformers.pytorch_utils import Conv1D
-
-    plain = {nn.Linear, nn.Embedding, nn.LayerNorm, Conv1D}
-    for module in model.modules():
-        if adapted(module) and not is_lora(module):
-            return False
-        owns = any(True for _ in module.parameters(recurse=False))
-        if owns and type(module) not in plain and not type(module).__name__.endswith("RMSNorm"):
-            return False
-        if any(map(_changes, (*module._forward_hooks.values(), *module._forward_pre_hooks.values()))):
-            return False
-    return True
-
-
-def adapted(module: nn.Module) -> bool:
-    """Whether the module is PEFT's: it stands in another one's place, and answers for its `weight` without what it
-    adds to it."""
-    return type(module).__module__.startswith("peft.")
-
-
-def is_lora(module: Any) -> bool:
-    """Whether what PEFT's module says is base(x) + scale B A x (Hu et al. 2021, arXiv 2106.09685), of one adapter."""
-    names: list[str] = list(getattr(module, "active_adapters", []))
-    usual = len(names) == 1 and names[0] in getattr(module, "lora_A", ()) and type(module).__name__ == "Linear"
-    if not usual or module.merged or module.disable_adapters or module.lora_variant:
-        return False
-    down, up = module.lora_A[names[0]], module.lora_B[names[0]]
-    return type(down) is nn.Linear and type(up) is nn.Linear and up.bias is None
-
-
-def adapter_of(module: Any) -> LowRank | None:
-    """What a LoRA adapter adds to a module, None if the module has none."""
-    if not adapted(module):
-        return None
-    (name,) = module.active_adapters
-    return LowRank(module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name])
-
-
-def _changes(hook: Any) -> bool:
-    """transformers leaves hooks that only listen, from the first time on that somebody asks it for hidden states."""
-    return getattr(hook, "__module__", None) != "transformers.utils.output_capturing"
-
-
 def _linear(*modules: nn.Linear) -> Linear:
     return Linear(
         tuple(m.weight for m in modules), tuple(m.bias for m in modules), tuple(adapter_of(m) for m in modules)
@@ -468,6 +242,10 @@ def _layer_norm(module: nn.LayerNorm, dtype: torch.dtype) -> Rowwise:
 def _rms_norm(module: Any, dtype: torch.dtype) -> Rowwise:
     eps = module.variance_epsilon
     return Rowwise(lambda x, w: F.rms_norm(x, w.shape, w.to(x.dtype), eps).to(dtype), (module.weight,))
+
+
+def _gated(activation: Function, gate: Tensor, up: Tensor) -> Tensor:
+    return activation(gate) * up
 
 
 def _activation(module: nn.Module) -> Function:

@@ -13,7 +13,9 @@ from polopt.config import Config
 from polopt.policies.decoder import Decoder
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lookahead import explore
-from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, check_attention, sample
+from polopt.policies.rollout_record import Sampled
+from polopt.policies.sampler import sample
+from polopt.policies.sampler_steps import DecoderSteps, ModelSteps, check_attention
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.support import Support
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from polopt.config import ConfigError
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.tokenizer import make_tokenizer
 

@@ -60,3 +60,25 @@ class Backbone:
             tokens = torch.tensor([[2, 1]], device=model.device)
             states = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         return last in passed and torch.allclose(self.norm(passed[last]), states, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def has_plain_head(model: Any) -> bool:
+    """Whether logits are the output layer of the last hidden state and nothing more, so that only decisions
+    need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up, on hidden
+    states so large that a cap shows whatever the weights are."""
+    if model.base_model is model:
+        return False
+    seen: list[Tensor] = []
+
+    def enlarge(module: nn.Module, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state * 1e3
+        seen.append(output.last_hidden_state)
+        return output
+
+    head, hook = model.get_output_embeddings(), model.base_model.register_forward_hook(enlarge)
+    try:
+        logits = model(input_ids=torch.tensor([[2, 1]], device=model.device), use_cache=False).logits
+    finally:
+        hook.remove()
+    return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)

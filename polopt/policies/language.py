@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,29 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import SAID, Evaluation, Experience
-from polopt.layers import Layer, Said, layer_of
+from polopt.experience import Evaluation, Experience
+from polopt.layers import Layer, Said
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers
-from polopt.policies.decoder import Decoder, adapted, as_made
+from polopt.policies.decoder import Decoder
 from polopt.policies.frozen import frozen_copy
-from polopt.policies.hidden_states import Backbone
+from polopt.policies.hidden_states import Backbone, has_plain_head
+from polopt.policies.model_modules import adapted, as_made
 from polopt.policies.packing import pack
-from polopt.policies.places import config_at, place_of
+from polopt.policies.places import config_at, name_special_tokens, place_of
+from polopt.policies.queries import Query, begun, by_position, from_column_0, layers_in, positions_read, query_at
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
-
-
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """What is asked of N decisions: the ids `chosen` [N] of those `kept` [N, K], and as `vocabulary.score`; the policy
-    names the `top` candidates itself, if > 0."""
-
-    chosen: Tensor
-    kept: Tensor | None
-    temperature: float | Tensor
-    names: frozenset[str]
-    candidates: Tensor | None
-    top: int
 
 
 class LanguagePolicy(nn.Module):
@@ -105,7 +93,7 @@ class LanguagePolicy(nn.Module):
         model = AutoModelForCausalLM.from_pretrained(place.name, **how, **kwargs)
         tokenizer = AutoTokenizer.from_pretrained(place.name, **how)
         if place.gguf is not None:
-            _name_special_tokens(tokenizer, model.config)
+            name_special_tokens(tokenizer, model.config)
         ways: dict[str, Any] = {"critic": critic, "checkpointing": checkpointing, "compute": compute}
         return cls(model, tokenizer, chat_template_kwargs=chat_template_kwargs, **ways)
 
@@ -235,54 +223,33 @@ class LanguagePolicy(nn.Module):
         """What `evaluate` says, by field: a call of the module and tensors in a dictionary, so that whatever hooks into
         either (sharding, profilers) sees them."""
         extras = {name.removeprefix("extras.") for name in needs if name.startswith("extras.")}
-        layers = _layers(extras)
-        self._check(experience, layers, given="candidate_logp" in extras and not top)
-        tokens, mask = experience.extras["tokens"], experience.mask
-        row, column = mask.nonzero(as_tuple=True)
+        layers, named = layers_in(extras), "candidate_logp" in extras and not top
+        self._check(experience, layers, named=named)
+        row, column = experience.mask.nonzero(as_tuple=True)
         asks_value = "value" in needs and self.critic is not None
-        # The decision at t is taken on the hidden state at t - 1; the last value is that after the last decision.
-        rows, columns = row, column - 1
-        if asks_value:
-            every = torch.arange(len(mask), device=mask.device)
-            last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
-            rows, columns = torch.cat([rows, every]), torch.cat([columns, last])
-        hidden, passed, logits_of = self._read(
-            tokens, _begun(experience), rows, columns, {layer.at(self.depth) for layer in layers}
-        )
-        n, temperature = len(row), experience.temperatures
-        if isinstance(temperature, Tensor):
-            temperature = temperature[row, column]
-            if not (temperature > 0).all():
-                raise ValueError('LanguagePolicy.evaluate: extras["temperature"] must be > 0 at every decision')
-        asked = _Asked(
-            chosen=tokens[row, column],
-            kept=experience.extras["kept"][row, column] if experience.support.truncated else None,
-            temperature=temperature,
-            names=frozenset((extras & REDUCTIONS.keys()) | ({"entropy"} & needs)),
-            candidates=experience.extras["candidates"][row, column] if "candidate_logp" in extras and not top else None,
-            top=top,
-        )
+        rows, columns = positions_read(experience.mask, row, column, final=asks_value)
+        inner = {layer.at(self.depth) for layer in layers}
+        hidden, passed, logits_of = self._read(experience.extras["tokens"], begun(experience), rows, columns, inner)
+        n, names = len(row), frozenset((extras & REDUCTIONS.keys()) | ({"entropy"} & needs))
+        query = query_at(experience, row, column, names=names, named=named, top=top)
         if self._plain_head and "logits" not in needs:
-            said = self._from_states(hidden[:n], asked)
+            said = self._from_states(hidden[:n], query)
         else:
-            said = self._from_logits(logits_of(n), asked)
+            said = self._from_logits(logits_of(n), query)
         for layer, sayings in layers.items():
-            said |= self._of_layer(layer, passed[layer.at(self.depth)][:n], sayings, asked)
+            said |= self._of_layer(layer, passed[layer.at(self.depth)][:n], sayings, query)
+        final = {}
         if asks_value:
             value = self._value(hidden)
-            said["value"], final = value[:n], value[n:]
+            said["value"], final = value[:n], {"final_value": value[n:]}
+        if "logits" not in needs:
+            said.pop("logits", None)
+        return {**by_position(said, experience.mask, row, column), **final}
 
-        def spread(values: Tensor, blank: int = 0) -> Tensor:
-            return values.new_full((*mask.shape, *values.shape[1:]), blank).index_put((row, column), values)
-
-        fields = {name: spread(said[name]) for name in SAID if name in said and (name != "logits" or name in needs)}
-        more = {name: spread(v, -1 if name == "candidates" else 0) for name, v in said.items() if name not in SAID}
-        return {**fields, "extras": more} | ({"final_value": final} if asks_value else {})
-
-    def _check(self, experience: Experience, layers: Collection[Layer], *, given: bool) -> None:
-        """given: whether the batch must name the candidates."""
+    def _check(self, experience: Experience, layers: Collection[Layer], *, named: bool) -> None:
+        """named: whether the batch must name the candidates."""
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
-        experience.require(wanted | ({"extras.candidates"} if given else set()), by="LanguagePolicy.evaluate")
+        experience.require(wanted | ({"extras.candidates"} if named else set()), by="LanguagePolicy.evaluate")
         tokens, mask = experience.extras["tokens"], experience.mask
         if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
             raise ValueError(
@@ -297,7 +264,7 @@ class LanguagePolicy(nn.Module):
         Raises:
             ValueError: the layer, and the reason.
         """
-        self._refuse(_layers(name.removeprefix("extras.") for name in needs))
+        self._refuse(layers_in(name.removeprefix("extras.") for name in needs))
 
     def _refuse(self, layers: Collection[Layer]) -> None:
         for layer in layers:
@@ -311,22 +278,22 @@ class LanguagePolicy(nn.Module):
         if layers and self.decoder is None:
             _ = self._trunk
 
-    def _from_states(self, hidden: Tensor, asked: _Asked) -> dict[str, Tensor]:
+    def _from_states(self, hidden: Tensor, query: Query) -> dict[str, Tensor]:
         head = self.model.get_output_embeddings()
-        candidates = likeliest(hidden, head, asked.kept, asked.top) if asked.top else asked.candidates
-        said = score(hidden, head, asked.chosen, asked.kept, asked.temperature, asked.names, candidates)
-        return said | ({"candidates": candidates} if asked.top and candidates is not None else {})
+        candidates = likeliest(hidden, head, query.kept, query.top) if query.top else query.candidates
+        said = score(hidden, head, query.chosen, query.kept, query.temperature, query.names, candidates)
+        return said | ({"candidates": candidates} if query.top and candidates is not None else {})
 
-    def _from_logits(self, logits: Tensor, asked: _Asked) -> dict[str, Tensor]:
-        logits = ops.heated(ops.wide(logits), asked.temperature)
-        candidates = likeliest_of(logits, asked.kept, asked.top) if asked.top else asked.candidates
-        said = score_logits(logits, asked.chosen, asked.kept, asked.names, candidates)
-        return said | {"logits": logits} | ({"candidates": candidates} if asked.top and candidates is not None else {})
+    def _from_logits(self, logits: Tensor, query: Query) -> dict[str, Tensor]:
+        logits = ops.heated(ops.wide(logits), query.temperature)
+        candidates = likeliest_of(logits, query.kept, query.top) if query.top else query.candidates
+        said = score_logits(logits, query.chosen, query.kept, query.names, candidates)
+        return said | {"logits": logits} | ({"candidates": candidates} if query.top and candidates is not None else {})
 
-    def _of_layer(self, layer: Layer, states: Tensor, sayings: Collection[Said], asked: _Asked) -> dict[str, Tensor]:
+    def _of_layer(self, layer: Layer, states: Tensor, sayings: Collection[Said], query: Query) -> dict[str, Tensor]:
         head, names = self.model.get_output_embeddings(), {"entropy"} & set(sayings)
         states = self._norm(states) if layer.normed else states
-        said = score(states, head, asked.chosen, asked.kept, asked.temperature, names)
+        said = score(states, head, query.chosen, query.kept, query.temperature, names)
         return {layer.name(saying): said[saying] for saying in sayings}
 
     @property
@@ -350,15 +317,15 @@ class LanguagePolicy(nn.Module):
         return self.critic(hidden.to(self.critic.weight.dtype)).squeeze(-1)
 
     def _read(
-        self, tokens: Tensor, begun: Tensor, rows: Tensor, columns: Tensor, inner: Collection[int]
+        self, tokens: Tensor, started: Tensor, rows: Tensor, columns: Tensor, inner: Collection[int]
     ) -> tuple[Tensor, dict[int, Tensor], Callable[[int], Tensor]]:
         """Hidden states [M, d] at (rows, columns); what the layers of the numbers `inner` pass on there; and a function
-        that gives the logits at the first n of them. begun: [B, T] True at a row's first answer, at the latest."""
-        tokens, columns, first = _from_column_0(tokens, columns, rows)
+        that gives the logits at the first n of them. started: [B, T] True at a row's first answer, at the latest."""
+        tokens, columns, first = from_column_0(tokens, columns, rows)
         decoder = self.decoder
         if decoder is not None and len(rows):  # an empty list of tokens has no shape to attend in
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
-            prompt = torch.where(begun.any(1), begun.int().argmax(1) - first, 0)
+            prompt = torch.where(started.any(1), started.int().argmax(1) - first, 0)
             packed = pack(tokens, prompt, end, decoder.dtype)
             hidden, passed = decoder.read(packed, packed.where[rows, columns], inner)
             head = decoder.head()
@@ -379,62 +346,3 @@ class LanguagePolicy(nn.Module):
                 return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], {}, lambda n: output.logits[rows[:n], columns[:n]]
-
-
-def _name_special_tokens(tokenizer: Any, config: Any) -> None:
-    """Give a tokenizer that was read from a GGUF file the tokens that the file's ids mean: transformers 5 reads the one
-    that begins a text as the one that ends it, too."""
-    for name in ("bos_token", "eos_token"):
-        number = getattr(config, f"{name}_id", None)
-        if isinstance(number, int):
-            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
-
-
-def _layers(extras: Iterable[str]) -> dict[Layer, set[Said]]:
-    """What is asked of which layer."""
-    found: dict[Layer, set[Said]] = {}
-    for said, layer in filter(None, map(layer_of, extras)):
-        found.setdefault(layer, set()).add(said)
-    return found
-
-
-def _begun(experience: Experience) -> Tensor:
-    """[B, T] the decisions, and those that a selection has left out as far as `turn` knows them: a row's prompt ends
-    before all of them, and only prompts are what rows share."""
-    if experience.turn is None:
-        return experience.mask
-    return experience.mask | ((experience.turn >= 0) & (experience.turn[:, :1] < 0))
-
-
-def _from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [B, T] with padding on the left moved to the right, the columns to match, and where rows began."""
-    real = tokens >= 0
-    first = torch.where(real.any(1), real.int().argmax(1), 0)
-    if not first.any():
-        return tokens, columns, first
-    source = torch.arange(tokens.shape[1], device=tokens.device) + first[:, None]
-    inside = source < tokens.shape[1]
-    moved = torch.where(inside, tokens.gather(1, source.clamp(max=tokens.shape[1] - 1)), -1)
-    return moved, columns - first[rows], first
-
-
-@torch.no_grad()
-def has_plain_head(model: Any) -> bool:
-    """Whether logits are the output layer of the last hidden state and nothing more, so that only decisions
-    need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up, on hidden
-    states so large that a cap shows whatever the weights are."""
-    if model.base_model is model:
-        return False
-    seen: list[Tensor] = []
-
-    def enlarge(module: nn.Module, arguments: Any, output: Any) -> Any:
-        output.last_hidden_state = output.last_hidden_state * 1e3
-        seen.append(output.last_hidden_state)
-        return output
-
-    head, hook = model.get_output_embeddings(), model.base_model.register_forward_hook(enlarge)
-    try:
-        logits = model(input_ids=torch.tensor([[2, 1]], device=model.device), use_cache=False).logits
-    finally:
-        hook.remove()
-    return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)

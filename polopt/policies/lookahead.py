@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.policies.sampler import Sampled, Steps, drawn, inverted
+from polopt.policies.rollout_record import Sampled, inverted
+from polopt.policies.sampler import drawn
+from polopt.policies.sampler_steps import Steps
 from polopt.sampling.lookahead import Lookahead
 from polopt.support import Support
 

@@ -85,3 +85,12 @@ def _check_gguf(path: Path, where: str) -> None:
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{where}: a GGUF file needs {' and '.join(missing)}: pip install polopt[gguf]")
+
+
+def name_special_tokens(tokenizer: Any, config: Any) -> None:
+    """Give a tokenizer that was read from a GGUF file the tokens that the file's ids mean: transformers 5 reads the one
+    that begins a text as the one that ends it, too."""
+    for name in ("bos_token", "eos_token"):
+        number = getattr(config, f"{name}_id", None)
+        if isinstance(number, int):
+            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))

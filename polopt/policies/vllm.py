@@ -19,7 +19,8 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.policies.engine import EngineSpec
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled, copies_of
+from polopt.policies.rollout_record import Sampled
+from polopt.policies.sampler import copies_of
 from polopt.support import Support
 
 # vLLM moves temperatures below the first up to it without an error, and refuses those above the second.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.rewards.rubric import Grader, Item, Meta
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience, ExperienceError
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 from polopt.rewards.predicates import Mark
 from polopt.situation import Situation
 

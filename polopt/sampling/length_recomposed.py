@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.part_names import name_of
 from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.parts import Select, Source
 from polopt.sampling.replay import aged

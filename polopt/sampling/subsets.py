@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.part_names import name_of
 from polopt.sampling.parts import Select
 from polopt.schedules import Schedule, now
 

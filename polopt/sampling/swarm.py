@@ -8,7 +8,7 @@ import torch
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.part_names import name_of
 from polopt.sampling.parts import Source
 from polopt.sampling.pool import LocalPool, Pool, PublishedGroup
 from polopt.sampling.rollouts import Rollouts

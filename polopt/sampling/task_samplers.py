@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.part import name_of
+from polopt.part_names import name_of
 from polopt.sampling.parts import Source, TaskSampler
 from polopt.sampling.success import SuccessCounts
 from polopt.schedules import Schedule, now

@@ -15,7 +15,7 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.metrics import Comparison, MethodRuns
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.training import recipe as recipes
 from polopt.training.estimates import score_of
 from polopt.training.launch import create

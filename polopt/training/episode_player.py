@@ -12,7 +12,7 @@ import torch
 from polopt.experience import Support
 from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.training.episode_record import EpisodeRecord, first

@@ -13,7 +13,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience, Support, SupportError
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 from polopt.worlds.executors import Play
 from polopt.worlds.protocol import Task
 
@@ -228,55 +228,69 @@ def to_experience(
         SupportError: a truncated support, and an answer without the ids that it left to choose from; temperatures
             that follow the entropy, and an answer without them.
     """
-    B, T = len(rows), max(len(row.ids) for row in rows)
-    device, precision = policy.device, policy.precision
-
-    def pad(values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
-        return torch.tensor([v + [blank] * (T - len(v)) for v in values], dtype=dtype).reshape(B, T).to(device)
-
-    def column(values: list[Any], dtype: torch.dtype) -> Tensor:
-        return torch.tensor(values, dtype=dtype).to(device)
-
+    table, precision = _Table(rows, policy.device), policy.precision
     known = [row.entropy for row in rows if row.entropy is not None]
-    entropy: Any = pad(known, 0.0, precision) if len(known) == B else None
-    outcome = column([row.reward for row in rows], torch.float32)
+    entropy: Any = table.padded(known, 0.0, precision) if len(known) == len(rows) else None
+    outcome = table.column([row.reward for row in rows], torch.float32)
+    return Experience(
+        mask=table.padded([row.decided for row in rows], False, torch.bool),
+        logp=table.padded([row.logp for row in rows], 0.0, precision),
+        support=support,
+        horizon=horizon,
+        entropy=entropy,
+        turn=table.padded([row.turn for row in rows], -1, torch.long),
+        group=table.column([row.group for row in rows], torch.long),
+        terminated=table.column([row.terminated for row in rows], torch.bool),
+        truncated=table.column([row.truncated for row in rows], torch.bool),
+        reward=outcome,
+        outcome=outcome,
+        extras=_extras(rows, support, table, signals, precision),
+    )
+
+
+class _Table:
+    """Lists of the rows' values as tensors on a device. length: of the longest row."""
+
+    def __init__(self, rows: Sequence[EpisodeRecord], device: torch.device) -> None:
+        self.length, self.device = max(len(row.ids) for row in rows), device
+
+    def padded(self, values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
+        """[B, T] one list a row, `blank` behind it."""
+        filled = [v + [blank] * (self.length - len(v)) for v in values]
+        return torch.tensor(filled, dtype=dtype).reshape(len(values), self.length).to(self.device)
+
+    def column(self, values: list[Any], dtype: torch.dtype) -> Tensor:
+        """[B] one value a row."""
+        return torch.tensor(values, dtype=dtype).to(self.device)
+
+
+def _extras(
+    rows: Sequence[EpisodeRecord], support: Support, table: _Table, signals: Sequence[str], precision: torch.dtype
+) -> dict[str, Any]:
     extras: dict[str, Any] = {
-        "tokens": pad([row.ids for row in rows], -1, torch.long),
+        "tokens": table.padded([row.ids for row in rows], -1, torch.long),
         "answer": [row.answer for row in rows],
         "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
-        "solved": column([row.solved for row in rows], torch.bool),
-        "paid": pad([row.paid for row in rows], 0.0, torch.float32),
-        "given": column([row.given for row in rows], torch.long),
-        "hinted": column([row.whispered is not None for row in rows], torch.bool),
+        "solved": table.column([row.solved for row in rows], torch.bool),
+        "paid": table.padded([row.paid for row in rows], 0.0, torch.float32),
+        "given": table.column([row.given for row in rows], torch.long),
+        "hinted": table.column([row.whispered is not None for row in rows], torch.bool),
     }
     extras |= {
-        f"signal_{name}": column([row.signals.get(name, 0.0) for row in rows], torch.float32) for name in signals
+        f"signal_{name}": table.column([row.signals.get(name, 0.0) for row in rows], torch.float32) for name in signals
     }
     if support.truncated:
-        extras["kept"] = _kept(rows, T).to(device)
+        extras["kept"] = _kept(rows, table.length).to(table.device)
     if support.by_entropy is not None:
         if any(name not in row.noted for row in rows for name in NOTED):
             raise SupportError(
                 "the sampler did not tell each token's temperature, and the learner cannot apply it again without; "
                 "sample at one temperature, or with rollout.engine: native"
             )
-        extras |= {name: pad([row.noted[name] for row in rows], 0.0, precision) for name in NOTED}
-    return Experience(
-        mask=pad([row.decided for row in rows], False, torch.bool),
-        logp=pad([row.logp for row in rows], 0.0, precision),
-        support=support,
-        horizon=horizon,
-        entropy=entropy,
-        turn=pad([row.turn for row in rows], -1, torch.long),
-        group=column([row.group for row in rows], torch.long),
-        terminated=column([row.terminated for row in rows], torch.bool),
-        truncated=column([row.truncated for row in rows], torch.bool),
-        reward=outcome,
-        outcome=outcome,
-        extras=extras,
-    )
+        extras |= {name: table.padded([row.noted[name] for row in rows], 0.0, precision) for name in NOTED}
+    return extras
 
 
 def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:

@@ -16,7 +16,7 @@ from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.experience import OLD, Evaluation, Experience
 from polopt.metrics import logp_mismatch
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.policies.sharded import laid, whole
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing

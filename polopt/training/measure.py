@@ -12,7 +12,8 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.metrics import attempts, audit_verifier, correction, mixed_groups, perplexity, reference_kl
 from polopt.objectives.surrogate import unused
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 from polopt.training.episode_record import EpisodeRecord
 
 

@@ -6,7 +6,8 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import OLD
 from polopt.layers import layer_of
-from polopt.part import name_of, nearest
+from polopt.names import nearest
+from polopt.part_names import name_of
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from polopt.config import ConfigError
 from polopt.errors import UserError
-from polopt.part import described
+from polopt.part_names import described
 from polopt.worlds.protocol import LARGEST
 
 Row = Mapping[str, Any]

@@ -20,7 +20,7 @@ import numpy as np
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
-from polopt.part import nearest
+from polopt.names import nearest
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.protocol import Episode, Task, TaskSplit
 from polopt.worlds.scoring.place import verdicts

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
+from polopt.names import nearest
 from polopt.packages import path_of
-from polopt.part import locate, nearest
+from polopt.part_names import locate
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from polopt.config import ConfigError
-from polopt.part import nearest
+from polopt.names import nearest
 
 # Different sentences on malformed rows in one error, and places in each of them.
 SHOWN = 10

@@ -13,7 +13,7 @@ from scipy import stats
 
 import polopt as po
 from polopt.metrics import Comparison
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.training.compare import label
 
 METHODS = ("grpo", "{name: rloo, kl: 0.0}")

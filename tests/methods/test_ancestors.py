@@ -13,7 +13,7 @@ from polopt.credit import GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits, lengths
 from polopt.objectives import Clip, SequenceMean, SequenceSum, TokenMean, TokenRatio
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import OutcomeReward
 
 

@@ -15,7 +15,7 @@ from polopt.experience import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.budgets import graded
 from polopt.objectives import Aggregate, PolicyGradient, PromptMean, SequenceMean, SequenceSum, Surrogate
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import (
     Curriculum,
     GradientVarianceAllocator,

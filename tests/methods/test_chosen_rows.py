@@ -9,7 +9,7 @@ import polopt as po
 from polopt.lab.problems import digits
 from polopt.lab.selection import as_rows, rewarded
 from polopt.objectives import SequenceMean, TokenMean
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import HighestVariance, RankedRows
 
 WHOLE = {"rows": (1.0, 1.0), "tokens": (1.0, 1.0)}

@@ -8,7 +8,7 @@ import torch
 import polopt as po
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.training import recipe as recipes
 from polopt.worlds import Critic
 

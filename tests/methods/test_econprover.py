@@ -8,7 +8,7 @@ from batches import random_batch
 
 import polopt as po
 from polopt.lab.alike import PROBLEMS, Alike, alike
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import Rollouts, ShortestCorrect, TaggedPrompts
 
 

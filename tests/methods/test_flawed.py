@@ -7,7 +7,7 @@ import torch
 from chat_server import served
 
 import polopt as po
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import (
     FlawedPositive,
     OutcomeAtLeast,

@@ -16,7 +16,7 @@ from polopt.lab.helped import Reading, lock, rulebook
 from polopt.lab.problems import digits
 from polopt.objectives import MixtureRatio, TokenRatio
 from polopt.ops import NOTHING
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import RetryRollouts, Rollouts, RulePrompts, SolutionPrefixes
 
 # Beginnings of solutions --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from polopt.experience import Support
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.crossroads import crossroads
 from polopt.lab.problems import digits
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.policies.vllm import VLLMSpec
 from polopt.sampling import Lookahead, LookaheadRollouts
 from polopt.schedules import Schedule

@@ -9,7 +9,7 @@ import torch
 
 import polopt as po
 from polopt.lab.moderation import ATTRIBUTES, MEANING, WORDINGS, Reasoner, contents, violates
-from polopt.part import diff
+from polopt.part_diff import diff
 
 
 def answers(*texts: str, paid: list[float], lengths: list[int], rubric: list[float]) -> po.Experience:

@@ -10,7 +10,7 @@ from polopt.credit import ModulatedAdvantage
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits, many_right
 from polopt.objectives import TokenMean
-from polopt.part import diff
+from polopt.part_diff import diff
 
 
 def test_without_strength_they_are_what_they_modulate() -> None:

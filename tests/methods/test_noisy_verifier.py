@@ -11,7 +11,7 @@ from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
 from polopt.lab.verifier import expected_push, verdicts
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, OutcomeReward, RejudgedRates
 
 EXACT = {"rtol": 1e-12, "atol": 1e-14}

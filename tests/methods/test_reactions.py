@@ -8,7 +8,7 @@ import torch
 import polopt as po
 from polopt.lab import TabularPolicy
 from polopt.lab.reactions import ARMS, CLOSING, Audience, SpokenSource
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import LearnedJudge, OutcomeReward, OverlongPenalty, SumOfRewards
 
 

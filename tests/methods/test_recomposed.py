@@ -14,7 +14,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits, lengths
 from polopt.lab.recomposed import longer_is_surer
 from polopt.lab.shapes import coin
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.schedules import Schedule
 

@@ -11,7 +11,7 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt.lab.length_bandit import LENGTHS, length_bandit, rightness
 from polopt.lab.shapes import coin
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import (
     ConditionalReward,
     LinearLength,

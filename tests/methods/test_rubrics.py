@@ -10,7 +10,7 @@ import torch
 import polopt as po
 from polopt.lab import TabularPolicy, train
 from polopt.lab.problems import digits
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import AuditedRubric, Item, ProgramGrader, RubricReward
 
 

@@ -15,7 +15,7 @@ from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
 from polopt.objectives import MixtureRatio, TokenRatio
 from polopt.ops import NOTHING
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.rewards import BentReward, ClippedReward, KLPenalty, bent, interval_iou
 from polopt.sampling import WithSolutions, trie_logp
 

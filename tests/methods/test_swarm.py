@@ -18,7 +18,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
 from polopt.lab.swarm import knowing
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.sampling import FolderPool, LocalPool, Pool, PublishedGroup, Swarm
 
 FORK = multiprocessing.get_context("fork")

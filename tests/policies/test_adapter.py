@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import vllm_stand_in
-from test_language_policy import DECODED, NoTokenizer, gradients, naive, padded, policy_of, rows_of
+from reference_pass import DECODED, NoTokenizer, gradients, naive, padded, policy_of, rows_of
 from test_vllm import TIED, UNTIED, draw, engine_of, worst
 from tiny_models import STOP, as_experience, tiny
 from tiny_runs import policy as made_policy

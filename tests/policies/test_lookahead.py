@@ -17,7 +17,9 @@ from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.steps import TreeSteps
 from polopt.policies.decoder import Decoder
 from polopt.policies.lookahead import explore
-from polopt.policies.sampler import DecoderSteps, ModelSteps, Sampled, sample
+from polopt.policies.rollout_record import Sampled
+from polopt.policies.sampler import sample
+from polopt.policies.sampler_steps import DecoderSteps, ModelSteps
 from polopt.sampling import Lookahead
 from polopt.sampling.diversity import edit_distance
 from polopt.sampling.similar import common_subsequence, edit_ratio, rouge_l, suffix_match

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_language_policy import padded, policy_of, rows_of
+from reference_pass import padded, policy_of, rows_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from polopt.experience import Experience
-from polopt.policies import decoder, products, recompute
+from polopt.policies import decoder_layer, products, recompute
 from polopt.policies.recompute import Rowwise
 
 ROWS, WIDE, INNER, OUT = 5, 6, 7, 4
@@ -117,7 +117,7 @@ def test_rotations_in_place() -> None:
         )
 
     def rotated(x: Tensor) -> Tensor:
-        return decoder._rotated(x.clone(), rotation, 2)
+        return decoder_layer._rotated(x.clone(), rotation, 2)
 
     torch.testing.assert_close(rotated(qkv), written(qkv), rtol=0, atol=1e-14)
     with torch.no_grad():

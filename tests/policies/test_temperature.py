@@ -15,7 +15,8 @@ from polopt.experience import Experience, ExperienceError, Support, SupportError
 from polopt.objectives import Surrogate
 from polopt.policies import vocabulary
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled, sample
+from polopt.policies.rollout_record import Sampled
+from polopt.policies.sampler import sample
 from polopt.support import ByEntropy
 
 CONTEXTS = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]

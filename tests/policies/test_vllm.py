@@ -20,7 +20,7 @@ from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.policies import vllm as engines
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.training.launch import train
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_language_policy import DECODED, NoTokenizer, padded, rows_of
+from reference_pass import DECODED, NoTokenizer, padded, rows_of
 from tiny_models import VOCABULARY, tiny
 from torch import Tensor
 

@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 
 from polopt.experience import Experience, Support
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 
 transformers.logging.set_verbosity_error()
 

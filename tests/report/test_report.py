@@ -1,55 +1,22 @@
-import html.parser
+"""The page of a run."""
+
 import json
 import math
 import random
-import re
 import sys
 
 import fake_run
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from report_reader import Reader, written
 
-from polopt.metrics import Comparison, rate_change
-from polopt.report import compare_figures, compare_report, run_figures, summary, write_report
+from polopt.metrics import Comparison
+from polopt.report import compare_figures, run_figures, summary, write_report
 from polopt.report.figures import LIMIT, heat, line
 from polopt.report.page import as_json
 from polopt.report.run import read_run
 from polopt.report.samples import SAMPLES, choose
-from polopt.report.summary import notices
-
-
-class Reader(html.parser.HTMLParser):
-    """Elements, attributes and the text a reader sees (outside script and style)."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.elements, self.attributes, self.text, self.hidden, self.json = [], [], [], None, ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append(tag)
-        self.attributes += attrs
-        if tag in ("script", "style"):
-            self.hidden = (tag, dict(attrs))
-
-    def handle_endtag(self, tag):
-        if self.hidden and tag == self.hidden[0]:
-            self.hidden = None
-
-    def handle_data(self, data):
-        if self.hidden is None:
-            self.text.append(data)
-        elif self.hidden[1].get("id") == "figures":
-            self.json += data
-
-    @property
-    def words(self):
-        return " ".join("".join(self.text).replace("\u00a0", " ").split())
-
-    @property
-    def figures(self):
-        return json.loads(self.json)
 
 
 @pytest.fixture(scope="module")
@@ -233,75 +200,6 @@ def test_shades_follow_probability(probability, shade):
     assert [t.shade for t in tokens] == [shade, None]
 
 
-def written(folder, evaluations=(), metrics=(), samples=()):
-    """The folder of a run with these records."""
-    for name, records in (("evaluations", evaluations), ("metrics", metrics), ("samples", samples)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder
-
-
-def evaluated(step, when, solved):
-    rate = {"estimate": sum(solved) / len(solved), "low": 0.0, "high": 1.0}
-    kinds = {"digit": {**rate, "problems": len(solved), "solved": solved}}
-    return {"step": step, "stage": "rl", "when": when, "samples": 1, "pass@1": rate, "kinds": kinds}
-
-
-def test_notices_tell_what_a_careful_reader_would(tmp_path):
-    evaluations = [evaluated(0, "before", [1, 0] * 10), evaluated(1, "after", [1, 1, 0, 0] * 5)]
-    last = {"step": 1, "truncated": 0.4, "mismatch/ess": 0.3, "groups/signal": 0.1}
-    words = Reader(write_report(written(tmp_path, evaluations, [last])).read_text()).words
-    for notice in (
-        "The interval of the change holds 0",
-        "40% of the last completions",
-        "effective sample size is 30%",
-        "Only 10%",
-    ):
-        assert notice in words
-
-
-def test_the_change_has_the_interval_of_its_pairs(tmp_path):
-    before, after = [1] * 20 + [0] * 40, [1] * 18 + [0] * 2 + [1] * 20 + [0] * 20
-    found = rate_change(before, after)
-    evaluations = [evaluated(0, "before", before), evaluated(1, "after", after)]
-    words = Reader(write_report(written(tmp_path, evaluations)).read_text()).words
-    assert f"+30.0 +{100 * found.low:.1f} to +{100 * found.high:.1f}" in words.replace("+30.0+", "+30.0 +")
-    assert "holds 0" not in words
-    for record in evaluations:  # of a run that did not keep what each problem came to
-        del record["kinds"]["digit"]["solved"]
-    words = Reader(write_report(written(tmp_path, evaluations)).read_text()).words
-    assert "+30.0" in words
-    assert f"+{100 * found.low:.1f}" not in words
-
-
-@pytest.mark.parametrize("stepped", [False, True])
-def test_a_stage_without_an_optimiser_step_is_named(tmp_path, stepped):
-    metrics = [{"step": 0, "stage": "warmup", "grad_norm": 1.0}]
-    metrics += [{"step": i, "stage": "rl", "groups/signal": 0.0} for i in (1, 2)]
-    if stepped:
-        metrics.append({"step": 3, "stage": "rl", "grad_norm": 0.5})
-    words = Reader(write_report(written(tmp_path, metrics=metrics)).read_text()).words
-    assert ("No optimiser step was made in stage rl:" in words) == (not stepped)
-    assert "stage warmup" not in words
-
-
-@pytest.mark.parametrize(
-    ("numbers", "reason"),
-    [
-        ({"groups/size_max": 1.0, "groups/mixed": 0.0}, "a group is one answer"),
-        ({"groups/size_max": 4.0, "groups/mixed": 0.6}, "answers differ in outcome"),
-        ({"groups/size_max": 4.0, "groups/mixed": 0.0}, "too easy or too hard"),
-        ({"groups/size_max": 4.0, "groups/mixed": 0.0, "solved": 0.95}, "nearly every answer is right"),
-    ],
-)
-def test_groups_without_signal_get_their_own_reason(tmp_path, numbers, reason):
-    record = {"step": 0, "stage": "rl", "grad_norm": 1.0, "groups/signal": 0.0, **numbers}
-    found = notices(read_run(written(tmp_path, metrics=[record])), None)
-    (notice,) = [n for n in found if "had any signal" in n]
-    assert reason in notice
-    others = {"a group is one answer", "answers differ in outcome", "too easy or too hard", "nearly every answer"}
-    assert sum(other in notice for other in others) == 1
-
-
 def test_what_the_world_read_stands_beside_its_reference(tmp_path):
     sample = {"step": 1, "when": "after", "kind": "sort", "prompt": "3 8 8 3", "completion": "3 8 3 8", "solved": False}
     apart = written(tmp_path, samples=[sample | {"answer": "3 8 3 8", "reference": "3 8 3 3"}])
@@ -358,51 +256,3 @@ def test_the_band_of_rewards_stays_among_them(folder):
     ]
     assert min(seen) <= min(around["y"])
     assert max(around["y"]) <= max(seen)
-
-
-def test_comparison_page_shows_the_table(tmp_path):
-    comparison = Comparison.from_dict(fake_run.comparison())
-    words = Reader(compare_report(comparison, tmp_path / "new" / "compare.html").read_text()).words
-    _, second, third = comparison.table()
-    assert f"+{100 * second.difference.estimate:.1f}" in words
-    assert f"{100 * third.difference.estimate:.1f}".replace("-", "−") in words
-    assert re.search(r"bnpo 10 .*, paired", words)
-
-
-def test_one_seed_each_still_compares(tmp_path):
-    data = {"methods": [{"name": n, "seeds": [0], "final": [f]} for n, f in (("a", 0.5), ("b", 0.6))]}
-    page = compare_report(Comparison.from_dict(data), tmp_path / "c.html").read_text()
-    assert "One seed says nothing about spread" in Reader(page).words
-    assert "inf" not in Reader(page).json
-
-
-def test_comparison_page_says_what_was_compared(tmp_path):
-    about = fake_run.about()
-    about["methods"]["bnpo"]["runs"][0] = "bnpo(kl=0.1) & <b>-seed-0"
-    read = Reader(compare_report(Comparison.from_dict(fake_run.comparison()), tmp_path / "c.html", about).read_text())
-    _, _, compared = read.words.partition("What was compared")
-    for fact in (
-        "1,234,567",
-        "1,234,568",
-        "100.2",
-        "92.0 %",
-        "33.0 %",
-        "8 cores",
-        "2.13.0",
-        "GroupStd()",
-        "BatchStd()",
-    ):
-        assert fact in compared, fact
-    assert "grpo → bnpo" in compared
-    assert "grpo → rloo" in compared
-    assert "grpo → grpo" not in compared
-    assert fake_run.RECIPE in "".join(read.text)
-    links = [value for name, value in read.attributes if name == "href" and value != "data:,"]
-    assert links[0] == "grpo-seed-0/report.html"
-    assert links[10] == "bnpo%28kl%3D0.1%29%20%26%20%3Cb%3E-seed-0/report.html"
-    assert len(links) == 24
-
-
-def test_a_comparison_without_a_record_of_it_has_no_such_section(tmp_path):
-    page = compare_report(Comparison.from_dict(fake_run.comparison()), tmp_path / "c.html").read_text()
-    assert "What was compared" not in Reader(page).words

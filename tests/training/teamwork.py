@@ -24,7 +24,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "policies"), str(TESTS / "training")]
 
 import forked  # noqa: E402
 from cluster_runs import HereCrew  # noqa: E402
-from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
+from learners import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noqa: E402
 from tiny_runs import Stop, StopAt, training_of  # noqa: E402
 
 import polopt as po  # noqa: E402

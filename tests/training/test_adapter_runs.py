@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from learners import batch_of
 from safetensors.torch import load_file
-from test_learner import batch_of
 from tiny_runs import Stop, StopAt, outcome, policy, recipe, training_of
 from torch import Tensor
 

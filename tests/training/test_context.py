@@ -16,7 +16,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
 from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
-from polopt.policies.sampler import Sampled
+from polopt.policies.rollout_record import Sampled
 from polopt.sampling import Start
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import to_experience

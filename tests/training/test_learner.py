@@ -7,85 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import Digits, policy
-from torch import Tensor
+from learners import ALGORITHMS, batch_of, learner_of, prepared, slopes, stopping
 
 import polopt
 from polopt import Algorithm, Experience, Support
-from polopt.credit import GAE, RelativeAdvantage
 from polopt.objectives import (
-    Clip,
-    ClipCov,
-    EntropyAdvantage,
-    EntropyBonus,
-    KLCov,
-    SequenceMean,
-    SequenceSum,
-    STEERWeight,
     Surrogate,
-    TokenMean,
-    ValueLoss,
 )
-from polopt.policies.language import LanguagePolicy
-from polopt.training.episode_player import EpisodePlayer
-from polopt.training.learner import Learner, learning_rate
-from polopt.training.measure import describe
-from polopt.training.noise import NoiseMeter
-from polopt.training.source import LanguageSource
-from polopt.training.specs import OptimiserSpec, StageSpec
-
-CRITIC = GAE(lam=0.9)
-ALGORITHMS = {
-    "grpo": polopt.method("grpo", kl=0.0),
-    "kl": polopt.method("grpo", kl=0.3),
-    "sums": Algorithm(objective=Surrogate(aggregate=SequenceSum())),
-    "draw": Algorithm(objective=Surrogate(trust=ClipCov(share=0.1, least=0.0), aggregate=SequenceMean())),
-    "highest": Algorithm(objective=Surrogate(trust=KLCov(percent=10.0))),
-    "vocabulary": Algorithm(objective=Surrogate(weights=[STEERWeight(score="exact", low=0.1)])),
-    "levels": Algorithm(objective=Surrogate(trust=EntropyAdvantage())),
-    "critic": Algorithm(
-        credit=CRITIC,
-        objective=Surrogate(
-            aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), EntropyBonus(coefficient=0.02)]
-        ),
-    ),
-}
-
-
-def batch_of(made: LanguagePolicy, rows: int = 12, support: Support = Support()) -> Experience:  # noqa: B008
-    player = EpisodePlayer(made, Digits(50), 5)
-    # Stop tokens are made likely, so that lengths differ and answers reach the world.
-    source = LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
-    return source.rollout(source.take(rows // 4), 4, support)
-
-
-def stopping(dtype: str = "float64", critic: bool = False) -> LanguagePolicy:
-    made = policy(dtype, critic=critic)
-    head = made.model.lm_head
-    bias = torch.zeros(head.weight.shape[0], dtype=head.weight.dtype)
-    bias[made.tokenizer.eos_token_id] = 4.0
-    head.bias = torch.nn.Parameter(bias)
-    return made
-
-
-def learner_of(made: LanguagePolicy, algorithm: Algorithm, steps: int = 10, **stage: Any) -> Learner:
-    spec = StageSpec(**({"method": "grpo", "steps": steps, "rows": 12, "optimiser": OptimiserSpec(clip=1e9)} | stage))
-    return Learner(made, algorithm, spec, torch.Generator().manual_seed(0))
-
-
-def prepared(made: LanguagePolicy, algorithm: Algorithm, batch: Experience) -> Experience:
-    """With whatever the algorithm reads; the policy has moved since it sampled, so that ratios are not 1."""
-    needs = algorithm.all_needs
-    reference = made.frozen()
-    with torch.no_grad():
-        for i, parameter in enumerate(made.parameters()):
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
-    batch = learner_of(made, algorithm).assess(batch, needs, {"ref_logp": reference})
-    return algorithm.judge(batch)
-
-
-def slopes(made: LanguagePolicy) -> list[Tensor]:
-    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in made.parameters()]
+from polopt.training.learner import learning_rate
+from polopt.training.specs import OptimiserSpec
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -221,48 +151,6 @@ def test_a_step_by_hand() -> None:
     assert record["ratio/max"] == pytest.approx(max(ratios), rel=1e-9)
 
 
-def test_the_noise_meter_finds_a_known_noise_scale() -> None:
-    """Gradients drawn around a known mean with known variance: tr(Sigma) / |G|^2 is known."""
-    generator = torch.Generator().manual_seed(0)
-    truth, spread, rows = torch.linspace(-1, 1, 50, dtype=torch.float64), 3.0, 16
-    parameter = torch.nn.Parameter(torch.zeros(50, dtype=torch.float64))
-    meter, found = NoiseMeter(), []
-    for _ in range(600):
-        for _ in range(4):
-            noise = torch.randn(50, generator=generator, dtype=torch.float64)
-            parameter.grad = truth + spread / rows**0.5 * noise
-            meter.see([parameter], rows)
-        found.append(meter.scale())
-    late = [scale for scale in found[100:] if scale is not None]
-    expected = 50 * spread**2 / float(truth.square().sum())
-    assert len(late) == 500
-    assert sum(late) / len(late) == pytest.approx(expected, rel=0.05)
-
-
-def test_a_signal_that_is_rounding_has_no_noise_scale() -> None:
-    """Of three minibatches one has a gradient: |G|^2 is estimated as 0, but for rounding."""
-    parameter, meter = torch.nn.Parameter(torch.zeros(7)), NoiseMeter()
-    for seed in range(20):
-        gradient = torch.randn(7, generator=torch.Generator().manual_seed(seed))
-        for grad in (gradient, torch.zeros(7), torch.zeros(7)):
-            parameter.grad = grad
-            meter.see([parameter], 4)
-        assert meter.scale() is None
-
-
-def test_noise_needs_two_minibatches_and_is_kept_with_the_state() -> None:
-    algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = prepared(made, algorithm, batch_of(made))
-    alone, several = learner_of(made, algorithm), learner_of(made, algorithm, minibatches=2)
-    assert "grad_noise" not in alone.update(batch, 0)
-    assert not alone.noise.moments.any()
-    several.update(batch, 0)
-    assert several.noise.moments.any()
-    fresh = learner_of(made, algorithm, minibatches=2)
-    fresh.load(several.state())
-    assert torch.equal(fresh.noise.moments, several.noise.moments)
-
-
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 1), (1, 4), (2, 5), (2, 100)])
 def test_epochs_times_minibatches_steps(epochs: int, minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping("float32")
@@ -288,15 +176,6 @@ def test_epochs_times_minibatches_steps(epochs: int, minibatches: int, monkeypat
         assert seen[:each] != seen[each : 2 * each]
 
 
-def test_only_the_first_minibatch_is_compared_with_the_sampler() -> None:
-    algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = algorithm.judge(batch_of(made))
-    record = learner_of(made, algorithm, epochs=2, minibatches=2, optimiser=OptimiserSpec(lr=0.05)).update(batch, 0)
-    assert record["mismatch/max"] < 1e-10
-    assert record["ratio/max"] > 1.01  # the largest of all steps
-    assert abs(record["ratio/mean"] - 1) > 1e-4
-
-
 @pytest.mark.parametrize("decay", ["constant", "linear", "cosine"])
 def test_the_learning_rate(decay: Any) -> None:
     spec = OptimiserSpec(lr=0.5, warmup=4, decay=decay, final=0.1)
@@ -316,14 +195,6 @@ def test_the_optimiser_steps_at_the_schedules_rate() -> None:
     assert learner.optimiser.param_groups[0]["lr"] == pytest.approx(0.2 / 3)
 
 
-def test_the_gradient_is_clipped_and_its_own_norm_reported() -> None:
-    algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = prepared(made, algorithm, batch_of(made))
-    record = learner_of(made, algorithm, optimiser=OptimiserSpec(clip=1e-3, lr=1e-12)).update(batch, 0)
-    assert record["grad_norm"] > 2e-3
-    assert math.sqrt(sum(float(g.square().sum()) for g in slopes(made))) == pytest.approx(1e-3, rel=1e-3)
-
-
 def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm() -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping()
     batch = algorithm.judge(batch_of(made))
@@ -332,29 +203,6 @@ def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm() -> None:
     with pytest.raises(FloatingPointError, match="gradient's norm is"):
         learner_of(made, algorithm).update(batch, 0)
     assert all(torch.equal(a, b) for a, b in zip(before, made.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("rows", [None, 5])
-def test_what_only_policies_can_say(rows: int | None) -> None:
-    made, reference = stopping(critic=True), stopping()
-    reference.model.lm_head.bias.data.add_(
-        torch.randn(len(reference.tokenizer), generator=torch.Generator().manual_seed(2))
-    )
-    batch = batch_of(made)
-    learner = learner_of(made, ALGORITHMS["kl"], micro_rows=rows)
-    filled = learner.assess(batch, frozenset({"old_logp", "value"}), {"ref_logp": reference})
-    with torch.no_grad():
-        mine, theirs = made.evaluate(batch, {"value"}), reference.evaluate(batch)
-    for found, expected in [
-        (filled.old_logp, mine.logp),
-        (filled.ref_logp, theirs.logp),
-        (filled.value, mine.value),
-        (filled.final_value, mine.final_value),
-    ]:
-        torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
-        assert not found.requires_grad
-    assert (filled.ref_logp - filled.old_logp)[batch.mask].abs().max() > 1e-3
-    assert learner.assess(batch, frozenset({"logp"}), {}).old_logp is None
 
 
 def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
@@ -378,54 +226,3 @@ def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
     again.update(fresh.judge(batch), 1)
     assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
     assert {k: v.tolist() for k, v in learner.state().items()} == {k: v.tolist() for k, v in again.state().items()}
-
-
-def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
-    made = stopping("float32")
-    algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
-    batch = algorithm.judge(batch_of(made, rows=16))
-    paid = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 2)
-    true = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, float("nan")] * 2)
-    judge = torch.full((16,), float("nan"))
-    batch = batch.replace(
-        outcome=paid,
-        terminated=torch.ones(16, dtype=torch.bool),
-        truncated=torch.zeros(16, dtype=torch.bool),
-        extras={"signal_true": true, "signal_judge": judge, "predicted": torch.full((16,), 0.25)},
-    )
-    record = describe(batch)
-    assert record["predicted/brier"] == pytest.approx((3 * 0.75**2 + 5 * 0.25**2) / 8)
-    assert record["signal/true"] == pytest.approx(3 / 7)
-    assert "signal/judge" not in record  # it never answered
-    assert record["verifier/false_positive"] == pytest.approx(1 / 4)
-    assert record["verifier/false_negative"] == pytest.approx(1 / 3)
-    assert record["groups/mixed"] == pytest.approx(2 / 4)  # every second group of four is all wrong
-
-
-def test_the_numbers_of_a_batch() -> None:
-    made = stopping("float32")
-    algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
-    batch = algorithm.judge(batch_of(made, rows=16))
-    reward, length = batch.outcome.tolist(), batch.mask.sum(1).tolist()
-    record = describe(batch)
-    assert record["reward/mean"] == record["outcome/mean"] == pytest.approx(sum(reward) / 16)
-    assert record["solved"] == sum(r >= 1 for r in reward) / 16
-    mean = sum(reward) / 16
-    assert record["reward/std"] == pytest.approx(math.sqrt(sum((r - mean) ** 2 for r in reward) / 16), rel=1e-5)
-    assert record["length/mean"] == pytest.approx(sum(length) / 16)
-    assert record["length/max"] == max(length)
-    assert record["truncated"] == pytest.approx(sum(batch.truncated.tolist()) / 16)
-    assert 0 < record["truncated"] < 1
-    groups = [reward[i : i + 4] for i in range(0, 16, 4)]
-    assert record["groups/signal"] == pytest.approx(sum(len(set(g)) > 1 for g in groups) / 4)
-    shown = [
-        x
-        for row, marks in zip(batch.entropy.tolist(), batch.mask.tolist(), strict=True)
-        for x, m in zip(row, marks, strict=True)
-        if m
-    ]
-    assert record["entropy"] == pytest.approx(sum(shown) / len(shown), rel=1e-5)
-    assert record["outcome/digit"] == record["outcome/mean"]
-    edges, counts = record["reward/histogram"]["edges"], record["reward/histogram"]["counts"]
-    assert sum(counts) == 16
-    assert (edges[0], edges[-1]) == pytest.approx((min(reward), max(reward)), abs=1e-5)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner import learner_of, slopes, stopping
+from learners import learner_of, slopes, stopping
 from test_runs import Stop, StopAt
 from tiny_runs import DIGITS, GUESS, Digits, lines, outcome, policy, recipe
 

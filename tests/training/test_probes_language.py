@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import torch
-from test_learner import stopping
+from learners import stopping
 from tiny_runs import GUESS, Digits, lines, policy, training_of
 
 import polopt as po

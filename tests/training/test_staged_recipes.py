@@ -8,7 +8,7 @@ import pytest
 from tiny_runs import lines
 
 import polopt as po
-from polopt.part import diff
+from polopt.part_diff import diff
 from polopt.training import recipe as recipes
 from polopt.training.launch import train
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from learners import batch_of, learner_of, stopping
 from safetensors.torch import load_file
-from test_learner import batch_of, learner_of, stopping
 from test_runs import Stop, StopAt
 from tiny_runs import GUESS, MODEL, Digits, outcome, policy, recipe, training_of
 from torch import Tensor

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from polopt.bridges.capabilities import BridgeError
-from polopt.policies.language import has_plain_head
+from polopt.policies.hidden_states import has_plain_head
 from polopt.policies.vocabulary import score
 
 NAME = "polopt_critic"

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from polopt.part import Part, name_of
+from polopt.part import Part
+from polopt.part_names import name_of
 
 
 class Judgement(NamedTuple):

@@ -8,7 +8,7 @@ import pydantic
 
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError
-from polopt.part import name_of
+from polopt.part_names import name_of
 
 # What an objective reads of whoever sampled the rows.
 OF_THE_SAMPLER = frozenset({"logp", "extras.policy_logp"})

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import math
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import typer
-from safetensors import SafetensorError
-from tiny_runs import DIGITS, MODEL
+from tiny_runs import MODEL
 from tiny_runs import recipe as tiny
 
 import polopt as po
 from polopt.cli import wording
-from polopt.cli.command_group import CommandGroup, of_file
-from polopt.config import ConfigError, plain_data
 from polopt.errors import UserError
 from polopt.experience import Experience
-from polopt.part import build
 from polopt.plan import hardware
 from polopt.training import recipe as recipes
-from polopt.training.cluster.connect import for_cluster
-from polopt.training.language_recipe import LanguageRecipe
-from polopt.training.launch import create, train
-from polopt.training.learner import DivergenceError
+from polopt.training.launch import train
 from polopt.training.run import Run
-from polopt.training.specs import OptimiserSpec
 
 INF, NAN = math.inf, math.nan
 MASK = torch.ones(1, 1, dtype=torch.bool)
@@ -359,226 +346,3 @@ def test_more_problems_than_there_are_get_a_word(tmp_path: Path) -> None:
     few = {"steps": 1, "rows": 8, "group": 4, "optimiser": {"lr": 1e-4}}
     with pytest.warns(po.errors.PoloptWarning, match=r"evaluation\.problems = 100000, and the tasks have 20"):
         train(tiny(stages={"rl": few}, evaluation={"problems": 100000}), tmp_path / "run")
-
-
-# Round trip ---------------------------------------------------------------------------------------------------------
-
-ODD = [
-    INF,
-    -INF,
-    1e-5,
-    1e22,
-    -0.0,
-    10**18,
-    "1e3",
-    ".inf",
-    "null",
-    "on",
-    "2026-01-01",
-    "",
-    " x ",
-    "#",
-    "é\u2028\x85",
-    None,
-]
-
-
-@pytest.mark.parametrize("value", [*ODD, {1: 2, "1": 3}, (1, (2, 3)), [[], {}], True], ids=lambda v: f"{v!r:.20}")
-def test_a_recipe_is_read_back_as_it_was(value: Any, tmp_path: Path) -> None:
-    """Untyped places hold any plain value; it comes back with its type, in a run's folder and on a cluster."""
-    before = tiny(
-        policy={"config": {**MODEL, "x": value}},
-        tasks={**DIGITS, "x": value},
-        stages={"rl": {"method": {"name": "grpo", "x": value}, "but": {"x": value}, "steps": 1, "rows": 8}},
-    )
-    again = LanguageRecipe.of_yaml(before.to_yaml())
-    assert again == before
-    stage = again.stages["rl"]
-    assert isinstance(stage.method, dict)
-    expected = [1, [2, 3]] if isinstance(value, tuple) else value
-    for found in (again.policy.config["x"], again.tasks["x"], stage.method["x"], stage.but["x"]):
-        assert (type(found), found) == (type(expected), expected)
-        assert repr(found) == repr(expected)  # 0.0 is not -0.0
-    dealt = for_cluster(before, "local")
-    assert dealt.cluster is not None
-    assert dealt.model_copy(update={"cluster": None}) == before
-    create(before, tmp_path / "run")
-    assert LanguageRecipe.of_yaml((tmp_path / "run" / "recipe.yaml").read_text()) == before
-
-
-def test_parts_and_supports_become_plain_data() -> None:
-    """A part may be given as such; the recipe holds its data, and builds it again."""
-    part = po.objectives.Clip(high=INF)
-    plain = plain_data({"a": (part, po.Support(temperature=0.5))})
-    assert plain["a"][0] == part.to_dict()
-    assert repr(build(plain["a"][0])) == repr(part)
-    assert plain["a"][1]["temperature"] == 0.5
-    stage = {"method": "grpo", "but": {"objective.trust": part}, "steps": 1, "rows": 8, "group": 4}
-    again = LanguageRecipe.of_yaml(tiny(stages={"rl": stage}).to_yaml())
-    assert again.algorithms["rl"].objective.trust.high == INF
-
-
-@pytest.mark.parametrize("temperature", [NAN, INF, -INF, 0.0, -1.0])
-def test_a_temperature_is_a_number(temperature: float) -> None:
-    with pytest.raises(ValueError, match="temperature must be > 0 and finite"):
-        po.Support(temperature=temperature)
-
-
-def test_numbers_are_read_as_people_write_them() -> None:
-    settings = wording.settings([RL + "steps=1e3", RL + "optimiser.lr=1e-3", "seed=2e0", RL + "optimiser.clip=.inf"])
-    stage = recipes.load("smoke", settings).stages["rl"]
-    assert (stage.steps, stage.optimiser.lr, stage.optimiser.clip) == (1000, 1e-3, INF)
-    assert OptimiserSpec().clip == 1.0
-
-
-# Parts and methods --------------------------------------------------------------------------------------------------
-
-BOUNDS = {"raft.threshold", "clip-cov-kl-cov.least", "clip-cov-kl-cov.most"}
-
-
-def test_no_method_takes_nan_and_only_bounds_take_inf() -> None:
-    """All float settings of all methods, one by one."""
-    tried = 0
-    for slug in po.slugs():
-        for name, default in po.catalogue.find(slug).settings().items():
-            if type(default) is not float:
-                continue
-            tried += 1
-            for value in (NAN, INF, -INF):
-                if value == value and f"{slug}.{name}" in BOUNDS:
-                    continue
-                with pytest.raises(ValueError, match=rf"{name}.*not valid"):
-                    po.method(slug, **{name: value})
-    assert tried > 200
-
-
-def test_only_parts_are_called(tmp_path: Path) -> None:
-    """Whatever else has the name, of a class, a function or a module, is not called."""
-    ran = tmp_path / "ran"
-    file = tmp_path / "own.py"
-    file.write_text(
-        "from pathlib import Path\nfrom subprocess import call\nimport polopt as po\n"
-        f"def touch(**k): Path({str(ran)!r}).touch()\n"
-        f"class Touch:\n    def __init__(self, **k): Path({str(ran)!r}).touch()\n"
-        "def mine(): return po.method('grpo')\n"
-    )
-    for name in ("subprocess:call", "os:mkdir", f"{file}:touch", f"{file}:Touch", f"{file}:po"):
-        with pytest.raises(ValueError, match="is not a part"):
-            build({"part": name, "args": ["touch", str(ran)]})
-    for name in (f"{file}:call", f"{file}:Touch", "subprocess:call"):
-        with pytest.raises(ValueError, match="is not a method"):
-            po.catalogue.sentence({"name": name, "args": ["touch", str(ran)]})
-    assert not ran.exists()
-    assert isinstance(po.catalogue.sentence(f"{file}:mine"), po.Algorithm)
-    with pytest.raises(ValueError, match=r"has no 'zzz'; it has: Path, Touch, call, mine, touch$"):
-        build({"part": f"{file}:zzz"})
-
-
-# The door -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a/metrics.jsonl"), 2, ["metrics.jsonl", "make room"]),
-        (OSError(errno.EROFS, os.strerror(errno.EROFS), "/x/y"), 2, ["/x/y", "Read-only"]),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 2, ["gone"]),
-        (SafetensorError("Error while deserializing header"), 2, ["weights", "header"]),
-        (json.JSONDecodeError("Expecting value", "{", 1), 2, ["JSON", "Expecting value"]),
-        (DivergenceError("the gradient's norm is nan"), 2, ["norm is nan"]),
-        (KeyboardInterrupt(), 130, ["Stopped"]),
-    ],
-    ids=lambda v: type(v).__name__ if isinstance(v, BaseException) else None,
-)
-def test_errors_of_files_are_sentences(
-    error: BaseException, code: int, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
-
-    @app.command()
-    def one() -> None:
-        raise error
-
-    @app.command()
-    def other() -> None: ...
-
-    with pytest.raises(SystemExit) as ended:
-        app(["one"])
-    assert ended.value.code == code
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    for word in words:
-        assert word in said
-    if isinstance(error, OSError):
-        assert said.strip() == of_file(error)
-
-
-def test_a_loss_that_is_not_finite_is_a_sentence() -> None:
-    assert issubclass(DivergenceError, UserError)
-    assert issubclass(DivergenceError, FloatingPointError)
-
-
-# Fuzz ---------------------------------------------------------------------------------------------------------------
-
-VALUES: list[Any] = [
-    *(None, True, -1, 0, 3, 0.5, 1e30, INF, -INF, NAN, 10**23, "", "x", "nan", "a.b", "grpo", "x:y", "os:system"),
-    *(
-        [],
-        [1],
-        {},
-        {"a": 1},
-        {"name": [1]},
-        {"part": []},
-        {"part": "guards.X"},
-        {"part": "credit.RelativeAdvantage"},
-        {1: 2},
-    ),
-]
-
-
-def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [path] * bool(path) + [p for key, value in items for p in places(value, (*path, key))]
-
-
-def changed(rng: random.Random, data: Any) -> Any:
-    """A copy of plain data with one to three values replaced, renamed or removed."""
-    data = plain_data(data)
-    for _ in range(rng.randint(1, 3)):
-        *path, key = rng.choice(places(data) or [("x",)])
-        inner = data
-        for step in path:
-            inner = inner[step]
-        if isinstance(inner, dict) and rng.random() < 0.2:
-            inner[f"{key}x"] = inner.pop(key, None)
-        else:
-            inner[key] = rng.choice(VALUES)
-    return data
-
-
-def test_only_sentences_come_out() -> None:
-    """Changed recipes, methods' settings, parts and `but`: each is accepted, and then read back, or refused."""
-    smoke = recipes.load("smoke").model_dump()
-    slugs, refusals = po.slugs(), 0
-    for seed in range(120):
-        rng = random.Random(seed)
-        slug = rng.choice(slugs)
-        settings = {name: rng.choice(VALUES) for name in list(po.catalogue.find(slug).settings())[: rng.randint(0, 2)]}
-        changes = [
-            {"stages": changed(rng, smoke).get("stages")},
-            {"policy": changed(rng, smoke).get("policy"), "evaluation": changed(rng, smoke).get("evaluation")},
-            {RL + "method": {"name": slug, **settings}},
-            {RL + "but": {"credit": changed(rng, po.method(slug).credit.to_dict())}},
-            {RL + "but": {".".join(map(str, rng.choice(places(po.method("dr-grpo").to_dict())))): rng.choice(VALUES)}},
-        ][seed % 5]
-        try:
-            recipe = recipes.load("smoke", changes)
-        except UserError:
-            refusals += 1
-        else:
-            assert LanguageRecipe.of_yaml(recipe.to_yaml()) == recipe
-    assert 50 < refusals < 120
-
-
-def test_config_error_is_a_user_error() -> None:
-    assert issubclass(ConfigError, UserError)

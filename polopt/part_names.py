@@ -1,0 +1,121 @@
+"""Names of parts, classes and functions: what a thing is called, and the thing behind a name."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from polopt.errors import UserError
+from polopt.names import nearest
+
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
+
+
+class NameNotFound(UserError, ValueError):
+    """A part, class or function cannot be found by its name, or the file that holds it cannot be loaded."""
+
+
+def name_of(cls: type) -> str:
+    """`credit.RelativeAdvantage` for the parts in polopt's rooms; `package.module:Class` for all others."""
+    room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
+    if cls.__module__.startswith("polopt.") and room in ROOMS:
+        return f"{room}.{cls.__qualname__}"
+    if cls.__module__ == "polopt.algorithm":
+        return cls.__qualname__
+    module = sys.modules[cls.__module__]
+    return f"{getattr(module, '_polopt_path', cls.__module__)}:{cls.__qualname__}"
+
+
+def locate(name: str) -> Callable[..., Any]:
+    """The class or function behind a name.
+
+    `credit.RelativeAdvantage` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
+    from that file. Importing and loading run the module's code, whatever is found there.
+
+    Raises:
+        NameNotFound: there is none (the nearest name is given), or the file or module raises when it is loaded.
+    """
+    if not isinstance(name, str):
+        raise NameNotFound(f"{name!r:.60} is not a name: expected room.Class, package.module:Thing or file.py:Thing")
+    if ":" in name:
+        module_name, _, attribute = name.rpartition(":")
+        module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
+        if not hasattr(module, attribute):
+            known = [n for n, v in vars(module).items() if not n.startswith("_") and not inspect.ismodule(v)]
+            raise NameNotFound(f"{name!r:.100}: {module_name} has no {attribute!r:.60}{nearest(attribute, known)}")
+        return getattr(module, attribute)
+    if name == "Algorithm":
+        return importlib.import_module("polopt.algorithm").Algorithm
+    room, _, attribute = name.partition(".")
+    if room not in ROOMS:
+        raise NameNotFound(f"{name!r:.100} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+    module = importlib.import_module(f"polopt.{room}")
+    if attribute not in module.__all__:
+        raise NameNotFound(f"polopt.{room} has no part {attribute!r:.60}{nearest(attribute, module.__all__)}")
+    return getattr(module, attribute)
+
+
+def written_in(thing: Any, name: str) -> bool:
+    """Whether a class or function stands in the very file that `name`, as path/to/file.py:Thing, names."""
+    path = getattr(sys.modules.get(thing.__module__), "_polopt_path", None)
+    return path is not None and Path(path).resolve() == Path(name.rpartition(":")[0]).resolve()
+
+
+def _import(module_name: str, name: str) -> Any:
+    if not all(step.isidentifier() for step in module_name.split(".")):
+        raise NameNotFound(f"{name!r:.100}: {module_name!r:.60} is no module's name; give one, or a path ending in .py")
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        file = f"{module_name.replace('.', '/')}.py"
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            reason = f"{module_name} needs {error.name}, which is not installed"
+        elif Path(file).is_file():
+            reason = f"there is no module {module_name}; did you mean {file + name[len(module_name) :]!r}?"
+        else:
+            reason = f"there is no module {error.name}; give an importable module or a path ending in .py"
+        raise NameNotFound(f"{name!r:.100}: {reason}") from None
+    except (Exception, SystemExit) as error:
+        raise NameNotFound(f"{name!r:.100}: {module_name} cannot be loaded: {described(error)}") from error
+
+
+def described(error: BaseException, file: str | Path | None = None) -> str:
+    """An exception in a few words, with the line that raised it: the last one in `file`, where it passed through it.
+
+    `ZeroDivisionError: division by zero (rewards.py, line 3)`
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return text  # which ends with the file and line
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if file is not None and Path(f.filename) == Path(file)] or frames
+    return f"{text} ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else text
+
+
+def _load_file(path: Path) -> Any:
+    if not path.is_file():
+        raise NameNotFound(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
+    # The same in every process, so that what is pickled in one can be read in another.
+    key = f"polopt_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["_polopt_path"] = str(path)
+        sys.modules[key] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            del sys.modules[key]  # half a module must not pass for the whole at the next try
+            if not isinstance(error, (Exception, SystemExit)):
+                raise
+            raise NameNotFound(f"{path} cannot be loaded: {described(error, path)}") from error
+    return sys.modules[key]

@@ -1,0 +1,95 @@
+"""Python functions as verifiers, in this process or in worker processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from polopt.names import nearest
+from polopt.worlds.functions import PerRow, Row, VerifierError, call, convention, is_async
+from polopt.worlds.scoring.verdict import Request, Verdict
+from polopt.worlds.verifiers.verifier import value_in_worker
+
+
+class Function:
+    """A Python function that gives rewards, by itself or by name; `functions.convention` is how it is called.
+
+    Whatever goes wrong in it is an error that names the function and the row. together: whether many completions are
+    better judged in one call of `verify_many`, since the function takes many or gives a coroutine. per_row: whether it
+    is called as f(completion, row).
+
+    Raises:
+        ConfigError: the function cannot be called in any of the known ways.
+    """
+
+    reads_answer: ClassVar[bool] = False
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
+        self._function = function
+        self.name = str(name or getattr(function, "__name__", type(function).__name__))
+        self._how = convention(function, self.name)
+        self.together = self._how.batched or is_async(function)
+        self.per_row = isinstance(self._how, PerRow)
+
+    def verify(self, completion: str, row: Row) -> float:
+        (reward,) = self.verify_many([(completion, row)])
+        if reward is None:
+            raise VerifierError(f"verifier {self.name} took longer than its time limit; raise episodes.timeout")
+        return reward
+
+    def verify_many(self, answered: Sequence[tuple[str, Row]]) -> list[float | None]:
+        """As `verify`, of each completion and its row; None where it took longer than its time limit."""
+        return call(self._function, self.name, self._how, [text for text, _ in answered], [row for _, row in answered])
+
+    def check(self, row: Row) -> str | None:
+        absent = self._how.absent(row)
+        if absent:
+            return f"{self.name} needs the column {min(absent)!r}{nearest(min(absent), row)}"
+        return None
+
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
+        return None
+
+
+class FunctionInProcess:
+    """A function of the user's, by name, that judges in worker processes: it may take its time, die, or run an answer
+    against the limits there (`scoring.limits`). It finds no environment, no network and nothing that this process has
+    loaded. An answer under which it dies or takes too long is worth 0."""
+
+    reads_answer: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        file, _, attribute = name.rpartition(":")
+        self.name = name
+        self._found = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
+
+    def verify(self, completion: str, row: Row) -> float:
+        return value_in_worker(self, completion, row)
+
+    def request(self, completion: str, row: Row) -> Request:
+        return Request({"scorer": "function", "name": self._found}, row, completion)
+
+    def read(self, verdict: Verdict, row: Row) -> float:
+        if verdict.lost is not None:
+            return 0.0
+        if verdict.raised is not None:
+            raise VerifierError(f"verifier {self.name} raised {verdict.raised}, on {_shown(row)}")
+        if not math.isfinite(verdict.value):
+            found = verdict.odd or repr(verdict.value)
+            raise VerifierError(
+                f"verifier {self.name} must return a finite number, as in 1.0 or 0.0, found {found:.60} "
+                f"on {_shown(row)}"
+            )
+        return verdict.value
+
+    def check(self, row: Row) -> str | None:
+        return None
+
+    def warning_for(self, rows: Sequence[Row]) -> str | None:
+        return None
+
+
+def _shown(row: Row) -> str:
+    return f"the row with prompt {row.get('prompt')!r:.100}"
