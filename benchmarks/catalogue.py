@@ -96,7 +96,7 @@ def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"## {m.slug}",
         "",
-        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Tier: {m.tier}.",
+        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Room: {m.room}. Tier: {m.tier}.",
         "",
         m.changes,
         "",

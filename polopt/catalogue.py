@@ -28,13 +28,7 @@ class UnknownMethod(UserError, ValueError):
 @functools.cache
 def _modules() -> dict[str, str]:
     """slug -> module, from the file names alone: nothing is imported that nobody asked for."""
-    found: dict[str, str] = {}
-    for family in pkgutil.iter_modules(polopt.methods.__path__, "polopt.methods."):
-        if family.ispkg:
-            package = importlib.import_module(family.name)
-            for file in pkgutil.iter_modules(package.__path__, family.name + "."):
-                found[_slug(file.name.rpartition(".")[2])] = file.name
-    return found
+    return {_slug(m.name): f"polopt.methods.{m.name}" for m in pkgutil.iter_modules(polopt.methods.__path__)}
 
 
 def _slug(name: str) -> str:
@@ -58,15 +52,9 @@ def slug_of(name: str) -> str:
     return key
 
 
-def family_of(slug: str) -> str:
-    """Which of the five rooms the method changes above all: the folder of its file."""
-    return _modules()[slug].split(".")[2]
-
-
 def file_of(slug: str) -> Path:
     """The method's file."""
-    family = importlib.import_module(_modules()[slug].rpartition(".")[0])
-    return Path(family.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
+    return Path(polopt.methods.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
 
 
 def find(slug: str) -> Method[Any]:

@@ -25,7 +25,7 @@ class Entry:
     `outline` has it: depth, name, value. claims: name and statement. digest: of the file."""
 
     slug: str
-    family: str
+    room: str
     tier: Tier
     changes: str
     paper: Paper
@@ -36,8 +36,8 @@ class Entry:
     digest: str
 
     def matches(self, text: str) -> bool:
-        """Whether every word of the text is in the method's name, family, tier, title or what it changes."""
-        found = " ".join([self.slug, self.family, self.tier, self.paper.title, self.changes]).lower()
+        """Whether every word of the text is in the method's name, room, tier, title or what it changes."""
+        found = " ".join([self.slug, self.room, self.tier, self.paper.title, self.changes]).lower()
         return all(word in found for word in text.lower().split())
 
 
@@ -67,7 +67,7 @@ def made(slug: str) -> Entry:
     m = catalogue.find(slug)
     return Entry(
         slug=m.slug,
-        family=catalogue.family_of(m.slug),
+        room=m.room,
         tier=m.tier,
         changes=m.changes,
         paper=m.paper,

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, get_args
 
 from polopt.names import nearest
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # what a method is can be said without torch
     from polopt.algorithm import Algorithm
 
 P = ParamSpec("P")
+
+Room = Literal["sampling", "rewards", "credit", "objectives"]
+ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
@@ -83,12 +86,16 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method(Generic[P]):
-    """A published method: calling it with its paper's settings gives the `Algorithm`."""
+    """A published method: calling it with its paper's settings gives the `Algorithm`.
+
+    room: the kind of part that the paper changes; of several, the one that `changes` names first.
+    """
 
     slug: str
     build: Callable[P, Algorithm]
     paper: Paper
     changes: str
+    room: Room
     tier: Tier
     claims: list[Claim] = dataclasses.field(default_factory=list)
 
@@ -126,11 +133,17 @@ class Method(Generic[P]):
         return attach
 
 
-def method(*, paper: Paper, changes: str, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
-    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'."""
+def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
+    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'.
+
+    Raises:
+        ValueError: there is no such room.
+    """
+    if room not in ROOMS:
+        raise ValueError(f"room = {room!r:.60} is none of {', '.join(ROOMS)}")
 
     def make(build: Callable[P, Algorithm]) -> Method[P]:
         slug = build.__module__.rpartition(".")[2].replace("_", "-")
-        return Method(slug=slug, build=build, paper=paper, changes=changes, tier=tier)
+        return Method(slug=slug, build=build, paper=paper, changes=changes, room=room, tier=tier)
 
     return make

@@ -15,6 +15,7 @@ import polopt as po
 from polopt.catalogue import find, run_claims
 from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
+from polopt.method import ROOMS, Paper, method
 from polopt.part import diff, from_yaml
 from polopt.teachers import TAUGHT
 
@@ -101,3 +102,12 @@ def test_run_claims_gives_plain_rows() -> None:
     assert list(run_claims(["gspo"], cost="slow")) == []
     with pytest.raises(ValueError, match="there is no method"):
         list(run_claims(["nothing-like-it"]))
+
+
+def test_every_method_belongs_to_a_room_whose_parts_its_paper_changes() -> None:
+    """The four are those of the loop, and each is some paper's."""
+    assert ROOMS == ("sampling", "rewards", "credit", "objectives")
+    assert {find(slug).room for slug in po.slugs()} == set(ROOMS)
+    paper = Paper(title="", authors="", year=2024)
+    with pytest.raises(ValueError, match="room = 'policies' is none of sampling, rewards, credit, objectives"):
+        method(paper=paper, changes="", room="policies", tier="proven")  # type: ignore[arg-type]

@@ -40,11 +40,14 @@ def test_methods_are_filtered() -> None:
     for line in found:
         m = po.find(line.split()[0])
         assert all(word in f"{m.slug} {m.paper.title} {m.changes} {m.tier}".lower() for word in ("clip", "whole"))
-    rows = json.loads(polopt("methods", "--family", "rewards", "--tier", "reading", "--json").stdout)
-    wanted = [s for s in po.slugs() if ".rewards." in po.find(s).build.__module__ and po.find(s).tier == "reading"]
-    assert [row["slug"] for row in rows] == wanted
+    rows = json.loads(polopt("methods", "--room", "rewards", "--tier", "reading", "--json").stdout)
+    assert [row["slug"] for row in rows] == [
+        m.slug for m in map(po.find, po.slugs()) if (m.room, m.tier) == ("rewards", "reading")
+    ]
+    assert {row["room"] for row in rows} == {"rewards"}
     assert polopt("methods", "--filter", "nosuchword").output == ""
     assert "give one of proven, faithful, reading" in flat(polopt("methods", "--tier", "sure").stderr)
+    assert "give one of sampling, rewards, credit, objectives" in flat(polopt("methods", "--room", "policies").stderr)
 
 
 @pytest.mark.parametrize("width", [70, 200])

@@ -17,8 +17,8 @@ from polopt.credit import ClippedAdvantage, RelativeAdvantage
 from polopt.experience import Evaluation, Experience, ExperienceError
 from polopt.lab import TabularPolicy, TreeSource
 from polopt.lab.problems import digits
-from polopt.methods.objectives.chord import fading
-from polopt.methods.objectives.unified_hpt import learned
+from polopt.methods.chord import fading
+from polopt.methods.unified_hpt import learned
 from polopt.objectives import (
     EntropyTarget,
     OneToken,
