@@ -1,7 +1,7 @@
-"""What the method files hold, readable without running them: names, papers, formulas, sentences.
+"""What the files of the methods hold, readable without running them: names, papers, formulas, sentences, claims.
 
 Importing 79 methods means importing torch. index.json is what they held when `python -m polopt.index` was run last; the
-entry of a file that has changed since is made anew from the file.
+entry of a method whose files have changed since is made anew from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("index.json")
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """A method as it is shown. settings: name and default. sentence: the algorithm with its paper's settings as
-    `outline` has it: depth, name, value. claims: name and statement. digest: of the file."""
+    `outline` has it: depth, name, value. claims: name and statement. digest: of its files."""
 
     slug: str
     room: str
@@ -61,7 +61,7 @@ def entry(name: str) -> Entry:
 
 
 def made(slug: str) -> Entry:
-    """The entry as the method file gives it now."""
+    """The entry as the method's files give it now."""
     from polopt.outline import outline
 
     m = catalogue.find(slug)
@@ -74,14 +74,14 @@ def made(slug: str) -> Entry:
         doc=m.doc,
         settings=tuple((name, repr(value)) for name, value in m.settings().items()),
         sentence=tuple(outline(m())),
-        claims=tuple((claim.name, claim.statement) for claim in m.claims),
+        claims=tuple((claim.name, claim.statement) for claim in catalogue.claims_of(m.slug)),
         digest=digest(m.slug),
     )
 
 
 def digest(slug: str) -> str:
-    """Of a method's file, whatever the line endings of the checkout."""
-    text = catalogue.file_of(slug).read_text(encoding="utf-8")
+    """Of the files of a method and of its claims, whatever the line endings of the checkout."""
+    text = "".join(file.read_text(encoding="utf-8") for file in catalogue.files_of(slug))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""What a published method is: a sentence of parts, its paper, and claims that can be run."""
+"""What a published method is: a sentence of parts and its paper; and what a claim is, which can be run."""
 
 from __future__ import annotations
 
@@ -84,6 +84,17 @@ class Claim:
         return finding, time.perf_counter() - start
 
 
+def claim(
+    statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
+) -> Callable[[Callable[[], Finding]], Claim]:
+    """Decorator: make a claim of the program that measures it. Its name is the function's, its paper the file's."""
+
+    def make(run: Callable[[], Finding]) -> Claim:
+        return Claim(run.__name__, statement, baseline, run, cost, refuted)
+
+    return make
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method(Generic[P]):
     """A published method: calling it with its paper's settings gives the `Algorithm`.
@@ -97,7 +108,6 @@ class Method(Generic[P]):
     changes: str
     room: Room
     tier: Tier
-    claims: list[Claim] = dataclasses.field(default_factory=list)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
         known = self.settings()
@@ -120,17 +130,6 @@ class Method(Generic[P]):
         """The method file's account of the formula and of where it deviates from the paper."""
         module = inspect.getmodule(self.build)
         return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
-
-    def claim(
-        self, statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
-    ) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-        """Decorator: attach a program that measures what the paper claims."""
-
-        def attach(run: Callable[[], Finding]) -> Callable[[], Finding]:
-            self.claims.append(Claim(run.__name__, statement, baseline, run, cost, refuted))
-            return run
-
-        return attach
 
 
 def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:

@@ -12,7 +12,7 @@ import torch
 from sentences import batch_of, same, unknown
 
 import polopt as po
-from polopt.catalogue import find, run_claims
+from polopt.catalogue import claims_of, find, run_claims
 from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
 from polopt.method import ROOMS, Paper, method
@@ -32,7 +32,7 @@ def test_round_trip_print_and_change(slug: str) -> None:
     assert diff(eval(repr(algorithm), scope), algorithm) == []
     assert [path for path, *_ in diff(algorithm, algorithm.but(follow=0.5))] == ["follow"]
     published = find(slug)
-    assert published.claims
+    assert claims_of(slug)
     assert len(published.doc) > 200
     assert published.paper.bibtex(slug).count("{") == published.paper.bibtex(slug).count("}")
 
@@ -82,11 +82,9 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.usefixtures("shapes_unchecked")
-@pytest.mark.parametrize(
-    ("slug", "name"), [(s, c.name) for s in po.slugs() for c in find(s).claims if c.cost == "fast"]
-)
+@pytest.mark.parametrize(("slug", "name"), [(s, c.name) for s in po.slugs() for c in claims_of(s) if c.cost == "fast"])
 def test_fast_claims(slug: str, name: str) -> None:
-    claim = next(c for c in find(slug).claims if c.name == name)
+    claim = next(c for c in claims_of(slug) if c.name == name)
     finding = claim.run()
     assert finding.holds != claim.refuted, finding
     assert finding.holds or finding.note

@@ -1,8 +1,7 @@
 """LATR: rollouts that part where the policy is undecided, and go on only if they go on differently."""
 
 from polopt.algorithm import Algorithm
-from polopt.lab.crossroads import Roads, branchings, crossroads, distinct
-from polopt.method import Finding, Paper, method
+from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import Lookahead, LookaheadRollouts
 from polopt.schedules import Schedule
@@ -64,58 +63,3 @@ def latr(
     rule = Lookahead(least=least, apart=apart, windows=windows, edit=edit, suffix=suffix, rouge=rouge, until=until)
     steps = Schedule(knots=share, shape="step")
     return grpo(group=group, clip=clip, kl=kl).but(sampling=LookaheadRollouts(group=group, look=rule, share=steps))
-
-
-# Both kinds of branching are within these thresholds.
-RULE = Lookahead(least=0.15, apart=0.25)
-
-
-@latr.claim(
-    "Eight rows of a tree take all eight likely ways, and one of them is right where one in eighteen is.",
-    baseline="independent rollouts",
-)
-def all_ways() -> Finding:
-    roads = crossroads()
-    ours, drawn = distinct(roads, RULE, share=1.0), distinct(roads, RULE, share=0.0)
-    return Finding(
-        measured={
-            "different decisions of 8": ours[0],
-            "independent": drawn[0],
-            "pass@8": ours[1],
-            "pass@8, independent": drawn[1],
-        },
-        criterion="8 different ways, independent < 7; pass@8 1, independent < 0.5 (200 groups of 8)",
-        holds=ours[0] == 8 and drawn[0] < 7 and ours[1] == 1 and drawn[1] < 0.5,
-    )
-
-
-@latr.claim("Looking ahead drops the branches that only say it in other words.", baseline="no pruning")
-def paraphrases() -> Finding:
-    roads = crossroads()
-    kept, of_all = branchings(roads, RULE), branchings(roads, RULE.but(edit=None))
-    return Finding(
-        measured={
-            "decisions kept": kept.decisions,
-            "paraphrases dropped": 1 - kept.paraphrases,
-            "without pruning, different ways": distinct(roads, RULE.but(edit=None), share=1.0)[0],
-        },
-        criterion=">= 0.95 of both; without pruning fewer than 8 ways",
-        holds=kept.decisions >= 0.95
-        and 1 - kept.paraphrases >= 0.95
-        and of_all.paraphrases == 1
-        and distinct(roads, RULE.but(edit=None), share=1.0)[0] < 8,
-    )
-
-
-@latr.claim("Where the right way is a rare one, the first batches find it sooner.", baseline="GRPO", cost="slow")
-def sooner() -> Finding:
-    found = {"trees": [], "GRPO": []}  # type: ignore[var-annotated]
-    for seed in range(5):
-        for name, share in (("trees", ((0, 1.0), (20, 0.5), (40, 0.0))), ("GRPO", ((0, 0.0),))):
-            found[name].append(Roads.learn(latr(share=share, kl=0.0).but({"sampling.look": RULE}), seed))
-    means = {name: sum(x) / len(x) for name, x in found.items()}
-    return Finding(
-        measured={f"batches to success 0.5, {name}": x for name, x in means.items()},
-        criterion="fewer batches than GRPO, mean of 5 seeds",
-        holds=means["trees"] < means["GRPO"],
-    )

@@ -2,8 +2,7 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
-from polopt.lab.claims import right_entropy
-from polopt.method import Finding, Paper, method
+from polopt.method import Paper, method
 from polopt.objectives import PolicyGradient, Surrogate, TokenMean
 from polopt.sampling import Rollouts, TopK, UniqueAnswers
 
@@ -30,15 +29,4 @@ def rft(*, group: int = 100, threshold: float = 1.0) -> Algorithm:
         sampling=Rollouts(group=group, select=[TopK(count=group, threshold=threshold), UniqueAnswers()]),
         credit=ConstantAdvantage(value=1.0),
         objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
-    )
-
-
-@rft.claim("What it fits is more diverse than all right answers with their repeats.", baseline="no Distinct")
-def diversity() -> Finding:
-    distinct = right_entropy(rft())
-    repeats = right_entropy(rft().but(**{"sampling.select": [TopK(count=100, threshold=1.0)]}))
-    return Finding(
-        measured={"effective right answers": distinct, "with repeats": repeats},
-        criterion="> 1.2x of with repeats",
-        holds=distinct > 1.2 * repeats,
     )

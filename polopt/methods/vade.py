@@ -3,8 +3,7 @@
 from typing import Literal
 
 from polopt.algorithm import Algorithm
-from polopt.lab.budgets import mixed_found
-from polopt.method import Finding, Paper, method
+from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import PosteriorScore, SuccessCounts
 
@@ -43,24 +42,3 @@ def vade(
     """
     choice = PosteriorScore(by=by, success=SuccessCounts(keep_all=keep_all, keep_used=keep_used))
     return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.choice": choice})
-
-
-@vade.claim(
-    "More groups hold right and wrong answers, and it finds them again when the policy has changed.",
-    baseline="tasks in random order; and counts that never fade",
-)
-def finds_the_undecided() -> Finding:
-    even, still, ours = (mixed_found(s) for s in (grpo(group=8, kl=0), vade(keep_all=1, keep_used=1), vade()))
-    names = ("random order", "no fading", "two scales")
-    measured = {
-        f"{n}, {when}": x
-        for n, xs in zip(names, (even, still, ours), strict=True)
-        for when, x in zip(("before", "after"), xs, strict=True)
-    }
-    return Finding(
-        measured=measured,
-        criterion="before the change: no fading >= random order + 0.15; after it: two scales >= no fading + 0.05",
-        holds=still[0] >= even[0] + 0.15 and ours[1] >= still[1] + 0.05,
-        note="400 tasks of logits N(-1, 3), 16 x 8 rollouts a batch, 150 batches; then every logit jumps by 4, up or "
-        "down, and 150 more. While nothing changes, fading costs: two scales are between random order and no fading.",
-    )

@@ -1,4 +1,4 @@
-"""As `lab.bilevel`, from episodes: the inner update is a sentence, the outer gradient an estimate."""
+"""As `claims.problems.bilevel`, from episodes: the inner update is a sentence, the outer gradient an estimate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.claims.problems.bilevel import Bilevel
 from polopt.credit import LearnedDiscount
 from polopt.experience import Experience
-from polopt.lab.bilevel import Bilevel
 from polopt.lab.measure import learning
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import AlignedReward
 
 
 class SampledBilevel:
-    """What `lab.bilevel.align` asks of a problem, from sampled episodes.
+    """What `claims.problems.bilevel.align` asks of a problem, from sampled episodes.
 
     sentence: the inner update, with `rewards.AlignedReward` for its reward and `credit.LearnedDiscount` for its credit.
     rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which are drawn apart,
