@@ -99,7 +99,7 @@ def claim(
 class Method(Generic[P]):
     """A published method: calling it with its paper's settings gives the `Algorithm`.
 
-    room: the kind of part that the paper changes; of several, the one that `changes` names first.
+    room: the kind of part that the paper changes; of several, the one of its main idea.
     """
 
     slug: str

@@ -15,7 +15,7 @@ from polopt.sampling import Rollouts
         arxiv="2503.20783",
     ),
     changes="GRPO without the division by the group's std and by each answer's length.",
-    room="objectives",
+    room="credit",
     tier="proven",
 )
 def dr_grpo(*, group: int = 8, clip: float = 0.2, kl: float = 0.0, length: int | None = None) -> Algorithm:

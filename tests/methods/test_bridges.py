@@ -13,12 +13,12 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import ops
+from polopt.claims.unified_hpt import learned
 from polopt.credit import ClippedAdvantage, RelativeAdvantage
 from polopt.experience import Evaluation, Experience, ExperienceError
 from polopt.lab import TabularPolicy, TreeSource
 from polopt.lab.problems import digits
 from polopt.methods.chord import fading
-from polopt.methods.unified_hpt import learned
 from polopt.objectives import (
     EntropyTarget,
     OneToken,
