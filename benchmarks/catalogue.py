@@ -81,7 +81,7 @@ def _suites() -> dict[str, list[str]]:
 
 
 def _row(m: Method[Any], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
-    held = f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(m.claims)}"
+    held = f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(catalogue.claims_of(m.slug))}"
     score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
     return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{held}|{score}|"
 
@@ -96,7 +96,7 @@ def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"## {m.slug}",
         "",
-        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Tier: {m.tier}.",
+        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Room: {m.room}. Tier: {m.tier}.",
         "",
         m.changes,
         "",
@@ -110,7 +110,7 @@ def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
             lines.append(f"|{path}|`{_cell(ours)}`|`{_cell(theirs)}`|")
         lines.append("")
     found = {row["name"]: row for row in rows}
-    for claim in m.claims:
+    for claim in catalogue.claims_of(m.slug):
         row = found.get(claim.name)
         verdict = "not run yet" if row is None else "holds" if row["holds"] else "**fails**"
         lines.append(f"- {claim.statement} Against: {claim.baseline}. {verdict[0].upper()}{verdict[1:]}.")

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import polopt.methods
 from polopt.absent import unknown_method
 from polopt.errors import UserError
-from polopt.method import Method
+from polopt.method import Claim, Method
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
+
+
+HERE = Path(__file__).parent
 
 
 class UnknownMethod(UserError, ValueError):
@@ -28,13 +31,7 @@ class UnknownMethod(UserError, ValueError):
 @functools.cache
 def _modules() -> dict[str, str]:
     """slug -> module, from the file names alone: nothing is imported that nobody asked for."""
-    found: dict[str, str] = {}
-    for family in pkgutil.iter_modules(polopt.methods.__path__, "polopt.methods."):
-        if family.ispkg:
-            package = importlib.import_module(family.name)
-            for file in pkgutil.iter_modules(package.__path__, family.name + "."):
-                found[_slug(file.name.rpartition(".")[2])] = file.name
-    return found
+    return {_slug(m.name): f"polopt.methods.{m.name}" for m in pkgutil.iter_modules(polopt.methods.__path__)}
 
 
 def _slug(name: str) -> str:
@@ -58,15 +55,10 @@ def slug_of(name: str) -> str:
     return key
 
 
-def family_of(slug: str) -> str:
-    """Which of the five rooms the method changes above all: the folder of its file."""
-    return _modules()[slug].split(".")[2]
-
-
-def file_of(slug: str) -> Path:
-    """The method's file."""
-    family = importlib.import_module(_modules()[slug].rpartition(".")[0])
-    return Path(family.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
+def files_of(slug: str) -> tuple[Path, ...]:
+    """The method's file and, if there is one, that of its claims."""
+    name = f"{_modules()[slug].rpartition('.')[2]}.py"
+    return tuple(file for folder in ("methods", "claims") if (file := HERE / folder / name).is_file())
 
 
 def find(slug: str) -> Method[Any]:
@@ -81,6 +73,19 @@ def find(slug: str) -> Method[Any]:
     if len(methods) != 1:
         raise RuntimeError(f"{module.__name__} must define one method {key!r}, found {len(methods)}")
     return methods[0]
+
+
+def claims_of(slug: str) -> tuple[Claim, ...]:
+    """What the method's paper claims, in the order of its file, which alone imports the programs.
+
+    Raises:
+        UnknownMethod: as `find`.
+    """
+    method_file, *claims_file = files_of(slug_of(slug))
+    if not claims_file:
+        return ()
+    module = importlib.import_module(f"polopt.claims.{method_file.stem}")
+    return tuple(found for found in vars(module).values() if isinstance(found, Claim))
 
 
 def method(slug: str, **settings: Any) -> Algorithm:
@@ -179,16 +184,16 @@ def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple
     Raises:
         ValueError: there is no such method; the nearest name is given.
     """
-    return [(m.slug, c.name) for m in map(find, names) for c in m.claims if cost in (None, c.cost)]
+    return [(slug, c.name) for slug in map(slug_of, names) for c in claims_of(slug) if cost in (None, c.cost)]
 
 
 def run_claim(which: tuple[str, str]) -> ClaimResult:
     """Run one claim of one method."""
-    published = find(which[0])
-    claim = next(claim for claim in published.claims if claim.name == which[1])
+    slug, name = slug_of(which[0]), which[1]
+    claim = next(claim for claim in claims_of(slug) if claim.name == name)
     finding, seconds = claim.check()
     return ClaimResult(
-        slug=published.slug,
+        slug=slug,
         name=claim.name,
         statement=claim.statement,
         baseline=claim.baseline,

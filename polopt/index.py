@@ -1,7 +1,7 @@
-"""What the method files hold, readable without running them: names, papers, formulas, sentences.
+"""What the files of the methods hold, readable without running them: names, papers, formulas, sentences, claims.
 
 Importing 79 methods means importing torch. index.json is what they held when `python -m polopt.index` was run last; the
-entry of a file that has changed since is made anew from the file.
+entry of a method whose files have changed since is made anew from them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FILE = Path(__file__).with_name("index.json")
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """A method as it is shown. settings: name and default. sentence: the algorithm with its paper's settings as
-    `outline` has it: depth, name, value. claims: name and statement. digest: of the file."""
+    `outline` has it: depth, name, value. claims: name and statement. digest: of its files."""
 
     slug: str
-    family: str
+    room: str
     tier: Tier
     changes: str
     paper: Paper
@@ -36,8 +36,8 @@ class Entry:
     digest: str
 
     def matches(self, text: str) -> bool:
-        """Whether every word of the text is in the method's name, family, tier, title or what it changes."""
-        found = " ".join([self.slug, self.family, self.tier, self.paper.title, self.changes]).lower()
+        """Whether every word of the text is in the method's name, room, tier, title or what it changes."""
+        found = " ".join([self.slug, self.room, self.tier, self.paper.title, self.changes]).lower()
         return all(word in found for word in text.lower().split())
 
 
@@ -61,27 +61,27 @@ def entry(name: str) -> Entry:
 
 
 def made(slug: str) -> Entry:
-    """The entry as the method file gives it now."""
+    """The entry as the method's files give it now."""
     from polopt.outline import outline
 
     m = catalogue.find(slug)
     return Entry(
         slug=m.slug,
-        family=catalogue.family_of(m.slug),
+        room=m.room,
         tier=m.tier,
         changes=m.changes,
         paper=m.paper,
         doc=m.doc,
         settings=tuple((name, repr(value)) for name, value in m.settings().items()),
         sentence=tuple(outline(m())),
-        claims=tuple((claim.name, claim.statement) for claim in m.claims),
+        claims=tuple((claim.name, claim.statement) for claim in catalogue.claims_of(m.slug)),
         digest=digest(m.slug),
     )
 
 
 def digest(slug: str) -> str:
-    """Of a method's file, whatever the line endings of the checkout."""
-    text = catalogue.file_of(slug).read_text(encoding="utf-8")
+    """Of the files of a method and of its claims, whatever the line endings of the checkout."""
+    text = "".join(file.read_text(encoding="utf-8") for file in catalogue.files_of(slug))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""What a published method is: a sentence of parts, its paper, and claims that can be run."""
+"""What a published method is: a sentence of parts and its paper; and what a claim is, which can be run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, get_args
 
 from polopt.names import nearest
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # what a method is can be said without torch
     from polopt.algorithm import Algorithm
 
 P = ParamSpec("P")
+
+Room = Literal["sampling", "rewards", "credit", "objectives"]
+ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
@@ -81,16 +84,30 @@ class Claim:
         return finding, time.perf_counter() - start
 
 
+def claim(
+    statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
+) -> Callable[[Callable[[], Finding]], Claim]:
+    """Decorator: make a claim of the program that measures it. Its name is the function's, its paper the file's."""
+
+    def make(run: Callable[[], Finding]) -> Claim:
+        return Claim(run.__name__, statement, baseline, run, cost, refuted)
+
+    return make
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method(Generic[P]):
-    """A published method: calling it with its paper's settings gives the `Algorithm`."""
+    """A published method: calling it with its paper's settings gives the `Algorithm`.
+
+    room: the kind of part that the paper changes; of several, the one of its main idea.
+    """
 
     slug: str
     build: Callable[P, Algorithm]
     paper: Paper
     changes: str
+    room: Room
     tier: Tier
-    claims: list[Claim] = dataclasses.field(default_factory=list)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
         known = self.settings()
@@ -114,23 +131,18 @@ class Method(Generic[P]):
         module = inspect.getmodule(self.build)
         return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
 
-    def claim(
-        self, statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
-    ) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-        """Decorator: attach a program that measures what the paper claims."""
 
-        def attach(run: Callable[[], Finding]) -> Callable[[], Finding]:
-            self.claims.append(Claim(run.__name__, statement, baseline, run, cost, refuted))
-            return run
+def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
+    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'.
 
-        return attach
-
-
-def method(*, paper: Paper, changes: str, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
-    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'."""
+    Raises:
+        ValueError: there is no such room.
+    """
+    if room not in ROOMS:
+        raise ValueError(f"room = {room!r:.60} is none of {', '.join(ROOMS)}")
 
     def make(build: Callable[P, Algorithm]) -> Method[P]:
         slug = build.__module__.rpartition(".")[2].replace("_", "-")
-        return Method(slug=slug, build=build, paper=paper, changes=changes, tier=tier)
+        return Method(slug=slug, build=build, paper=paper, changes=changes, room=room, tier=tier)
 
     return make

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.methods.objectives.chord import fading
+from polopt.methods.chord import fading
 from polopt.rewards import KLPenalty, LengthEnvelope, OutcomeReward, OverlongPenalty, SumOfRewards
 
 DOUBLE = torch.float64

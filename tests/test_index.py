@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,25 @@ def test_the_index_is_current() -> None:
 
 def test_an_entry_is_read_from_the_index_as_the_method_gives_it() -> None:
     assert index.entry("DR_GRPO") == index.made("dr-grpo")
+
+
+def test_a_digest_is_of_the_sentence_and_of_its_claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A change to either file changes it; so does the loss of the claims' file."""
+    sentence, claims = catalogue.files_of("rloo")
+    assert (sentence.parent.name, claims.parent.name, sentence.name) == ("methods", "claims", claims.name)
+    texts = {folder: (catalogue.HERE / folder / "rloo.py").read_text() for folder in ("methods", "claims")}
+    monkeypatch.setattr(catalogue, "HERE", tmp_path)
+
+    def digest(**written: str) -> str:
+        for folder, text in written.items():
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "rloo.py").write_text(text)
+        return index.digest("rloo")
+
+    digests = [digest(methods=texts["methods"]), digest(claims=texts["claims"])]
+    digests += [digest(claims=texts["claims"] + "#"), digest(**texts | {"methods": texts["methods"] + "#"})]
+    assert len(set(digests)) == 4
+    assert digest(**texts) == digests[1] == index._stored()["rloo"]["digest"]
 
 
 def test_a_method_file_that_has_changed_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:

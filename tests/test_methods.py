@@ -12,9 +12,10 @@ import torch
 from sentences import batch_of, same, unknown
 
 import polopt as po
-from polopt.catalogue import find, run_claims
+from polopt.catalogue import claims_of, find, run_claims
 from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
+from polopt.method import ROOMS, Paper, method
 from polopt.part import from_yaml
 from polopt.part_diff import diff
 from polopt.teachers import TAUGHT
@@ -32,7 +33,7 @@ def test_round_trip_print_and_change(slug: str) -> None:
     assert diff(eval(repr(algorithm), scope), algorithm) == []
     assert [path for path, *_ in diff(algorithm, algorithm.but(follow=0.5))] == ["follow"]
     published = find(slug)
-    assert published.claims
+    assert claims_of(slug)
     assert len(published.doc) > 200
     assert published.paper.bibtex(slug).count("{") == published.paper.bibtex(slug).count("}")
 
@@ -82,11 +83,9 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.usefixtures("shapes_unchecked")
-@pytest.mark.parametrize(
-    ("slug", "name"), [(s, c.name) for s in po.slugs() for c in find(s).claims if c.cost == "fast"]
-)
+@pytest.mark.parametrize(("slug", "name"), [(s, c.name) for s in po.slugs() for c in claims_of(s) if c.cost == "fast"])
 def test_fast_claims(slug: str, name: str) -> None:
-    claim = next(c for c in find(slug).claims if c.name == name)
+    claim = next(c for c in claims_of(slug) if c.name == name)
     finding = claim.run()
     assert finding.holds != claim.refuted, finding
     assert finding.holds or finding.note
@@ -102,3 +101,12 @@ def test_run_claims_gives_plain_rows() -> None:
     assert list(run_claims(["gspo"], cost="slow")) == []
     with pytest.raises(ValueError, match="there is no method"):
         list(run_claims(["nothing-like-it"]))
+
+
+def test_every_method_belongs_to_a_room_whose_parts_its_paper_changes() -> None:
+    """The four are those of the loop, and each is some paper's."""
+    assert ROOMS == ("sampling", "rewards", "credit", "objectives")
+    assert {find(slug).room for slug in po.slugs()} == set(ROOMS)
+    paper = Paper(title="", authors="", year=2024)
+    with pytest.raises(ValueError, match="room = 'policies' is none of sampling, rewards, credit, objectives"):
+        method(paper=paper, changes="", room="policies", tier="proven")  # type: ignore[arg-type]

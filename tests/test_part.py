@@ -264,8 +264,8 @@ class TestNames:
 
     def test_a_part_outside_the_rooms_keeps_its_module(self):
         """A part in a method file must be found again, as must anybody's."""
-        cls = type("Own", (Part,), {"__module__": "polopt.methods.objectives.grpo", "forward": lambda self: 0})
-        assert name_of(cls) == "polopt.methods.objectives.grpo:Own"
+        cls = type("Own", (Part,), {"__module__": "polopt.methods.grpo", "forward": lambda self: 0})
+        assert name_of(cls) == "polopt.methods.grpo:Own"
 
 
 USERS_PART = """

@@ -22,7 +22,7 @@ from polopt.cli.command_group import UsageError, checked
 from polopt.cli.options import ClusterOption, JsonOption
 from polopt.display import format
 from polopt.index import Entry
-from polopt.method import TIERS
+from polopt.method import ROOMS, TIERS
 
 if TYPE_CHECKING:
     from polopt.algorithm import Algorithm
@@ -40,19 +40,17 @@ NARROW = 100
 def methods(
     like: Annotated[
         str | None,
-        typer.Option("--filter", metavar="TEXT", help="Words in name, family, tier, title, or what it changes."),
+        typer.Option("--filter", metavar="TEXT", help="Words in name, room, tier, title, or what it changes."),
     ] = None,
-    family: Annotated[
-        str | None, typer.Option("--family", metavar="NAME", help="objectives, rewards or sampling.")
-    ] = None,
+    room: Annotated[str | None, typer.Option("--room", metavar="NAME", help=f"{', '.join(ROOMS)}.")] = None,
     tier: Annotated[str | None, typer.Option("--tier", metavar="NAME", help=f"{', '.join(TIERS)}.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the methods: what each changes, its paper, how sure its formula is. One line each in a pipe."""
     found = index.entries()
-    _known("--family", family, sorted({m.family for m in found}))
+    _known("--room", room, list(ROOMS))
     _known("--tier", tier, list(TIERS))
-    found = [m for m in found if family in (None, m.family) and tier in (None, m.tier) and m.matches(like or "")]
+    found = [m for m in found if room in (None, m.room) and tier in (None, m.tier) and m.matches(like or "")]
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
@@ -71,7 +69,7 @@ def _known(option: str, value: str | None, known: Sequence[str]) -> None:
 
 def method_lines(found: Sequence[Entry]) -> Iterator[str]:
     """One line for each method, in columns, whatever its length: for grep and its like."""
-    rows = [(m.slug, m.family, m.tier, _source(m)) for m in found]
+    rows = [(m.slug, m.room, m.tier, _source(m)) for m in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, m in zip(rows, found, strict=True):
         yield "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), m.changes])
@@ -83,7 +81,7 @@ def show_methods(screen: Console, found: Sequence[Entry]) -> None:
         screen.print(_methods_table(found))
     else:
         for m in found:
-            screen.print(Text.assemble((m.slug, "bold"), (f"  {_source(m)}, {m.family}, {m.tier}", "dim")))
+            screen.print(Text.assemble((m.slug, "bold"), (f"  {_source(m)}, {m.room}, {m.tier}", "dim")))
             screen.print(Padding(Text(m.changes), (0, 0, 0, 2)))
     screen.print()
     for name, meaning in TIERS.items():
@@ -96,18 +94,18 @@ def _methods_table(found: Sequence[Entry]) -> Table:
     table.add_column("method", style="bold", no_wrap=True)
     table.add_column("what it changes", ratio=1)
     table.add_column("paper", no_wrap=True)
-    table.add_column("family", no_wrap=True)
+    table.add_column("room", no_wrap=True)
     table.add_column("tier", no_wrap=True)
     table.add_column("claims", justify="right")
     for m in found:
-        table.add_row(m.slug, m.changes, _source(m), m.family, m.tier, str(len(m.claims)))
+        table.add_row(m.slug, m.changes, _source(m), m.room, m.tier, str(len(m.claims)))
     return table
 
 
 def _row(m: Entry) -> dict[str, Any]:
     return {
         "slug": m.slug,
-        "family": m.family,
+        "room": m.room,
         "changes": m.changes,
         "tier": m.tier,
         "paper": dataclasses.asdict(m.paper),
@@ -129,7 +127,7 @@ def show(
         typer.echo(catalogue.method(slug).to_yaml(), nl=False)
         return
     screen = wording.screen()
-    screen.print(Text.assemble((m.slug, "bold"), f"  {m.family}, {m.tier}: {TIERS[m.tier]}"))
+    screen.print(Text.assemble((m.slug, "bold"), f"  {m.room}, {m.tier}: {TIERS[m.tier]}"))
     screen.print(m.changes)
     screen.print(Padding(Text(format.paragraphs(m.doc)), (1, 0, 1, 2)))
     if m.settings:

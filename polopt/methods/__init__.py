@@ -1,1 +1,1 @@
-"""One short file per published method, by family. `polopt.catalogue` finds them."""
+"""One short file per published method. `polopt.catalogue` finds them."""

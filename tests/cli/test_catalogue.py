@@ -1,6 +1,5 @@
 """polopt methods, show, diff, cite, claims, recipes: right, and without torch where none is needed."""
 
-import dataclasses
 import io
 import json
 import subprocess
@@ -28,7 +27,7 @@ def test_methods_are_all_there_with_their_data() -> None:
     assert grpo["changes"] == po.find("grpo").changes
     assert grpo["paper"]["arxiv"] == "2402.03300"
     assert grpo["tier"] in ("proven", "faithful", "reading")
-    assert grpo["claim"] == [claim.statement for claim in po.find("grpo").claims]
+    assert grpo["claim"] == [claim.statement for claim in catalogue.claims_of("grpo")]
     table = polopt("methods").output.splitlines()
     assert [line.split()[0] for line in table] == po.slugs()  # one line each, whatever its length
     assert all(line.endswith(po.find(slug).changes) for line, slug in zip(table, po.slugs(), strict=True))
@@ -40,11 +39,14 @@ def test_methods_are_filtered() -> None:
     for line in found:
         m = po.find(line.split()[0])
         assert all(word in f"{m.slug} {m.paper.title} {m.changes} {m.tier}".lower() for word in ("clip", "whole"))
-    rows = json.loads(polopt("methods", "--family", "rewards", "--tier", "reading", "--json").stdout)
-    wanted = [s for s in po.slugs() if ".rewards." in po.find(s).build.__module__ and po.find(s).tier == "reading"]
-    assert [row["slug"] for row in rows] == wanted
+    rows = json.loads(polopt("methods", "--room", "rewards", "--tier", "reading", "--json").stdout)
+    assert [row["slug"] for row in rows] == [
+        m.slug for m in map(po.find, po.slugs()) if (m.room, m.tier) == ("rewards", "reading")
+    ]
+    assert {row["room"] for row in rows} == {"rewards"}
     assert polopt("methods", "--filter", "nosuchword").output == ""
     assert "give one of proven, faithful, reading" in flat(polopt("methods", "--tier", "sure").stderr)
+    assert "give one of sampling, rewards, credit, objectives" in flat(polopt("methods", "--room", "policies").stderr)
 
 
 @pytest.mark.parametrize("width", [70, 200])
@@ -76,7 +78,7 @@ def test_show_tells_formula_settings_and_paper() -> None:
     for name, default in m.settings().items():
         assert f"{name} {default!r}" in flat(output)
     assert m.paper.title in flat(output)
-    assert all(claim.name in output for claim in m.claims)
+    assert all(claim.name in output for claim in catalogue.claims_of("grpo"))
 
 
 def test_show_has_every_setting_of_the_sentence() -> None:
@@ -149,9 +151,7 @@ def with_claims(monkeypatch: pytest.MonkeyPatch, *holds: bool) -> None:
         Claim(f"c{i}", f"Statement {i}.", "the mean", lambda h=h: Finding({"bias": 0.125}, "bias < 1", h), cost)
         for i, (h, cost) in enumerate(zip(holds, ("fast", "slow"), strict=False))
     ]
-    changed = dataclasses.replace(po.find("rloo"), claims=claims)
-    find = catalogue.find
-    monkeypatch.setattr(catalogue, "find", lambda slug: changed if slug == "rloo" else find(slug))
+    monkeypatch.setattr(catalogue, "claims_of", {"rloo": claims}.__getitem__)
 
 
 def test_claims_that_hold_end_with_0(monkeypatch: pytest.MonkeyPatch) -> None:

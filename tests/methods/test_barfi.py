@@ -9,11 +9,11 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.claims.problems.bilevel import Bilevel, align, good_hint, wrong_goal
+from polopt.claims.problems.sampled import SampledBilevel
 from polopt.credit import LearnedDiscount, RewardToGo
 from polopt.experience import Experience, ExperienceError
-from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.lab.mdp import random_mdp
-from polopt.lab.sampled import SampledBilevel
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient

@@ -14,11 +14,11 @@ from sentences import same, slope
 
 import polopt as po
 from polopt import ops
+from polopt.claims.unified_hpt import learned
 from polopt.experience import Evaluation, Experience
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.methods.objectives.chord import fading
-from polopt.methods.objectives.unified_hpt import learned
+from polopt.methods.chord import fading
 from polopt.objectives import (
     OneToken,
     PolicyGradient,

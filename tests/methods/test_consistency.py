@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import polopt as po
+from polopt.claims.problems.phrasings import dependence, divergence, recommender
 from polopt.credit import (
     ParaphraseConsistency,
     RelativeAdvantage,
@@ -22,7 +23,6 @@ from polopt.credit import (
 from polopt.credit.consistency import share_distance
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.lab.phrasings import dependence, divergence, recommender
 from polopt.worlds import Task
 
 

@@ -9,8 +9,8 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.claims.problems.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.experience import Experience, ExperienceError, SupportError
-from polopt.lab.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
 from polopt.training.provided import unprovided
 

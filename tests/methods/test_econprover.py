@@ -7,7 +7,7 @@ import torch
 from batches import random_batch
 
 import polopt as po
-from polopt.lab.alike import PROBLEMS, Alike, alike
+from polopt.claims.problems.alike import PROBLEMS, Alike, alike
 from polopt.part_diff import diff
 from polopt.sampling import Rollouts, ShortestCorrect, TaggedPrompts
 

@@ -9,9 +9,9 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.claims.problems.facts import VALUES, Asked, Facts, copied, drift, edited, edits
 from polopt.experience import Experience, ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.lab.facts import VALUES, Asked, Facts, copied, drift, edited, edits
 from polopt.lab.problems import digits
 from polopt.objectives import Clip
 from polopt.rewards import EtConCorrectness

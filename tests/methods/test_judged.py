@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.lab.bigrams import Bigrams, BigramSource, spelled
+from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.part_diff import diff
 from polopt.rewards import Judge, JudgedReward
 from polopt.rewards.judges import Judgement, choose_same, prefers

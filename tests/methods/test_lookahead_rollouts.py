@@ -7,10 +7,10 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.claims.problems.crossroads import crossroads
 from polopt.config import ConfigError
 from polopt.experience import Support
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
-from polopt.lab.crossroads import crossroads
 from polopt.lab.problems import digits
 from polopt.part_diff import diff
 from polopt.policies.vllm import VLLMSpec

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.lab.moderation import ATTRIBUTES, MEANING, WORDINGS, Reasoner, contents, violates
+from polopt.claims.problems.moderation import ATTRIBUTES, MEANING, WORDINGS, Reasoner, contents, violates
 from polopt.part_diff import diff
 
 

@@ -7,10 +7,10 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.claims.problems.verifier import expected_push, verdicts
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
-from polopt.lab.verifier import expected_push, verdicts
 from polopt.part_diff import diff
 from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, OutcomeReward, RejudgedRates
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import polopt as po
+from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.lab import TabularPolicy
-from polopt.lab.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.part_diff import diff
 from polopt.rewards import LearnedJudge, OutcomeReward, OverlongPenalty, SumOfRewards
 

@@ -10,9 +10,9 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.claims.problems.recomposed import longer_is_surer
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits, lengths
-from polopt.lab.recomposed import longer_is_surer
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
 from polopt.sampling import LengthRecomposed, SelectByField, shortest_right_longest_wrong

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import polopt as po
+from polopt.claims.problems.unit_tests import Grammar, written
 from polopt.experience import Experience, ExperienceError
-from polopt.lab.unit_tests import Grammar, written
 from polopt.rewards import KLPenalty, LinearTokenReward, OutcomeReward, UnitTest
 from polopt.rewards.unit_tests import METRICS, SMELLS, metrics
 from polopt.worlds import Task, UnitTests

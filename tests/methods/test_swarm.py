@@ -14,10 +14,10 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.claims.problems.swarm import knowing
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
-from polopt.lab.swarm import knowing
 from polopt.part_diff import diff
 from polopt.sampling import FolderPool, LocalPool, Pool, PublishedGroup, Swarm
 

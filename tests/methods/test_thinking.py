@@ -9,8 +9,8 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions
 from polopt.lab.problems import digits
-from polopt.lab.thinking import ThinkingPolicy, frontier, questions
 from polopt.part_diff import diff
 from polopt.rewards import AnswerMatches, OutcomeReward, SignalAbove, SumOfRewards, TaskKindIs, ThinkOrNot
 from polopt.sampling import MaskThinkDecision

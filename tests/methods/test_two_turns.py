@@ -9,11 +9,11 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.claims.problems.turns import TwoTurns, copier
 from polopt.credit import GroupMean, GroupStd, LeaveOneOut, RelativeAdvantage, RewardToGo, TurnAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient
 from polopt.lab.problems import digits
-from polopt.lab.turns import TwoTurns, copier
 from polopt.metrics import attempts, correction
 from polopt.rewards import KLPenalty, TurnRewards
 

@@ -18,7 +18,7 @@ from polopt.experience import Experience
 from polopt.sampling.pool import LocalPool
 from polopt.support import PLAIN
 from polopt.training import recipe as recipes
-from polopt.training.cluster.connect import crew_of, for_cluster
+from polopt.training.cluster.connect import crew_of
 from polopt.training.cluster.weights import flat, load_flat
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
@@ -260,9 +260,9 @@ def test_objectives_without_a_ratio_to_the_sampler_stay_on_policy(method: str, r
 
 def test_the_door_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, dealt = settings(), settings(cluster={})
-    assert for_cluster(plain, None) is plain
-    assert for_cluster(plain, "auto").cluster is not None
-    assert for_cluster(dealt, "auto") is dealt
+    assert plain.on_cluster(None) is plain
+    assert plain.on_cluster("auto").cluster is not None
+    assert dealt.on_cluster("auto") is dealt
     for made, address, sentence in (
         (plain, "auto", "begun without a cluster"),
         (dealt, None, "name it, as in --cluster auto"),

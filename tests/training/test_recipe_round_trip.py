@@ -17,7 +17,6 @@ from polopt.config import plain_data
 from polopt.errors import UserError
 from polopt.part import build
 from polopt.training import recipe as recipes
-from polopt.training.cluster.connect import for_cluster
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import create
 from polopt.training.specs import OptimiserSpec
@@ -61,7 +60,7 @@ def test_a_recipe_is_read_back_as_it_was(value: Any, tmp_path: Path) -> None:
     for found in (again.policy.config["x"], again.tasks["x"], stage.method["x"], stage.but["x"]):
         assert (type(found), found) == (type(expected), expected)
         assert repr(found) == repr(expected)  # 0.0 is not -0.0
-    dealt = for_cluster(before, "local")
+    dealt = before.on_cluster("local")
     assert dealt.cluster is not None
     assert dealt.model_copy(update={"cluster": None}) == before
     create(before, tmp_path / "run")

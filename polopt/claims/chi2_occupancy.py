@@ -1,0 +1,138 @@
+"""These programs measure what the paper on the chi-square of occupancies claims."""
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.claims.problems.proxies import chi_square, correlated_proxies, loved_and_rare, optimised
+from polopt.experience import Experience
+from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.method import Finding, claim
+from polopt.methods.chi2_occupancy import chi2_occupancy
+from polopt.methods.ppo import ppo
+from polopt.metrics import ProxyHacking, least_true_gain, proxy_hacking
+from polopt.rewards import Discriminator
+
+
+@claim(
+    "What the proxy gains guarantees the truth, less what chi-square takes; no policy falls below.",
+    baseline="300 random problems with policies at any distance",
+)
+def guarantee() -> Finding:
+    problem = correlated_proxies(300, seed=1)
+    g = torch.Generator().manual_seed(1)
+    far = 3 * torch.rand(300, 1, 1, generator=g).double()
+    policy = (problem.base.log() + far * torch.randn(problem.base.shape, generator=g)).softmax(-1)
+    mu = problem.mdp.occupancy(policy)
+    proxy, true = ((mu * x).sum((-1, -2)) for x in (problem.proxy, problem.true))
+    chi2 = chi_square(mu, problem.occupancy)
+    short = {}
+    for name, tight in (("paper", False), ("tight", True)):
+        least = torch.stack(
+            [least_true_gain(x, c, float(r), tight) for x, c, r in zip(proxy, chi2, problem.correlation, strict=True)]
+        )
+        short[name] = (least - true).max().item()
+    # The worst truth for each policy: correlated with the proxy as promised, against all else that the policy changed.
+    w = mu / problem.occupancy - 1
+    off = w - proxy[:, None, None] * problem.proxy
+    off = off / (problem.occupancy * off.square()).sum((-1, -2), keepdim=True).sqrt()
+    r = problem.correlation
+    worst = r[:, None, None] * problem.proxy - (1 - r**2).sqrt()[:, None, None] * off
+    reached = r * proxy - ((1 - r**2) * (chi2 - proxy**2)).sqrt()
+    gap = ((mu * worst).sum((-1, -2)) - reached).abs().max().item()
+    return Finding(
+        measured={
+            "shortfall, paper's bound": short["paper"],
+            "shortfall, tight bound": short["tight"],
+            "worst truth, off the tight bound": gap,
+        },
+        criterion="no shortfall above 1e-10; the worst truth is within 1e-8 of the tight bound, all chi2 > 0",
+        holds=max(short.values()) <= 1e-10 and gap < 1e-8 and bool((chi2 > 0).all()),
+    )
+
+
+@claim(
+    "With the best strength of a grid, sqrt-chi2 of occupancies gains more truth than a KL of actions.",
+    baseline="KL of actions, averaged over visited states; 12 strengths each",
+)
+def mitigates() -> Finding:
+    problem, strengths = correlated_proxies(40), torch.logspace(-2, 1, 12, dtype=torch.double)
+    best = {}
+    for kind in ("sqrt_chi2", "action_kl"):
+        mu = problem.mdp.occupancy(optimised(problem, kind, strengths))  # type: ignore[arg-type]
+        best[kind] = (mu * problem.true).sum((-1, -2)).amax(0)
+    wins = (best["sqrt_chi2"] > best["action_kl"]).sum().item()
+    ours, base = (x.mean().item() for x in best.values())
+    error = (best["sqrt_chi2"] - best["action_kl"]).std().item() / 40**0.5
+    return Finding(
+        measured={
+            "true gain": ours,
+            "KL of actions": base,
+            "standard error of the difference": error,
+            "problems of 40 that gain more": wins,
+        },
+        criterion="mean true gain over 40 problems >= that of the KL of actions",
+        holds=ours >= base,
+        note="On average alone: many problems are better served by the other.",
+    )
+
+
+@claim("The discriminator finds log(mu / mu_ref) at every state and action.", baseline="what it says untrained, 0")
+def discriminates() -> Finding:
+    problem, many = correlated_proxies(1, seed=2, states=4, actions=2), 8000
+    g = torch.Generator().manual_seed(2)
+    mu = problem.mdp.occupancy((problem.base.log() + 0.7 * torch.randn(problem.base.shape, generator=g)).softmax(-1))
+    one, places = torch.eye(8, dtype=torch.double), ((torch.arange(many) + 0.5) / many).double()
+    # Visits in exact proportion: what is drawn has sampling errors of its own.
+    seen = [one[torch.searchsorted(p.flatten().cumsum(0), places).clamp(max=7)][None] for p in (mu, problem.occupancy)]
+    batch = Experience(
+        mask=torch.ones(1, many, dtype=torch.bool),
+        extras={"features": seen[0], "base_features": seen[1], "base_mask": torch.ones(1, many, dtype=torch.bool)},
+    )
+    judge = Discriminator(features=8)
+    for _ in range(4):
+        judge(batch)
+    everything = batch.extras | {"features": one[None]}
+    said = judge.eval()(Experience(mask=torch.ones(1, 8, dtype=torch.bool), extras=everything))[0]
+    truth = (mu / problem.occupancy).log().flatten()
+    off, untrained = (said - truth).abs().max().item(), truth.abs().max().item()
+    return Finding(
+        measured={"largest error": off, "untrained": untrained},
+        criterion="largest error < 0.05 after 4 batches of 8,000 visits of each in exact proportion; more untrained",
+        holds=off < 0.05 < untrained,
+        note="From drawn visits a pair that was seen n times is off by about sqrt(2 / n) more.",
+    )
+
+
+def trained(sentence: Algorithm, seed: int, r: float) -> ProxyHacking:
+    """What 60 batches on a proxy do to a policy over 20 answers, of which one is rare, bad, and loved by the proxy."""
+    base, true, proxy = loved_and_rare(seed, r)
+    tree = TokenTree.bandit(proxy.tolist())
+    policy, reference = (TabularPolicy(tree, critic=True).set_probabilities(base) for _ in range(2))
+    train(sentence.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
+    odds = tree.log_probabilities(policy).detach().exp()[0]
+    g = torch.Generator().manual_seed(seed)
+    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (odds, base))
+    return proxy_hacking(proxy[own], true[own], proxy[other], true[other])
+
+
+@claim(
+    "With the coefficient of the theory, PPO on a proxy does not end worse in truth than it began.",
+    baseline="PPO on the proxy alone",
+    refuted=True,
+)
+def learns() -> Finding:
+    r = 0.7
+    ours = [trained(chi2_occupancy(coefficient=(1 - r**2) ** 0.5), seed, r) for seed in range(3)]
+    base = [trained(ppo(kl=0), seed, r) for seed in range(3)]
+    return Finding(
+        measured={
+            "least true gain": min(f.true_gain for f in ours),
+            "least proxy gain": min(f.proxy_gain for f in ours),
+            "largest true gain of PPO alone": max(f.true_gain for f in base),
+            "of 3, hacked by PPO alone": sum(f.hacked for f in base),
+        },
+        criterion="every true gain > 0, and PPO alone is hacked in all 3 seeds; in standard deviations",
+        holds=all(f.true_gain > 0 for f in ours) and all(f.hacked for f in base),
+        note="Its own half holds; the baseline's does not. Where PPO alone is not hacked, it settled on another answer "
+        "before it found what the proxy loves, though odds, rate and steps were chosen so that it should find it.",
+    )

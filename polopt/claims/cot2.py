@@ -1,0 +1,80 @@
+"""These programs measure what the paper of CoT2 claims."""
+
+import itertools
+
+import torch
+
+from polopt.claims.problems.mnns import MixtureSource, accuracy, fit, signed_sums
+from polopt.method import Finding, claim
+from polopt.methods.cot2 import cot2
+from polopt.policies.mixture import Certain, Tokens
+
+
+@claim(
+    "The product of K ratios is unbiased, E_old[prod r f] = E_new[f]; their geometric mean is not.",
+    baseline="the geometric mean",
+)
+def unbiased() -> Finding:
+    g = torch.Generator().manual_seed(0)
+    old, new = (torch.randn(3, generator=g, dtype=torch.double).log_softmax(0) for _ in range(2))
+    worth = torch.rand(3, 3, 3, generator=g, dtype=torch.double)
+    off: dict[str, float] = {}
+    for K in (1, 2, 3):
+        draws = torch.tensor(list(itertools.product(range(3), repeat=K)))
+        # Of the thought alone, in whatever order it was drawn.
+        f = worth[tuple(draws.sort(1).values[:, [0, K // 2, K - 1]].T)]
+        p, log_ratio = old[draws].sum(1).exp(), (new - old)[draws].sum(1)
+        exact = new[draws].sum(1).exp() @ f
+        off[f"product, K={K}"] = (p @ (log_ratio.exp() * f) - exact).abs().item()
+        off[f"geometric mean, K={K}"] = (p @ ((log_ratio / K).exp() * f) - exact).abs().item()
+    product = max(v for n, v in off.items() if "product" in n)
+    return Finding(
+        measured=off,
+        criterion="product < 1e-12 for K = 1, 2, 3; the geometric mean > 0.01 for K = 2 and 3",
+        holds=product < 1e-12 and min(off["geometric mean, K=2"], off["geometric mean, K=3"]) > 0.01,
+    )
+
+
+@claim(
+    "A small policy that learned all partial sums at once answers better than one that learned a best path.",
+    baseline="discrete chain of thought: the same policy, one path as hard targets, greedy tokens",
+    cost="slow",
+    refuted=True,
+)
+def parallel() -> Finding:
+    task = signed_sums()
+    learned, unseen = ~task.held_out, task.held_out.nonzero().flatten()
+    found = {}
+    for name, targets in (("continuous", task.every), ("discrete", task.path)):
+        policy = task.policy(Tokens(), width=32, layers=2, heads=2)
+        source = MixtureSource(policy, task.prompts[learned], task.right[learned], targets[learned], rows=256)
+        fit(cot2(stage=1), source, steps=2000, rate=3e-3)
+        found[name] = accuracy(policy, task, unseen, Certain(likeliest=name == "discrete"))
+    return Finding(
+        measured={f"accuracy, {n}": v for n, v in found.items()},
+        criterion="continuous is at least 0.10 more accurate on held-out numbers (width 32, 2 layers, 2,000 batches)",
+        holds=found["continuous"] >= found["discrete"] + 0.10,
+        note="It learns sooner: with one layer and one head 0.85 after 1,000 batches, discrete 0.71. With as many more "
+        "batches the discrete policy of this width has caught up: 0.82, and 0.81 to 0.90 for continuous.",
+    )
+
+
+@claim(
+    "GRPO on drawn thoughts improves what continuous supervision left.",
+    baseline="the same policy before, thoughts drawn alike",
+    cost="slow",
+)
+def improves() -> Finding:
+    task, thoughts = signed_sums(), Tokens(count=3)
+    learned, unseen = ~task.held_out, task.held_out.nonzero().flatten()
+    policy = task.policy(thoughts, width=32, layers=2, heads=2)
+    known = task.prompts[learned], task.right[learned], task.every[learned]
+    fit(cot2(stage=1), MixtureSource(policy, *known, rows=256), steps=1000, rate=3e-3)
+    before = accuracy(policy, task, unseen)
+    fit(cot2(), MixtureSource(policy, *known, rows=256, seed=1), steps=400, rate=3e-4)
+    after = accuracy(policy, task, unseen)
+    return Finding(
+        measured={"accuracy after CSFT": before, "after MTS": after},
+        criterion="at least 0.02 more accurate on held-out numbers, K = 3 (1,000 batches of CSFT, 400 of MTS)",
+        holds=after >= before + 0.02,
+    )

@@ -1,0 +1,91 @@
+"""These programs measure what the paper of DHPO claims."""
+
+from typing import Literal
+
+import torch
+
+from polopt.experience import Evaluation, Experience
+from polopt.lab import TabularPolicy, TokenTree, expectation, train
+from polopt.lab.claims import term_variance
+from polopt.lab.problems import lengths
+from polopt.method import Finding, claim
+from polopt.methods.dhpo import dhpo
+from polopt.methods.grpo import grpo
+from polopt.methods.gspo import gspo
+from polopt.objectives import HybridClip
+
+
+@claim("With w = 1 it is GRPO, with w = 0 GSPO, and on policy both for any w.", baseline="off policy: neither")
+def like_its_parents() -> Finding:
+    tree, policy = lengths()
+    old = TabularPolicy(tree, spread=0.3, seed=2)
+    parents = {"GRPO": grpo(group=2, kl=0), "GSPO": gspo(group=2)}
+
+    def distance(mix: float | Literal["entropy"], parent: str, behaviour: TabularPolicy) -> float:
+        a, b = (
+            expectation(s, tree, policy, behaviour=behaviour).mean for s in (dhpo(group=2, mix=mix), parents[parent])
+        )
+        return ((a - b).norm() / b.norm()).item()
+
+    ends = max(distance(1.0, "GRPO", old), distance(0.0, "GSPO", old))
+    on = max(distance(mix, name, policy) for mix in (0.5, "entropy") for name in parents)  # type: ignore[arg-type]
+    off = min(distance(0.5, name, old) for name in parents)
+    return Finding(
+        measured={"at w = 1 and 0": ends, "on policy": on, "w = 1/2, off policy": off},
+        criterion="relative distances: < 1e-10 at the ends and on policy, > 0.05 off policy",
+        holds=max(ends, on) < 1e-10 and off > 0.05,
+    )
+
+
+@claim("Noise of std 0.1 on each logp of 64 tokens moves its weight less than a token's.", baseline="GRPO's, GSPO's")
+def quieter() -> Finding:
+    ours, token, sequence = (term_variance(HybridClip(weight=w), tokens=64, noise=0.1) for w in (0.5, 1.0, 0.0))
+    return Finding(
+        measured={"variance": ours, "token": token, "sequence": sequence},
+        criterion="between the parents, and < 0.3 of the token's",
+        holds=sequence < ours < 0.3 * token,
+    )
+
+
+def largest_weight(advantage: float) -> float:
+    """|rho| of a token whose ratio is 50, among 63 of ratio 1."""
+    log_ratio = torch.zeros(1, 64, dtype=torch.double)
+    log_ratio[0, 0] = torch.tensor(50.0).log()
+    batch = Experience(mask=torch.ones(1, 64, dtype=torch.bool), advantage=torch.full_like(log_ratio, advantage))
+    return HybridClip()(log_ratio, batch, Evaluation(logp=log_ratio))[0].abs().max().item()
+
+
+@claim("One token with ratio 50 does not dominate.", baseline="the mixture without clips: 25.5")
+def outlier() -> Finding:
+    up, down, bound = largest_weight(1.0), largest_weight(-1.0), 0.5 * 1.2 + 0.5 * 1.0004
+    return Finding(
+        measured={"A > 0: largest weight": up, "bound": bound, "A < 0": down},
+        criterion="A > 0: at most the mean of the two bounds",
+        holds=up <= bound + 1e-9,
+        note="For A < 0 the larger loss is the free one, as in PPO: not bounded. The paper may differ.",
+    )
+
+
+@claim(
+    "On batches used eight times it learns more than GRPO and than GSPO.",
+    baseline="both, equal step",
+    cost="slow",
+    refuted=True,
+)
+def stale() -> Finding:
+    value: dict[str, float] = {}
+    for rate in (2, 5, 20):
+        for name, algorithm in (("DHPO", dhpo()), ("GRPO", grpo(group=8, kl=0)), ("GSPO", gspo())):
+            # Ten prompts are apart in the table: ten seeds at once.
+            tree = TokenTree.full(2, 6, lambda prompt, answer: float(sum(answer) >= 5), prompts=10)
+            policy = TabularPolicy(tree, spread=0.3, seed=3)
+            train(algorithm, tree, policy, steps=60, epochs=8, rate=10.0 * rate, rows=10, seed=1)
+            value[f"{name}, rate {rate}"] = tree.value(policy).item()
+    wins = sum(value[f"DHPO, rate {r}"] > max(value[f"{p}, rate {r}"] for p in ("GRPO", "GSPO")) for r in (2, 5, 20))
+    return Finding(
+        measured=value,
+        criterion="a higher value than both at each of three rates",
+        holds=wins == 3,
+        note="It learns as much as a mixture would: between its parents at small steps, as much as both at large ones, "
+        "never less than both. GRPO's wider band is the faster one here.",
+    )

@@ -1,0 +1,110 @@
+"""These programs measure what the paper of HAPO claims."""
+
+import dataclasses
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.credit import Credit, RelativeAdvantage
+from polopt.experience import Support
+from polopt.lab import TreeSource
+from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
+from polopt.lab.problems import lengths
+from polopt.method import Finding, claim
+from polopt.methods.dapo import dapo
+from polopt.methods.hapo import hapo
+from polopt.rewards import OutcomeReward
+
+
+@claim("The tokens of a group have advantages that sum to 0, however lengths and rewards go together.", baseline="GRPO")
+def sums_to_zero() -> Finding:
+    tree, policy = lengths()
+    batch = TreeSource(tree, policy, rows=160).rollout(torch.zeros(20, dtype=torch.long), 8, Support())
+
+    def left(credit: Credit) -> float:
+        advantage = credit(batch)
+        sums = torch.stack([advantage[batch.group == group].sum() for group in batch.group.unique()])
+        return (sums.abs().sum() / batch.mask.sum()).item()
+
+    ours, plain = left(hapo().credit.credit), left(RelativeAdvantage())  # type: ignore[arg-type]
+    return Finding(
+        measured={"left over, a token": ours, "GRPO": plain},
+        criterion="< 1e-9, GRPO > 0.1",
+        holds=ours < 1e-9 and plain > 0.1,
+    )
+
+
+@claim("The clip opens to (0.2, 0.4) where all is open, to (0.4, 0.2) where all is sure.", baseline="(0.2, 0.2)")
+def opens() -> Finding:
+    trust = hapo().objective.trust.trust  # type: ignore[union-attr]
+    low, high = trust.ranges(torch.tensor([-1.0, 0.0, 1.0], dtype=torch.double))  # type: ignore[operator, union-attr]
+    off = (torch.stack([low, high]) - torch.tensor([[0.4, 0.2, 0.2], [0.2, 0.2, 0.4]])).abs().max().item()
+    return Finding(
+        measured={"low when sure": low[0].item(), "high when open": high[2].item(), "largest error": off},
+        criterion="error < 1e-7 at h = -1, 0, 1",
+        holds=off < 1e-7,
+    )
+
+
+@claim(
+    "With the recorded temperatures applied again the ratio is 1 on policy.", baseline="the learner at temperature 1"
+)
+def ratio_is_one() -> Finding:
+    tree, policy = forks_and_fillers()
+    algorithm = hapo(group=16)
+    source = TreeSource(tree, policy, rows=64, needs=algorithm.all_needs)
+    algorithm.sampling(source)
+    batch = algorithm.sampling(source)
+
+    def off(support: Support) -> float:
+        seen = batch.replace(support=support)
+        return (policy.evaluate(seen).logp - batch.logp)[batch.mask].abs().max().item()
+
+    again, plain = off(batch.support), off(dataclasses.replace(batch.support, by_entropy=None))
+    return Finding(
+        measured={"largest |log r|": again, "at temperature 1": plain},
+        criterion="< 1e-12, at temperature 1 > 0.01",
+        holds=again < 1e-12 and plain > 0.01,
+    )
+
+
+def _forks(algorithm: Algorithm, steps: int) -> dict[str, float]:
+    """Against DAPO at equal success; means over 3 seeds."""
+    plain = {"reward": OutcomeReward(), "sampling.select": []}
+    rows = []
+    for seed in range(3):
+        base = fork_curve(dapo().but(plain), steps=60, rate=4.0, epochs=4, seed=seed)
+        rows.append(
+            at_equal_success(fork_curve(algorithm.but(plain), steps=steps, rate=4.0, epochs=4, seed=seed), base)
+        )
+    names = ("success", "at forks", "at fillers", "DAPO at forks", "DAPO at fillers")
+    return dict(zip(names, torch.tensor(rows, dtype=torch.double).mean(0).tolist(), strict=True))
+
+
+@claim(
+    "At equal success half as much entropy again is left at forks, and less at fillers.",
+    baseline="DAPO",
+    refuted=True,
+)
+def forks() -> Finding:
+    found = _forks(hapo(), steps=60)
+    return Finding(
+        measured=found,
+        criterion="at forks >= 1.5x, at fillers < DAPO's",
+        holds=found["at forks"] >= 1.5 * found["DAPO at forks"] and found["at fillers"] < found["DAPO at fillers"],
+        note="Where h <= 0 and the ratio is near 1 the advantage is A (1 + h): the surest tokens stand still, so "
+        "fillers keep their slips and success has to come from the forks. It is learnt more slowly as well.",
+    )
+
+
+@claim(
+    "As released, with |h|, more entropy is left at forks and less at fillers, at equal success.",
+    baseline="DAPO",
+)
+def forks_as_released() -> Finding:
+    found = _forks(hapo(compat="released"), steps=16)
+    return Finding(
+        measured=found,
+        criterion="at forks > 1.05x, at fillers < DAPO's",
+        holds=found["at forks"] > 1.05 * found["DAPO at forks"] and found["at fillers"] < found["DAPO at fillers"],
+    )

@@ -1,0 +1,60 @@
+"""These programs measure what the paper of LATR claims."""
+
+from polopt.claims.problems.crossroads import Roads, branchings, crossroads, distinct
+from polopt.method import Finding, claim
+from polopt.methods.latr import latr
+from polopt.sampling import Lookahead
+
+# Both kinds of branching are within these thresholds.
+RULE = Lookahead(least=0.15, apart=0.25)
+
+
+@claim(
+    "Eight rows of a tree take all eight likely ways, and one of them is right where one in eighteen is.",
+    baseline="independent rollouts",
+)
+def all_ways() -> Finding:
+    roads = crossroads()
+    ours, drawn = distinct(roads, RULE, share=1.0), distinct(roads, RULE, share=0.0)
+    return Finding(
+        measured={
+            "different decisions of 8": ours[0],
+            "independent": drawn[0],
+            "pass@8": ours[1],
+            "pass@8, independent": drawn[1],
+        },
+        criterion="8 different ways, independent < 7; pass@8 1, independent < 0.5 (200 groups of 8)",
+        holds=ours[0] == 8 and drawn[0] < 7 and ours[1] == 1 and drawn[1] < 0.5,
+    )
+
+
+@claim("Looking ahead drops the branches that only say it in other words.", baseline="no pruning")
+def paraphrases() -> Finding:
+    roads = crossroads()
+    kept, of_all = branchings(roads, RULE), branchings(roads, RULE.but(edit=None))
+    return Finding(
+        measured={
+            "decisions kept": kept.decisions,
+            "paraphrases dropped": 1 - kept.paraphrases,
+            "without pruning, different ways": distinct(roads, RULE.but(edit=None), share=1.0)[0],
+        },
+        criterion=">= 0.95 of both; without pruning fewer than 8 ways",
+        holds=kept.decisions >= 0.95
+        and 1 - kept.paraphrases >= 0.95
+        and of_all.paraphrases == 1
+        and distinct(roads, RULE.but(edit=None), share=1.0)[0] < 8,
+    )
+
+
+@claim("Where the right way is a rare one, the first batches find it sooner.", baseline="GRPO", cost="slow")
+def sooner() -> Finding:
+    found = {"trees": [], "GRPO": []}  # type: ignore[var-annotated]
+    for seed in range(5):
+        for name, share in (("trees", ((0, 1.0), (20, 0.5), (40, 0.0))), ("GRPO", ((0, 0.0),))):
+            found[name].append(Roads.learn(latr(share=share, kl=0.0).but({"sampling.look": RULE}), seed))
+    means = {name: sum(x) / len(x) for name, x in found.items()}
+    return Finding(
+        measured={f"batches to success 0.5, {name}": x for name, x in means.items()},
+        criterion="fewer batches than GRPO, mean of 5 seeds",
+        holds=means["trees"] < means["GRPO"],
+    )

@@ -1,0 +1,146 @@
+"""These programs measure what the paper on noisy verifiers claims."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt.claims.problems.verifier import expected_push, learned
+from polopt.credit import RelativeAdvantage
+from polopt.experience import Experience
+from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.method import Finding, claim
+from polopt.methods.grpo import grpo
+from polopt.methods.noisy_verifier import noisy_verifier
+from polopt.rewards import BackwardCorrected, FixedRates, NotedRates, OutcomeReward
+
+ALONE = RelativeAdvantage(baseline=None, scale=None)
+
+
+def _bandit() -> tuple[TokenTree, TabularPolicy]:
+    """Two questions of four arms, two of them right at the first and one at the second."""
+    tree = TokenTree.bandit([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    return tree, TabularPolicy(tree, spread=1.0, seed=1)
+
+
+@claim(
+    "Under noise the expected gradient is the clean one: exactly, or in proportion.",
+    baseline="the verdicts as they are",
+)
+def unbiased() -> Finding:
+    tree, policy = _bandit()
+    rho0, rho1 = torch.full((2, 4), 0.15, dtype=torch.double), torch.full((2, 4), 0.3, dtype=torch.double)
+    clean, left = tree.gradient(policy), 1 - 0.15 - 0.3
+
+    def push(correction: Literal["backward", "forward"]) -> Tensor:
+        sentence = noisy_verifier(correction=correction, false_positive=0.15, false_negative=0.3)
+        return expected_push(sentence.but(credit=ALONE), policy, tree, rho0, rho1)
+
+    raw = expected_push(grpo(group=8, kl=0).but(credit=ALONE), policy, tree, rho0, rho1)
+    found = {
+        "backward": (push("backward") - clean).abs().max().item(),
+        "forward": (push("forward") / left - clean).abs().max().item(),
+        "raw": (raw - clean).abs().max().item(),
+        "raw, in proportion": (raw / left - clean).abs().max().item(),
+    }
+    return Finding(
+        measured=found,
+        criterion="backward and forward / (1 - rho0 - rho1) < 1e-10 off, all answers and verdicts enumerated; raw > "
+        "1e-3",
+        holds=max(found["backward"], found["forward"]) < 1e-10 and found["raw"] > 1e-3,
+        note="With one pair of rates raw verdicts too are right in proportion: nothing but the step's length is lost.",
+    )
+
+
+@claim(
+    "Where the verifier errs more on some answers than on others, the right one is learned.",
+    baseline="the verdicts as they are, which teach the answer that fools the verifier",
+)
+def hackable() -> Finding:
+    tree = TokenTree.bandit([1.0, 0.0, 0.0])
+    rho0 = torch.tensor([[0.05, 0.4, 0.05]], dtype=torch.double)
+    rho1 = torch.tensor([[0.7, 0.1, 0.1]], dtype=torch.double)
+    raw = grpo(group=8, kl=0).but(credit=ALONE)
+    corrected = noisy_verifier(correction="backward").but(credit=ALONE, **{"reward.rates": NotedRates()})
+    found = [
+        tree.log_probabilities(learned(sentence, tree, rho0, rho1)).detach().exp()[0] for sentence in (corrected, raw)
+    ]
+    return Finding(
+        measured={"right answer": found[0][0].item(), "raw: the one that fools": found[1][1].item()},
+        criterion="both > 0.99: corrected with each answer's own rates, the right one; raw, the wrong one (exact "
+        "gradients, 1,000 steps)",
+        holds=found[0][0].item() > 0.99 and found[1][1].item() > 0.99,
+    )
+
+
+def _speeds(change: dict[str, Any]) -> tuple[float, float]:
+    """Batches until half of the policy's errors are gone, on 8 questions of an honest kind and 8 of a kind whose
+    verdicts are turned round with probability 0.35; mean of 2 seeds."""
+    found = []
+    for seed in range(2):
+        tree = TokenTree.bandit(torch.eye(4).repeat(4, 1).tolist(), kinds=["honest"] * 8 + ["noisy"] * 8)
+        policy = TabularPolicy(tree)
+
+        def draw(batch: Experience, generator: torch.Generator) -> Tensor:
+            noisy = torch.tensor([kind == "noisy" for kind in batch.extras["kind"]])
+            wrong = (torch.rand(len(batch), generator=generator) < 0.35) & noisy
+            return torch.where(wrong, 1 - batch.outcome, batch.outcome)
+
+        values = list[Tensor]()
+
+        def watch(tree: TokenTree = tree, policy: TabularPolicy = policy, values: list[Tensor] = values) -> float:
+            odds = tree.log_probabilities(policy).exp()
+            values.append((odds * tree.outcome).sum(1).view(2, 8).mean(1))
+            return 0.0
+
+        sentence = noisy_verifier(group=8, correction="backward").but(change)
+        train(sentence, tree, policy, steps=100, rate=4.0, rows=16, seed=seed, draw=draw, watch=watch)
+        there = torch.stack(values) >= 0.625  # from 0.25
+        found.append([int(side.int().argmax()) + 1 if side.any() else 100 for side in there.T])
+    honest, noisy = torch.tensor(found).double().mean(0).tolist()
+    return honest, noisy
+
+
+KINDS = FixedRates(false_positive=0.0, false_negative=0.0, kinds=[("noisy", 0.35, 0.35)])
+
+
+@claim(
+    "With each kind of task's own rates, the kind that is judged badly is learned about as fast as the others.",
+    baseline="raw verdicts; and the same correction before a z-score",
+)
+def by_kind() -> Finding:
+    names = ("corrected", "raw", "corrected, z-score", "raw, z-score")
+    rewards = (BackwardCorrected(rates=KINDS), OutcomeReward(), BackwardCorrected(rates=KINDS), OutcomeReward())
+    times = {}
+    for i, (name, reward) in enumerate(zip(names, rewards, strict=True)):
+        honest, noisy = _speeds({"reward": reward} | ({"credit": RelativeAdvantage()} if i > 1 else {}))
+        times[name] = noisy / honest
+    return Finding(
+        measured=times,
+        criterion="batches for the noisy kind over those for the honest one: <= 1.5 corrected, >= 2 raw; with a "
+        "z-score the correction changes it by < 2 %",
+        holds=times["corrected"] <= 1.5
+        and times["raw"] >= 2
+        and abs(times["corrected, z-score"] / times["raw, z-score"] - 1) < 0.02,
+    )
+
+
+@claim(
+    "Judging a tenth of the refused answers again finds how often right answers are refused.",
+    baseline="the rate that it began with, 0",
+)
+def appeals() -> Finding:
+    reward = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0).reward
+    tree, policy = _bandit()
+    generator = torch.Generator().manual_seed(0)
+    deck, odds = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
+    for _ in range(60):
+        batch = deck[torch.multinomial(odds, 128, replacement=True, generator=generator)]
+        passed = torch.rand(len(batch), generator=generator) >= 0.3
+        reward(batch.replace(outcome=batch.outcome * passed, extras={"signal_true": batch.outcome}))
+    found = reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]
+    return Finding(
+        measured={"estimate": found, "truth": 0.3},
+        criterion="within 0.05 of the truth after 60 batches of 128 answers",
+        holds=abs(found - 0.3) < 0.05,
+    )

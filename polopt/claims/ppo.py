@@ -1,0 +1,35 @@
+"""These programs measure what the paper of PPO claims."""
+
+from polopt.credit import GAE
+from polopt.lab import expectation
+from polopt.lab.claims import drift, with_exact_critic
+from polopt.lab.problems import digits
+from polopt.method import Finding, claim
+from polopt.methods.ppo import ppo
+from polopt.objectives import SequenceSum, Unclipped
+
+
+@claim("With an exact critic GAE is unbiased for every lam.", baseline="the same with a critic that says 0")
+def any_lam() -> Finding:
+    bias = {}
+    for critic, (tree, policy) in (("no", digits()), ("exact", with_exact_critic(*digits()))):
+        for lam in (0.0, 0.5, 1.0):
+            plain = {"objective.aggregate": SequenceSum(length=1), "objective.regularise": []}
+            sentence = ppo(kl=0).but(plain, credit=GAE(lam=lam))
+            bias[f"{critic} critic, lam {lam}"] = expectation(sentence, tree, policy).relative_bias
+    return Finding(
+        measured=bias,
+        criterion="exact critic: relative bias < 1e-10 at every lam; no critic: > 0.1 at lam 0.5",
+        holds=all(b < 1e-10 for n, b in bias.items() if "exact" in n) and bias["no critic, lam 0.5"] > 0.1,
+    )
+
+
+@claim("Many steps on one batch stay near it.", baseline="no clip, the same 20 steps")
+def stays_near() -> Finding:
+    sentence = ppo(group=32, kl=0, lam=1.0).but(**{"objective.regularise": []})
+    clip, free = drift(sentence), drift(sentence.but(**{"objective.trust": Unclipped()}))
+    return Finding(
+        measured={"KL(before || after)": clip, "no clip": free},
+        criterion="with clip < 0.5 of without",
+        holds=clip < 0.5 * free,
+    )

@@ -1,0 +1,111 @@
+"""These programs measure what the paper of RefCritic claims."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.method import Finding, claim
+from polopt.methods.refcritic import refcritic
+from polopt.worlds import Critic
+from polopt.worlds.critic import Critique
+
+STEPS, TOLD, ALONE = 4, 0.9, 0.2
+RIGHT, WRONG, LEAK = 0, 1, 2  # the first token of a critique
+
+
+@dataclasses.dataclass(frozen=True)
+class Critics:
+    """A critic of 8 solutions, 4 of them right and 4 wrong in a step each, and what it does.
+
+    verdict: how often it is right. index: how often a wrong solution that is called wrong is so for the right step.
+    refined: chance that the second policy solves a wrong solution. leak: how often the answer is given away.
+    """
+
+    verdict: float
+    index: float
+    refined: float
+    leak: float
+
+    @classmethod
+    def trained(cls, stage: int, read: bool | None = None, seeds: int = 4, batches: int = 100) -> Critics:
+        """Means over seeds. read: whether the second policy reads answers in critiques, which may hold some; None
+        for critiques that cannot."""
+        answers = [(RIGHT,), *((WRONG, k) for k in range(STEPS))]
+        answers += [] if read is None else [(LEAK, k) for k in range(STEPS)]
+        wrong = [None] * STEPS + list(range(STEPS))
+        verdict = [[float((a[0] == RIGHT) == (w is None)) for a in answers] for w in wrong]
+        named = [[float(w is not None and a[0] != RIGHT and a[1] == w) for a in answers] for w in wrong]
+        leaks = torch.tensor([[float(w is not None and a[0] == LEAK) for a in answers] for w in wrong]).double()
+        solves = ALONE + (TOLD - ALONE) * torch.tensor(named).double()
+        solves = torch.where(leaks > 0, 1.0, solves) if read else solves
+        blamed = torch.tensor([[float(w is not None and a[0] != RIGHT) for a in answers] for w in wrong]).double()
+        tree = TokenTree(max(STEPS, 3), answers, torch.tensor(verdict), prompts=2 * STEPS)
+        found = []
+        for seed in range(seeds):
+            policy = TabularPolicy(tree)
+            signals = {"refined": blamed * solves}
+            train(
+                refcritic(stage=stage, kl=0), tree, policy, steps=batches, rate=4.0, rows=8, seed=seed, signals=signals
+            )
+            p = tree.log_probabilities(policy).detach().exp()
+            called = (p * blamed).sum(1)[STEPS:]
+            index = (p * torch.tensor(named)).sum(1)[STEPS:] / called
+            refined = (p * torch.where(blamed > 0, solves, ALONE)).sum(1)[STEPS:]
+            found.append([tree.value(policy).item(), index.mean(), refined.mean(), (p * leaks).sum(1)[STEPS:].mean()])
+        return cls(*torch.tensor(found).mean(0).tolist())
+
+
+@claim(
+    "What the second policy makes of it teaches a critic where the mistake is; a right verdict does not.",
+    baseline="stage 1, the verdict alone",
+)
+def localises() -> Finding:
+    alone, both = Critics.trained(stage=1), Critics.trained(stage=2)
+    return Finding(
+        measured={f"verdict alone: {k}": v for k, v in dataclasses.asdict(alone).items() if k != "leak"}
+        | {f"both: {k}": v for k, v in dataclasses.asdict(both).items() if k != "leak"},
+        criterion="verdict alone: verdict > 0.95, index < 0.4; both: index > 0.85 and refined 0.4 above verdict alone",
+        holds=alone.verdict > 0.95 and alone.index < 0.4 and both.index > 0.85 and both.refined >= alone.refined + 0.4,
+    )
+
+
+@claim(
+    "A critic that can give the answer away learns to, and not where the mistake is, unless that is hidden.",
+    baseline="the same, with answers masked",
+)
+def leaks() -> Finding:
+    read, masked = Critics.trained(stage=2, read=True), Critics.trained(stage=2, read=False)
+    return Finding(
+        measured={"read: leak": read.leak, "read: index": read.index, "read: refined": read.refined}
+        | {"masked: leak": masked.leak, "masked: index": masked.index, "masked: refined": masked.refined},
+        criterion="read: leak > 0.9 and index < 0.5; masked: index > 0.85",
+        holds=read.leak > 0.9 and read.index < 0.5 and masked.index > 0.85,
+    )
+
+
+@claim(
+    "Random numbers that a group shares take most of the second policy's noise out of the comparison.",
+    baseline="fresh numbers for each critique",
+)
+def shares_numbers() -> Finding:
+    world, generator = Critic(size=2000), torch.Generator().manual_seed(0)
+    off = {"shared": 0.0, "fresh": 0.0}
+    for task in (world[i] for i in range(2000)):
+        wrong = task.row["wrong"]
+        if not wrong:
+            continue
+        blamed = (torch.randint(STEPS, (8,), generator=generator) + 1).tolist()
+        exact = torch.tensor([TOLD if k == wrong else ALONE for k in blamed])
+        for name in off:
+            moods = [f"{task.row['mood']}/{i if name == 'fresh' else 0}" for i in range(8)]
+            rows = [dataclasses.replace(task, row={**task.row, "mood": mood}) for mood in moods]
+            paid = torch.tensor([world.refine(Critique(True, k), row) for k, row in zip(blamed, rows, strict=True)])
+            off[name] += ((paid - paid.mean()) - (exact - exact.mean())).square().mean().item()
+    return Finding(
+        measured={"fresh over shared": off["fresh"] / off["shared"]},
+        criterion="mean squared error of a group's centred rewards >= 2x smaller",
+        holds=off["fresh"] >= 2 * off["shared"],
+    )

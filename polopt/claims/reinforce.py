@@ -1,0 +1,19 @@
+"""These programs measure what the paper of REINFORCE claims."""
+
+from polopt.lab import expectation
+from polopt.lab.problems import lengths
+from polopt.method import Finding, claim
+from polopt.methods.reinforce import reinforce
+from polopt.objectives import SequenceMean
+
+
+@claim("The expected gradient is the exact one, whatever the lengths.", baseline="mean over each row's tokens")
+def unbiased() -> Finding:
+    tree, policy = lengths()
+    ours = expectation(reinforce(), tree, policy)
+    mean = expectation(reinforce().but(**{"objective.aggregate": SequenceMean()}), tree, policy)
+    return Finding(
+        measured={"relative bias": ours.relative_bias, "cosine": ours.cosine, "token mean: cosine": mean.cosine},
+        criterion="relative bias < 1e-10; the token mean's cosine < 0.99",
+        holds=ours.relative_bias < 1e-10 and mean.cosine < 0.99,
+    )

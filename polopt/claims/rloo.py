@@ -1,0 +1,25 @@
+"""These programs measure what the paper of RLOO claims."""
+
+from polopt.credit import GroupMean
+from polopt.lab import TabularPolicy, TokenTree, expectation
+from polopt.method import Finding, claim
+from polopt.methods.rloo import rloo
+
+
+@claim("Unbiased at any group size.", baseline="the mean of all, the row included, which shrinks by 1 - 1/G")
+def unbiased() -> Finding:
+    tree = TokenTree.bandit([0.0, 0.2, 0.4, 0.5, 0.9, 1.0])
+    policy = TabularPolicy(tree, spread=1.0, seed=3)
+    sentence = rloo(group=2, kl=0)
+    ours = expectation(sentence, tree, policy)
+    own = sentence.but(**{"credit.baseline": GroupMean()})
+    with_self, shrunk = expectation(own, tree, policy), expectation(own, tree, policy, scale=0.5)
+    return Finding(
+        measured={
+            "relative bias": ours.relative_bias,
+            "with self": with_self.relative_bias,
+            "with self, against half the gradient": shrunk.relative_bias,
+        },
+        criterion="relative bias < 1e-12; with self 0.5, and < 1e-12 against half the gradient",
+        holds=ours.relative_bias < 1e-12 and abs(with_self.relative_bias - 0.5) < 1e-9 and shrunk.relative_bias < 1e-12,
+    )

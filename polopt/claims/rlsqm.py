@@ -1,0 +1,74 @@
+"""These programs measure what the paper of RLSQM claims."""
+
+import functools
+
+from polopt.claims.problems.unit_tests import Grammar
+from polopt.lab import TabularPolicy, train
+from polopt.method import Finding, claim
+from polopt.methods.rlsqm import rlsqm
+from polopt.rewards.unit_tests import METRICS, SMELLS
+
+
+@functools.cache
+def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str, float]:
+    """How often tests have each metric, and quality, after 60 batches of 128 from a policy that writes anything."""
+    tree = Grammar()
+    policy = TabularPolicy(tree, critic=True)
+    sentence = rlsqm(metrics=metrics, model=model, kl=0.01)
+    train(sentence, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
+    return {name: tree.share(policy, name) for name in (*METRICS, "quality")}
+
+
+@claim(
+    "Paid for all metrics, tests assert something of the function and have no smell.",
+    baseline="a policy that writes anything",
+)
+def quality() -> Finding:
+    tree = Grammar()
+    before, found = tree.share(TabularPolicy(tree), "quality"), course()
+    return Finding(
+        measured={"quality": found["quality"], "is Python": found["syntax"], "quality before": before},
+        criterion="quality >= 0.95 and Python >= 0.99; before < 0.2",
+        holds=found["quality"] >= 0.95 and found["syntax"] >= 0.99 and before < 0.2,
+        note="480 tests of one function; quality is an assertion, a call of the function and no smell.",
+    )
+
+
+@claim(
+    "A small reward model, fitted to the first 20 batches, does as well as what it was fitted to.",
+    baseline="the metrics themselves",
+)
+def modelled() -> Finding:
+    ours, exact = course(model=True), course()
+    return Finding(
+        measured={"quality by the model": ours["quality"], "quality by the metrics": exact["quality"]},
+        criterion="within 0.05 of the metrics' own",
+        holds=ours["quality"] >= exact["quality"] - 0.05,
+    )
+
+
+@claim(
+    "Paid for having no smells alone, tests are empty: the metrics are gamed.",
+    baseline="paid for all metrics",
+    cost="slow",
+    refuted=True,
+)
+def gamed() -> Finding:
+    own, whole = {}, {}
+    for name in METRICS:
+        found = course((name,))
+        own[name], whole[name] = found[name], found["quality"]
+    smells = course(SMELLS)
+    empty = [name for name in METRICS if own[name] >= 0.95 and whole[name] < 0.3]
+    measured = {f"quality, paid for {name}": value for name, value in whole.items()}
+    measured |= {"metrics gamed, of 11": float(len(empty)), "least of its own metric": min(own.values())}
+    measured |= {"quality, paid for no smell": smells["quality"], "quality, paid for all": course()["quality"]}
+    return Finding(
+        measured=measured,
+        criterion="paid for no smell, quality < 0.3; paid for all, >= 0.95",
+        holds=smells["quality"] < 0.3 and measured["quality, paid for all"] >= 0.95,
+        note="That a test must do something is one of the smells here, so that paying for no smell does not lead to "
+        "empty tests. Single metrics are gamed: `metrics gamed` counts those that reach 0.95 at a quality below 0.3. "
+        "Paid for an assertion, for a call of the function or for no branch, it is above: half of the grammar's tests "
+        "have the rest.",
+    )

@@ -1,0 +1,127 @@
+"""These programs measure what the paper of V0.5 claims."""
+
+from __future__ import annotations
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.credit import FieldMeasure, ShrunkMean
+from polopt.experience import Experience
+from polopt.lab import TabularPolicy, TokenTree, TreeSource
+from polopt.lab.abilities import OraclePredictor
+from polopt.method import Finding, claim
+from polopt.methods.dr_grpo import dr_grpo
+from polopt.methods.rloo import rloo
+from polopt.methods.v0_5 import v0_5
+
+
+def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """[prompts] rates that are Beta(0.6, 0.6), priors of this much error (of values from -1 to 1), and [prompts, k]
+    outcomes of 0 and 1."""
+    from scipy.special import betaincinv
+
+    g = torch.Generator().manual_seed(0)
+    uniform = torch.rand(2, prompts, generator=g, dtype=torch.float64)
+    rate = torch.from_numpy(betaincinv(0.6, 0.6, uniform[0].numpy()))
+    value = (2 * rate - 1 + error * torch.randn(prompts, generator=g, dtype=torch.float64)).clamp(-1, 1)
+    won = torch.bernoulli(rate[:, None].expand(prompts, k), generator=g)
+    return rate, (value + 1) / 2, won
+
+
+@claim(
+    "Fused, prior and mean are no worse than the mean by much, whatever the prior; far better where it is good.",
+    baseline="the mean of 4 rollouts; the prior alone",
+)
+def fused_error() -> Finding:
+    measured: dict[str, float] = {}
+    holds = True
+    for error in (0.0, 0.3, 0.6, 1.0):
+        rate, prior, won = drawn(error)
+        rows = won.numel()
+        batch = Experience(
+            mask=torch.ones(rows, 1, dtype=torch.bool),
+            group=torch.arange(len(rate)).repeat_interleave(won.shape[1]),
+            extras={"predicted": prior.repeat_interleave(won.shape[1])},
+        )
+        fused = ShrunkMean(prior=FieldMeasure(name="predicted"))(batch, won.flatten()).view_as(won)[:, 0]
+        # In units of values from -1 to 1, as the paper has it.
+        by = {
+            n: float(4 * (x - rate).square().mean())
+            for n, x in (("mean", won.mean(1)), ("prior", prior), ("fused", fused))
+        }
+        measured |= {f"{n}, prior off by {error}": v for n, v in by.items()}
+        holds &= by["fused"] <= 1.15 * by["mean"] and (error > 0.6 or by["fused"] <= by["mean"])
+        holds &= error < 0.6 or by["fused"] < by["prior"]
+    return Finding(
+        measured=measured,
+        criterion="mean squared error: fused <= mean for a prior off by up to 0.6, <= 1.15 mean at 1; < prior from 0.6",
+        holds=holds,
+    )
+
+
+@claim("More rollouts are bought where the prediction is wrong, and few where it is right.", baseline="16 for all")
+def spends() -> Finding:
+    counts = {}
+    for error in (0.0, 1.0):
+        rate, prior, _ = drawn(error, prompts=1000)
+        tree = TokenTree.bandit([[1.0, 0.0]] * len(rate))
+        policy = TabularPolicy(tree).set_probabilities(torch.stack([rate, 1 - rate], 1).clamp(1e-9, 1))
+        source = TreeSource(tree, policy, rows=4 * len(rate))
+        told = OraclePredictor(rates=prior.tolist(), vocabulary=tree.vocabulary)
+        batch = v0_5().but(**{"sampling.budget.predictor": told}).sampling(source)
+        index = batch.extras["index"]
+        bought = torch.bincount(index, minlength=len(rate)).double()
+        wrong = (2 * (rate - prior)).abs() > 1
+        counts[error] = (bought.mean().item(), bought[wrong].mean().item() if wrong.any() else 0.0)
+    measured = {"rollouts, prior right": counts[0.0][0], "rollouts, prior off by more than 1": counts[1.0][1]}
+    measured["rollouts, prior off by 1 on average"] = counts[1.0][0]
+    return Finding(
+        measured=measured,
+        criterion="at most 5 where the prior is right, more than 8 where it is off by more than 1",
+        holds=counts[0.0][0] <= 5 and counts[1.0][1] > 8,
+    )
+
+
+def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float, float]:
+    """Relative bias and variance of the policy gradient by groups of k, for policies that are right with probability
+    `rate` [N] and a prior that knows it: exact, over all 2^k outcomes of each."""
+    outcomes = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * k)
+    odds = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
+    won = outcomes.expand(len(rate), -1, -1).flatten()
+    batch = Experience(
+        mask=torch.ones(len(won), 1, dtype=torch.bool),
+        outcome=won,
+        group=torch.arange(len(won) // k).repeat_interleave(k),
+        extras={"predicted": rate.repeat_interleave(len(outcomes) * k)},
+    )
+    advantage = sentence.credited(batch).advantage.view(len(rate), -1, k)
+    # d log pi / d logit of an answer that is right with probability p is R - p.
+    slope = (advantage * (outcomes - rate[:, None, None])).mean(-1)
+    mean, exact = (odds * slope).sum(1), rate * (1 - rate)
+    variance = (odds * (slope - mean[:, None]).square()).sum(1).mean()
+    return float((mean - exact).norm() / exact.norm()), float(variance)
+
+
+@claim(
+    "On groups of 4 a right prior takes variance from the gradient, and with the row left out adds no bias.",
+    baseline="RLOO, which has no bias either; and the group's mean",
+)
+def gradient() -> Finding:
+    sentences = {
+        "row left out": v0_5(others=True),
+        "row kept": v0_5(),
+        "RLOO": rloo(group=4, kl=0.0),
+        "group's mean": dr_grpo(group=4),
+    }
+    rate = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    found = {name: moments(sentence, rate) for name, sentence in sentences.items()}
+    measured = {f"relative bias, {name}": f[0] for name, f in found.items()}
+    measured |= {f"variance, {name}": f[1] for name, f in found.items()}
+    quotient = found["row left out"][1] / found["RLOO"][1]
+    return Finding(
+        measured={**measured, "variance over RLOO's": quotient},
+        criterion="bias with the row left out < 1e-10, its variance < 0.8 of RLOO's; bias with the row kept below that "
+        "of the group's mean",
+        holds=found["row left out"][0] < 1e-10 and quotient < 0.8 and found["row kept"][0] < found["group's mean"][0],
+        note="Exact, over all 16 outcomes of a group at 19 success rates; no further rollouts are bought.",
+    )

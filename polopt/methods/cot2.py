@@ -1,0 +1,45 @@
+"""CoT2: thoughts are mixtures of tokens, and GRPO learns how to draw them."""
+
+from polopt.algorithm import Algorithm
+from polopt.credit import ConstantAdvantage, GroupStd
+from polopt.method import Paper, method
+from polopt.methods.grpo import grpo
+from polopt.objectives import AuxiliaryLoss, DrawMeanRatio, SoftTargets, TokenMean
+from polopt.sampling import Demonstrations
+
+
+@method(
+    paper=Paper(
+        title="Continuous Chain of Thought Enables Parallel Exploration and Reasoning",
+        authors="Gozeten, Halil Alperen and others",
+        year=2025,
+        arxiv="2505.23648",
+    ),
+    changes="GRPO on thoughts that are means of K drawn tokens; a step's ratio is the geometric mean of K ratios.",
+    room="objectives",
+    tier="faithful",
+)
+def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, root: bool = True) -> Algorithm:
+    """A decision is a thought, the mean embedding of K tokens drawn from alpha_t, but the last, which is a token.
+
+        stage 1 (CSFT):  L = mean_t -sum_v a*_tv log alpha_tv, a* the law of all target traces' tokens at step t, read
+                         as the thoughts (teacher forcing); the answer alone at the last step
+        stage 2 (MTS):   r_t = (prod_k alpha_t(k) / alpha_old_t(k))^(1/K), A = (R - mean) / std, R = 1 if the last
+                         token is right, and PPO's clip, a mean over steps
+
+    root False is the product, which the authors run with alpha = softmax(logits / K): `Tokens(count=K, flat=True)`.
+    std divides by n, plus 1e-12. `policies.MixturePolicy` draws and judges thoughts: `Tokens` or points of the simplex
+    (`Simplex`, their Dirichlet rollouts). Theirs keeps the tokens that either of the two policies gives 1e-3; a batch
+    remembers those of its sampler and reference, which are the same until the first update. Their Dirichlet KL takes a
+    quotient of log-densities for a log-ratio; ours, k3, does not. kl reads the product's log-probability.
+
+    It needs a policy of mixtures, and language training, whose policy decides tokens, refuses it; a task is
+    `claims.problems.mnns`.
+    """
+    if stage not in (1, 2):
+        raise ValueError(f"cot2: stage must be 1 or 2, found {stage}")
+    if stage == 1:
+        objective = AuxiliaryLoss(regularise=[SoftTargets()], aggregate=TokenMean())
+        return Algorithm(sampling=Demonstrations(), credit=ConstantAdvantage(value=1.0), objective=objective)
+    changes = {"credit.scale": GroupStd(correction=0, eps=1e-12), "objective.ratio": DrawMeanRatio(root=root)}
+    return grpo(group=group, clip=clip, kl=kl).but(changes)

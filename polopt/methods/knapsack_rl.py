@@ -1,0 +1,44 @@
+"""Knapsack RL: rollouts where one more is worth most."""
+
+from polopt.algorithm import Algorithm
+from polopt.method import Paper, method
+from polopt.methods.grpo import grpo
+from polopt.sampling import KnapsackAllocator
+
+
+@method(
+    paper=Paper(
+        title="Knapsack RL: Unlocking Exploration of LLMs via Optimizing Budget Allocation",
+        authors="Li, Ziniu and Chen, Congliang and Yang, Tianyun and others",
+        year=2025,
+        arxiv="2509.25849",
+    ),
+    changes="GRPO with more rollouts for the tasks on which one more is worth most; the sum stays.",
+    room="sampling",
+    tier="faithful",
+)
+def knapsack_rl(
+    *,
+    group: int = 8,
+    low: int = 2,
+    up: int = 128,
+    confidence: float | None = 0.9,
+    clip: float = 0.2,
+    kl: float = 0.0,
+) -> Algorithm:
+    """M tasks share group * M rollouts: N maximises sum_i V(N_i, p_i) over low <= N_i <= up, with
+
+        V(N, p) = (1 - p^N - (1 - p)^N) p (1 - p)^2,
+
+    the chance of right and wrong answers in one group times what a step on them lifts p by, to first order; p is the
+    success rate of the task's last visit. The paper solves it by dynamic programming; V is concave in N, so giving the
+    next rollout to whomever it helps most is exact and faster. The rest is GRPO, each group its own size: a larger
+    group weighs more in the mean over answers.
+
+    Tasks of p = 0 and 1 are worth nothing to V and get `low`. As in a public program of the method for verl, which was
+    read for this, the others get no more than shows both kinds of answers with `confidence`; what is left goes to the
+    tasks of p = 0. A task without a visit gets `group`. That program counts a task that has no more than `low` as
+    worth 0, here it is V(low, p). Its learning rate, clip and KL are not those of the method; ours are GRPO's.
+    """
+    budget = KnapsackAllocator(low=low, up=up, confidence=confidence)
+    return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.budget": budget})

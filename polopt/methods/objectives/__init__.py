@@ -1,1 +1,0 @@
-"""Objectives and credit for single-turn language policies."""

@@ -1,0 +1,36 @@
+"""Policy cliff: the best policy jumps where rewards tie; with an entropy bonus it cannot."""
+
+from polopt.algorithm import Algorithm
+from polopt.method import Paper, method
+from polopt.methods.rloo import rloo
+from polopt.rewards import OutcomeReward, SumOfRewards, SurprisalPenalty
+
+
+@method(
+    paper=Paper(
+        title="The Policy Cliff: A Theoretical Analysis of Reward-Policy Maps in Large Language Models",
+        authors="Xu, Xingcheng",
+        year=2025,
+        arxiv="2507.20150",
+    ),
+    changes="RLOO on outcome plus alpha times the answer's surprise: entropy that makes the best policy continuous.",
+    room="rewards",
+    tier="reading",
+)
+def policy_cliff(*, group: int = 4, alpha: float = 0.01) -> Algorithm:
+    """R_i = outcome_i - alpha sum_t logp_it, without gradient, A_i = R_i - mean of the group's others, and
+    L = -(1/B) sum_i A_i sum_t logp_it. Its expected gradient is that of J + alpha H, H the entropy of whole answers,
+    and its one best policy is softmax(outcome / alpha).
+
+    The paper's are the theorems: the set of best policies moves continuously where one action is best by a margin and
+    jumps where several tie; what a mix of rewards does follows the ties of their weighted sum; an entropy bonus
+    restores continuity and costs randomness. It gives no training sentence and no alpha. Ours are this sentence, its
+    default and the constants: `metrics.policy_stability` measures both kinds of policy, and the bound
+    tanh(|dR| / (2 alpha)) on the total variation between the soft ones of one step, with |dR| / (1 - discount) in
+    place of |dR| for many.
+
+    Nothing is divided by the group's standard deviation: that makes any tie-breaker a reward of size 1.
+    """
+    return rloo(group=group, kl=0).but(
+        reward=SumOfRewards(terms=[OutcomeReward(), SurprisalPenalty(coefficient=alpha)])
+    )

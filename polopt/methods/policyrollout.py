@@ -1,0 +1,61 @@
+"""PolicyRollout: half of a group is sampled with the rules at hand, and all of it is learned without them."""
+
+from typing import Any, Literal
+
+from polopt.algorithm import Algorithm
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SameTask
+from polopt.method import Paper, method
+from polopt.methods.grpo import grpo
+from polopt.methods.sft import sft
+from polopt.objectives import OldPolicyRatio, TokenRatio
+from polopt.sampling import RawTexts, RulePrompts
+from polopt.sampling.prompt_augmenters import NO_RULES
+
+
+@method(
+    paper=Paper(
+        title="Multimodal Policy Internalization for Conversational Agents",
+        authors="Wang, Zhenhailong and others",
+        year=2025,
+        arxiv="2510.09474",
+    ),
+    changes="GRPO half of whose groups are sampled by a policy that reads the rules, which the rows then do without.",
+    room="sampling",
+    tier="reading",
+)
+def policyrollout(
+    *,
+    rules: str = NO_RULES,
+    group: int = 4,
+    correct: Literal["none", "behaviour"] = "none",
+    clip: float = 0.2,
+    kl: float = 0.0,
+    stage: int = 3,
+    length: int = 512,
+) -> Algorithm:
+    """D is a document of rules, `rules`, without which half of the rollouts are wasted; x a task, y an answer. `group`
+    answers to a task come from pi(y | x), and as many from pi(y | x, D). Advantages are z-scores over both halves, and
+    all rows are learned as answers to x alone, so that what D makes the policy do becomes what it does.
+
+    correct="none": the ratio is pi(y | x) over what the learner said of y | x before its first update, as if it had
+    sampled y itself. correct="behaviour": over the probability that y was sampled with, pi_old(y | x, D): unbiased on
+    answers of one decision, but what the rules alone make likely then weighs next to nothing, and is hardly learned.
+
+    stage: the paper's three. 1 reads `length` tokens at a time of texts about the rules (without what it masks in
+    images), 2 imitates worked solutions behind x alone, 3 is the above. The paper calls the document a policy.
+    Its authors' program was not to be had: that the halves are equal, share one baseline and are trained as if the
+    policy had sampled them is our reading, as are clip and kl.
+
+    Raises:
+        ValueError: a stage that there is not.
+    """
+    if stage not in (1, 2, 3):
+        raise ValueError(f"policyrollout: stage must be 1, 2 or 3, found {stage}")
+    if stage < 3:
+        return sft().but(sampling=RawTexts(length=length)) if stage == 1 else sft()
+    changes: dict[str, Any] = {
+        "sampling.guide": RulePrompts(rules=rules),
+        "credit": RelativeAdvantage(baseline=GroupMean(within=SameTask()), scale=GroupStd(within=SameTask())),
+        "objective.ratio": OldPolicyRatio() if correct == "none" else TokenRatio(),
+    }
+    return grpo(group=group, clip=clip, kl=kl).but(changes)

@@ -1,1 +1,0 @@
-"""Methods that change what rollouts were worth."""

@@ -1,0 +1,55 @@
+"""RLCM: classification under a written policy, rewarded in parts, and how far more compute carries it."""
+
+from __future__ import annotations
+
+from polopt.algorithm import Algorithm
+from polopt.method import Paper, method
+from polopt.methods.grpo import grpo
+from polopt.rewards import Blocks, FieldReward, LengthEnvelope, OutcomeReward, Reward, SumOfRewards
+
+
+@method(
+    paper=Paper(
+        title="Scaling Reinforcement Learning for Content Moderation with Large Language Models",
+        authors="Firooz, Hamed and others",
+        year=2025,
+        arxiv="2512.20061",
+    ),
+    changes="GRPO on classification with reasoning: the reward adds up the label, the format, the length and a rubric.",
+    room="rewards",
+    tier="reading",
+)
+def rlcm_scaling(
+    *,
+    group: int = 8,
+    accuracy: float = 1.0,
+    form: float = 0.1,
+    length: float = 0.1,
+    rubric: float = 0.0,
+    blocks: tuple[str, ...] = ("reasoning", "label"),
+    lengths: tuple[int, int, int, int] = (0, 16, 256, 512),
+    noted: str = "signal_rubric",
+) -> Algorithm:
+    """R = accuracy 1[label right] + form 1[the answer is its blocks] + length g(|y|) + rubric j
+
+    with g a trapezium over `lengths` and j in [0, 1] what a judge made of the reasoning: a world's signal, or whatever
+    else is noted of a row as `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1.
+    Advantages are GRPO's, without KL, as in the paper.
+
+    The paper names its terms; their weights and shapes we do not know, and these are ours. `rewards.JudgedReward` with
+    a rubric takes the place of j where there is no world to note it. Format and length can be had without a right
+    label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The paper's
+    curves over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, with what lies ahead and how sure that is.
+    """
+    terms: list[tuple[float, Reward]] = [
+        (accuracy, OutcomeReward()),
+        (form, Blocks(names=blocks)),
+        (length, LengthEnvelope(least=lengths[0], low=lengths[1], high=lengths[2], most=lengths[3])),
+        (rubric, FieldReward(name=noted)),
+    ]
+    kept = [(weight, term) for weight, term in terms if weight]
+    if not kept:
+        raise ValueError("rlcm-scaling: some weight must not be 0")
+    plain = len(kept) == 1 and kept[0][0] == 1
+    reward = kept[0][1] if plain else SumOfRewards(terms=[t for _, t in kept], weights=[w for w, _ in kept])
+    return grpo(group=group, kl=0.0).but(reward=reward)

@@ -1,0 +1,39 @@
+"""ROVER: value the choices as if everything after them were random, and follow those values."""
+
+from polopt.algorithm import Algorithm
+from polopt.credit import GroupStd
+from polopt.method import Paper, method
+from polopt.methods.dr_grpo import dr_grpo
+from polopt.objectives import OldPolicyRatio, TokenMean, ValueRegression
+
+
+@method(
+    paper=Paper(
+        title="Random Policy Valuation is Enough for LLM Reasoning with Verifiable Rewards",
+        authors="He, Haoran and others",
+        year=2025,
+        arxiv="2509.24981",
+    ),
+    changes="No policy improvement: regress rho log(pi / pi_old) on the value of choosing uniformly from here on.",
+    room="objectives",
+    tier="faithful",
+)
+def rover(*, group: int = 8, rho: float = 1.0, std: bool = False) -> Algorithm:
+    """Q_it = rho (logp_it - old_logp_it), r_i = R_i - mean_g R (over std_g R if `std`), and
+
+        L = (1 / sum_i |y_i|) sum_it (Q_it - sg(r_i + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)]))^2
+
+    with the mean over the whole vocabulary at the answer's next decision, 0 at its last. In a deterministic tree with
+    rewards 0 and 1 the values of the uniform policy are positive exactly where a right answer is still ahead. No
+    clip, no critic, no reference. The authors' Countdown runs have groups of 5 and no std, their mathematics groups of
+    8, temperature 0.6 and std. Q starts anew at each batch, being measured from pi_old. On its first step the gradient
+    is that of Dr. GRPO with a mean over tokens, times 2 rho. With top-k or top-p the mean is over what they leave.
+    """
+    return dr_grpo(group=group).but(
+        {
+            "credit.scale": GroupStd() if std else None,
+            "objective.ratio": OldPolicyRatio(),
+            "objective.trust": ValueRegression(rho=rho),
+            "objective.aggregate": TokenMean(),
+        }
+    )

@@ -1,1 +1,0 @@
-"""Methods that change which rollouts are bought, and which of them are learned from."""

@@ -1,0 +1,71 @@
+"""HPT: reinforcement learning where the policy solves something, imitation where it does not."""
+
+from polopt.algorithm import Algorithm
+from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.method import Paper, method
+from polopt.objectives import (
+    Branch,
+    BranchedObjective,
+    EntropyBonus,
+    IsDemonstration,
+    PolicyGradient,
+    SequenceSum,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    Unclipped,
+)
+from polopt.sampling import ReplacedBySolutions, Rollouts, WithSolutions
+
+
+@method(
+    paper=Paper(
+        title="Towards a Unified View of Large Language Model Post-Training",
+        authors="Lv, Xingtai and others",
+        year=2025,
+        arxiv="2509.04419",
+    ),
+    changes="A prompt whose rollouts succeed too rarely is learned from its demonstration instead of from them.",
+    room="sampling",
+    tier="faithful",
+)
+def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy: float = 0.001) -> Algorithm:
+    """With P the mean outcome of a prompt's rollouts, A_i = R_i - mean_g R and r the token ratio to the sampler,
+
+        P > gate:   (1 / (B C)) sum_it [ -A_i r_it - entropy H ]        P <= gate:   -sft mean_t logp of its solution
+
+    summed over both kinds. C is the batch's horizon, B the rollouts that are left; the likelihood is a mean over the
+    demonstrated tokens of the batch. gate < 0 is Dr. GRPO without its clip, gate >= 1 is imitation alone. The paper's
+    gate is 0, or 2 of 8 (0.25) for Llama-3.1-8B, and sft 0.3 for the 1.5B model. The rollouts of a replaced prompt are
+    sampled, judged and reported, and then left out.
+
+    Where all first rollouts fail it imitates, and its rollouts become the demonstration: groups that are all equal
+    teach nothing more, and it ends at what was shown even if better answers exist.
+
+    The reference code sums the RL term over each micro-batch's rows instead of averaging it, hence its gradient clip of
+    80. Its second gate, which puts a demonstration among the rollouts as an off-policy row, is left out.
+
+    The paper's unified estimator is 1_stable / pi_den A grad pi: a trust region, a denominator, an advantage, the
+    likelihood's slope. In polopt the four are trust, ratio, credit and what `ratio=None` or a ratio differentiates.
+    """
+    regularise = [EntropyBonus(coefficient=entropy)] if entropy else []
+    return Algorithm(
+        sampling=Rollouts(group=group, mix=[WithSolutions(gate=gate)]),
+        credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
+        select=[ReplacedBySolutions()],
+        objective=BranchedObjective(
+            routes=[
+                Branch(
+                    objective=Surrogate(
+                        ratio=TokenRatio(), trust=Unclipped(), aggregate=SequenceSum(), regularise=regularise
+                    ),
+                    rows=IsDemonstration(invert=True),
+                ),
+                Branch(
+                    objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
+                    rows=IsDemonstration(),
+                    weight=sft,
+                ),
+            ]
+        ),
+    )
