@@ -16,7 +16,8 @@ from scipy import stats
 import polopt as po
 from polopt import ops
 from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import (
     Clip,
     ClipCov,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit import Credit
-from polopt.experience import Evaluation, Experience, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
 from polopt.objectives import Aggregate, Objective, Surrogate, SurrogateTerm, Weight
 from polopt.rewards import Reward
 from polopt.sampling import Select

@@ -29,7 +29,7 @@ from polopt.checks.properties import (
 )
 from polopt.checks.sample_batches import SampleBatch, random_batch, with_columns, without_decisions
 from polopt.checks.violation import Property, TestCase
-from polopt.experience import PER_DECISION, SHAPES
+from polopt.fields import PER_DECISION, SHAPES
 from polopt.objectives import Objective
 from polopt.part import Part
 

@@ -13,10 +13,13 @@ from polopt.checks.calls import PartCall
 from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
 from polopt.checks.violation import Failure, quoted
-from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
+from polopt.fields import SHAPES
 from polopt.objectives import Objective
 from polopt.part import Part, name_of, to_plain
 from polopt.sampling import Select
+from polopt.support import PLAIN
 
 WIDTH = 110
 

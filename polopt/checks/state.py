@@ -13,8 +13,8 @@ from polopt import algorithm, credit, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
-from polopt.experience import Support
 from polopt.part import Part, diff, from_yaml, name_of, to_plain
+from polopt.support import Support
 
 ROOMS = {
     "credit": credit,

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import SAID, Evaluation, Experience
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
 from polopt.layers import Layer, Said, layer_of
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers

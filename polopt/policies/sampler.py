@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from polopt import ops
 from polopt.config import ConfigError
-from polopt.experience import Support
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
+from polopt.support import Support
 
 # Finished rows leave the batch when at most this share is still running.
 KEEP = 0.75

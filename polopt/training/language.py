@@ -17,7 +17,8 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, RunError
-from polopt.experience import OLD, Experience
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.heap import freed_memory_kept
 from polopt.policies.adapter import fingerprint, is_adapted, save_adapter
 from polopt.policies.factory import new_policy

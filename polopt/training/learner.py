@@ -14,7 +14,9 @@ from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.config import ConfigError
 from polopt.errors import UserError
-from polopt.experience import OLD, Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.metrics import logp_mismatch
 from polopt.part import nearest
 from polopt.policies.sharded import laid, whole

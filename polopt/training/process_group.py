@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.experience import SAID, SHAPES, Evaluation, Experience
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
+from polopt.fields import SHAPES
 from polopt.training.partition import shares
 
 T = TypeVar("T")

@@ -14,12 +14,12 @@ from pydantic_core import PydanticCustomError
 from polopt import catalogue, recipes
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap, parse, plain_data
-from polopt.experience import Support
 from polopt.names import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
 from polopt.setting_types import Unbounded
+from polopt.support import Support
 from polopt.training.cluster.episodes import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.worlds.executors import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec

@@ -36,7 +36,7 @@ from polopt.credit import (
     SuccessRate,
     WeightedAdvantage,
 )
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import Clip, EntropyBand, PerAdvantageSurrogate, Surrogate, TokenMean

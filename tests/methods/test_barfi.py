@@ -10,7 +10,8 @@ from sentences import same
 
 import polopt as po
 from polopt.credit import LearnedDiscount, RewardToGo
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.lab.mdp import random_mdp
 from polopt.lab.sampled import SampledBilevel

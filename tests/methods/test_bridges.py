@@ -14,7 +14,9 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt import ops
 from polopt.credit import ClippedAdvantage, RelativeAdvantage
-from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TreeSource
 from polopt.lab.problems import digits
 from polopt.methods.objectives.chord import fading

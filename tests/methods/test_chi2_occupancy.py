@@ -11,7 +11,8 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, flat_gradient
 from polopt.lab.mdp import TabularMDP, random_mdp
 from polopt.lab.measure import learning

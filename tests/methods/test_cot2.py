@@ -9,9 +9,11 @@ import torch
 from sentences import same
 
 import polopt as po
-from polopt.experience import Experience, ExperienceError, SupportError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
+from polopt.support import SupportError
 from polopt.training.provided import unprovided
 
 TASK = signed_sums(count=2, most=3)

@@ -9,7 +9,8 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.facts import VALUES, Asked, Facts, copied, drift, edited, edits
 from polopt.lab.problems import digits

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.unit_tests import Grammar, written
 from polopt.rewards import KLPenalty, LinearTokenReward, OutcomeReward, UnitTest
 from polopt.rewards.unit_tests import METRICS, SMELLS, metrics

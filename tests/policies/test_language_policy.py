@@ -13,12 +13,14 @@ import torch
 from tiny_models import STOP, VOCABULARY, as_experience, tiny
 from torch import Tensor
 
-from polopt.experience import Experience, ExperienceError, Support
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.policies import decoder, packing, vocabulary
 from polopt.policies.decoder import Decoder
 from polopt.policies.engine import NativeEngine, NativeSpec
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.sampler import Sampled, sample
+from polopt.support import Support
 
 
 class NoTokenizer:

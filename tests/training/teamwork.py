@@ -28,7 +28,8 @@ from test_learner import ALGORITHMS, batch_of, learner_of, prepared, stopping  #
 from tiny_runs import Stop, StopAt  # noqa: E402
 
 import polopt as po  # noqa: E402
-from polopt.experience import Evaluation, Experience  # noqa: E402
+from polopt.evaluation import Evaluation  # noqa: E402
+from polopt.experience import Experience  # noqa: E402
 from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
 from polopt.training import language  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402

@@ -13,7 +13,8 @@ from polopt.credit import (
     RelativeAdvantage,
     WeightedAdvantage,
 )
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, flat_gradient
 from polopt.lab.shapes import steps_to, stuck
 from polopt.method import Finding, Paper, method

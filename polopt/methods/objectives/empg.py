@@ -5,10 +5,11 @@ import torch
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import CentredAdvantage, ModulatedAdvantage, RelativeAdvantage, TurnCertainty
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.lab.corridor import Corridor, walk
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
+from polopt.support import Support
 
 
 @method(

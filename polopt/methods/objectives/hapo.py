@@ -7,7 +7,6 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import BoundedAdvantage, Credit, GroupMean, GroupStd, RelativeAdvantage
-from polopt.experience import Support
 from polopt.lab import TreeSource
 from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
@@ -16,6 +15,7 @@ from polopt.methods.objectives.dapo import dapo
 from polopt.objectives import EntropyAdvantage, EntropyClip, EntropyLevel, Surrogate, TokenMean, TokenRatio
 from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.sampling import EntropyTemperature, MixedGroups, Rollouts
+from polopt.support import Support
 
 
 @method(

@@ -7,7 +7,8 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage, GroupStd
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
 from polopt.method import Finding, Paper, method

@@ -4,12 +4,13 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupStd, WholeBatch
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.dr_grpo import dr_grpo
 from polopt.methods.objectives.grpo import grpo
 from polopt.objectives import TokenMean
+from polopt.support import Support
 
 
 @method(

@@ -7,7 +7,6 @@ import functools
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Support
 from polopt.lab import TabularPolicy, learning
 from polopt.lab.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.method import Finding, Paper, method
@@ -16,6 +15,7 @@ from polopt.metrics import auroc, calibration_error, chronological, release_gate
 from polopt.rewards import Judge, JudgedReward, LearnedJudge, OutcomeReward, Reward, SumOfRewards
 from polopt.rewards.judges import TextScorer, fit
 from polopt.rewards.judges.scorer import ScorerShape
+from polopt.support import Support
 
 
 @method(

@@ -6,7 +6,7 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SameTask
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.method import Finding, Paper, method

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
 from polopt.method import Finding, Paper, method

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.training.batches import meter, since
 from polopt.training.cluster.weights import load_flat
 from polopt.training.recipe import Recipe
