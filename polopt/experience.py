@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from polopt.evaluation import Evaluation
-from polopt.fields import ABSENT, HINTS, PER_DECISION, SHAPES, ExperienceError, check_fields, listed, requirer
+from polopt.fields import ABSENT, HINTS, PER_DECISION, SHAPES, Binding, ExperienceError, check_fields, listed, requirer
 from polopt.names import nearest
-from polopt.stacking import stacked_extras, stacked_fields, take
+from polopt.stacking import stacked_extras, stacked_fields, take, whole_groups
 from polopt.support import PLAIN, Support, SupportError
 
 
@@ -257,16 +257,30 @@ class Experience:
         alone["_kept"] = None if self._kept is None else self._kept[rows]
         return self._changed({**alone, **self._map(lambda v: take(v, rows))})
 
-    def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
+    def split(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Iterator[Self]:
         """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
 
         only: [B] bool, leaves out rows that are known to contribute nothing.
+        binds: what stays together, as an objective's `binding` says. "group": micro-batches of whole groups, in the
+            order of their first rows; a group of more than `rows` rows is a micro-batch of its own.
+
+        Raises:
+            ExperienceError: binds is "group" and the batch has no `group`.
         """
+        for index in self.micro_batches(rows, only, binds):
+            yield self.piece(index)
+
+    def micro_batches(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Sequence[Tensor]:
+        """The positions [M] of the rows of each micro-batch that `split` gives."""
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
-        for index in chosen.split(rows) if len(chosen) else ():
-            yield self.piece(index)
+        if not len(chosen):
+            return ()
+        if binds == "row":
+            return chosen.split(rows)
+        self.require({"group"}, by="Experience.split(binds='group')")
+        return whole_groups(chosen, self.group[chosen], rows)
 
     def piece(self, index: Tensor) -> Self:
         """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ class ExperienceError(UserError, ValueError):
 # A field is None until the stage that fills it in has run. Parts declare what they read and are refused at the
 # door without it, so for those who read them the fields are tensors, and typed so.
 ABSENT: Any = None
+
+# What must stay together in one micro-batch: the decisions of a row, or the rows of a group.
+Binding = Literal["row", "group"]
 
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
 SHAPES: dict[str, tuple[str, ...]] = {

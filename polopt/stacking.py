@@ -1,4 +1,4 @@
-"""Fields of several batches stacked into one, and the rows of one field."""
+"""Fields of several batches stacked into one, the rows of one field, and rows cut into runs of whole groups."""
 
 from __future__ import annotations
 
@@ -21,6 +21,23 @@ def take(value: Any, rows: Any) -> Any:
         return value[rows]
     index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
     return [value[i] for i in index.tolist()]
+
+
+def whole_groups(rows: Tensor, group: Tensor, most: int) -> list[Tensor]:
+    """Cuts rows [M] of these groups [M] into runs of whole groups, of at most `most` rows unless one group has more.
+
+    Groups come in the order of their first rows, the rows of a run in the order given.
+    """
+    members: dict[int, list[int]] = {}
+    for place, number in enumerate(group.tolist()):
+        members.setdefault(number, []).append(place)
+    runs: list[list[int]] = []
+    for places in members.values():
+        if runs and len(runs[-1]) + len(places) <= most:
+            runs[-1] += places
+        else:
+            runs.append(list(places))
+    return [rows[torch.tensor(sorted(run), device=rows.device)] for run in runs]
 
 
 def stacked_fields(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -86,6 +86,34 @@ class AverageMetric(Surrogate):
         return Loss(loss, {"logp": ops.masked_mean(evaluation.logp.detach(), experience.mask)})
 
 
+class UndeclaredPairs(Objective):
+    """Compares the rows of a group, and does not declare that it binds them."""
+
+    needs = frozenset({"ref_logp", "outcome", "group"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        reward = torch.where(experience.mask, evaluation.logp - experience.ref_logp, 0).sum(1)
+        preferred, other = self.pairs(experience)
+        loss = -torch.nn.functional.logsigmoid(reward[preferred] - reward[other]).sum()
+        return Loss(loss / max(1, len(self.pairs(experience.whole)[0])), {})
+
+    def pairs(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        better = experience.outcome[:, None] > experience.outcome
+        better &= experience.group[:, None] == experience.group
+        preferred, other = better.nonzero(as_tuple=True)
+        return preferred, other
+
+
+class BatchPairs(UndeclaredPairs):
+    """Binds groups, and compares rows across them."""
+
+    binds = "group"
+
+    def pairs(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        preferred, other = (experience.outcome[:, None] > experience.outcome).nonzero(as_tuple=True)
+        return preferred, other
+
+
 class Detached(SurrogateTerm):
     """Loses half of its gradient."""
 

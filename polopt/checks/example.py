@@ -156,7 +156,8 @@ class PartWriter:
             rows, index = call.piece
             whole = "whole[0].replace(survey=whole[1].detach())" if self.part.all_surveys else "whole[0]"
             said = called("po.Evaluation", _said(batch.evaluation()))
-            return [f"{name} = list({whole}.split({rows}))[{index}], {said}"]
+            binds = "" if self.part.binding == "row" else f", binds={quoted(self.part.binding)}"
+            return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {said}"]
         given = called("po.Experience", _fields(batch.experience), "    ")
         return [f"{name} = (\n    {given},\n    {said},\n)"]
 
