@@ -89,7 +89,7 @@ class LogisticLink(PairLink):
     """-(1 - e) log sigmoid(z) - e log sigmoid(-z), z = margin - shift: the likelihood of preferences under
     Bradley-Terry.
 
-    label_smoothing: e in [0, 0.5), how often labels are taken to be wrong (conservative DPO). shift: the margin by
+    label_smoothing: e in [0, 0.5], how often labels are taken to be wrong (conservative DPO). shift: the margin by
     which the preferred row shall be ahead, SimPO's gamma. Source: DPO, arXiv:2305.18290; SimPO, arXiv:2405.14734.
     """
 
@@ -97,9 +97,9 @@ class LogisticLink(PairLink):
     shift: float = 0.0
 
     def setup(self) -> None:
-        if not 0 <= self.label_smoothing < 0.5:
+        if not 0 <= self.label_smoothing <= 0.5:
             raise ValueError(
-                f"objectives.LogisticLink: label_smoothing must be in [0, 0.5), found {self.label_smoothing}"
+                f"objectives.LogisticLink: label_smoothing must be in [0, 0.5], found {self.label_smoothing}"
             )
 
     def forward(self, margin: Tensor) -> Tensor:

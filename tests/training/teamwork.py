@@ -77,8 +77,8 @@ def of_objectives(team: ProcessGroup, micro_rows: int | None) -> dict[str, dict[
     return found
 
 
-# Plain, with a reference, with a statistic of the whole, with sums over the vocabulary, with a critic.
-POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic")
+# Plain, with a reference, with a statistic of the whole, with sums over the vocabulary, with a critic, of pairs.
+POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic", "pairs")
 
 
 def of_policies(team: ProcessGroup, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:
