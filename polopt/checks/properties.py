@@ -109,14 +109,10 @@ class PiecesAdd:
             order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
             joined = joined[order]
             if not close(joined, grad, self.rtol, self.atol):
-                code = Code.joined(", ", said, "torch.cat([", "])" if self._in_order else f"])[{order}]")
+                code = Code.joined(", ", said, "torch.cat([", "])" if order == sorted(order) else f"])[{order}]")
                 self._broken(f"gradient of {leaf}", joined, grad, code, Reference(self.whole, "grad", leaf))
         for name, value in whole.metrics.items():
             self._sums(f"metric {name}", [p.metrics[name] for p in pieces], value, "metric", name)
-
-    @property
-    def _in_order(self) -> bool:
-        return list(self.rows) == sorted(self.rows)
 
     def _sums(self, title: str, values: list[Tensor], whole: Tensor, what: Any, name: str = "") -> None:
         total = torch.stack([torch.as_tensor(v) for v in values]).sum()
