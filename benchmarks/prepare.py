@@ -11,12 +11,12 @@ import torch
 
 from benchmarks.floors import Shape
 from benchmarks.spec import Size
-from polopt.experience import Support
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.factory import new_policy
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import load_policy
 from polopt.policies.sampler import sample
+from polopt.support import Support
 from polopt.training.language import EXAMPLES
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import train

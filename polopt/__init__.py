@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method, slugs
-    from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
+    from polopt.evaluation import Evaluation, Loss
+    from polopt.experience import Experience
+    from polopt.fields import ExperienceError
     from polopt.part import Part, build, from_yaml
     from polopt.part_diff import diff
     from polopt.policies.language import LanguagePolicy
-    from polopt.support import ByEntropy, Density
+    from polopt.support import ByEntropy, Density, Support, SupportError
     from polopt.tokens import experience_from_generate, experience_from_tokens
 
     __version__: str
@@ -31,15 +33,15 @@ _HOMES = {
     "Algorithm": "algorithm",
     "ByEntropy": "support",
     "Density": "support",
-    "Evaluation": "experience",
+    "Evaluation": "evaluation",
     "Experience": "experience",
-    "ExperienceError": "experience",
+    "ExperienceError": "fields",
     "LanguagePolicy": "policies.language",
-    "Loss": "experience",
+    "Loss": "evaluation",
     "Part": "part",
     "RunHandle": "api",
-    "Support": "experience",
-    "SupportError": "experience",
+    "Support": "support",
+    "SupportError": "support",
     "add_metrics": "algorithm",
     "build": "part",
     "checks": "",

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit import Credit, RelativeAdvantage
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.objectives import Objective, Surrogate
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward

@@ -15,8 +15,8 @@ from polopt import report
 from polopt.display import leading
 from polopt.display.format import rate
 from polopt.errors import PoloptWarning, UserError
-from polopt.experience import Support
 from polopt.metrics import Comparison
+from polopt.support import Support
 from polopt.training import compare as comparing
 from polopt.training import launch
 from polopt.training.estimates import label_of, score_of

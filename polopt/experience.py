@@ -1,71 +1,20 @@
-"""The one batch everybody reads: B trajectories by T decisions, and what the current policy says of them."""
+"""The one batch that every part reads: B trajectories by T decisions."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from polopt.errors import UserError
+from polopt.evaluation import Evaluation
+from polopt.fields import ABSENT, HINTS, PER_DECISION, SHAPES, Binding, ExperienceError, check_fields, listed, requirer
 from polopt.names import nearest
-from polopt.support import PLAIN
-from polopt.support import Support as Support
-from polopt.support import SupportError as SupportError
-
-
-class ExperienceError(UserError, ValueError):
-    """A field is missing or has the wrong shape or type. The message names who wanted it and the fix."""
-
-
-# A field is None until the stage that fills it in has run. Parts declare what they read and are refused at the
-# door without it, so for those who read them the fields are tensors, and typed so.
-_ABSENT: Any = None
-
-# Field -> the shapes it may have. B rows (trajectories), T decisions.
-SHAPES: dict[str, tuple[str, ...]] = {
-    "mask": ("BT",),
-    "logp": ("BT",),
-    "old_logp": ("BT",),
-    "ref_logp": ("BT",),
-    "prev_logp": ("BT",),
-    "value": ("BT",),
-    "entropy": ("BT",),
-    "advantage": ("BT",),
-    "weight": ("BT",),
-    "turn": ("BT",),
-    "reward": ("B", "BT"),
-    "terminated": ("B", "BT"),
-    "truncated": ("B", "BT"),
-    "group": ("B",),
-    "outcome": ("B",),
-    "final_value": ("B", "BT"),
-}
-FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
-BOOLS = frozenset({"mask", "terminated", "truncated"})
-# What the current policy says of each decision.
-SAID = ("logp", "entropy", "logits", "value")
-# Meaningful only where the policy decided; `blanked` clears the rest.
-PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "weight")
-# Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
-OLD = "extras.old_"
-
-HINTS = {
-    "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
-    "ref_logp": "evaluate the reference policy on this batch",
-    "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
-    "old_logp": "evaluate the policy on this batch before its first update",
-    "value": "the policy needs a critic: build it with critic=True",
-    "logp": "record the behaviour policy's log-probabilities while sampling",
-    "group": "number the rows by prompt or start state",
-    "reward": "score the rollouts first",
-    "outcome": "give each row's reward as reward or outcome, [B]",
-}
+from polopt.stacking import stacked_extras, stacked_fields, take, whole_groups
+from polopt.support import PLAIN, Support, SupportError
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -86,7 +35,7 @@ class Experience:
     turn: [B, T] int64, index of the turn of each decision.
     value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
         each decision at which an episode inside the row was cut off.
-    entropy, advantage, weight: [B, T], each filled in by the stage that makes it.
+    entropy, advantage: [B, T], each filled in by the stage that makes it.
     extras: tensors with leading dimension B, or lists of length B, by name. `extras["demonstrated"]` [B] bool marks
         rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
         decisions where `reward` is [B, T].
@@ -100,26 +49,25 @@ class Experience:
     """
 
     mask: Tensor
-    logp: Tensor = _ABSENT
+    logp: Tensor = ABSENT
     support: Support = PLAIN
     horizon: int | None = None
-    old_logp: Tensor = _ABSENT
-    ref_logp: Tensor = _ABSENT
-    prev_logp: Tensor = _ABSENT
-    reward: Tensor = _ABSENT
-    outcome: Tensor = _ABSENT
-    terminated: Tensor = _ABSENT
-    truncated: Tensor = _ABSENT
-    group: Tensor = _ABSENT
-    turn: Tensor = _ABSENT
-    value: Tensor = _ABSENT
-    final_value: Tensor = _ABSENT
-    entropy: Tensor = _ABSENT
-    advantage: Tensor = _ABSENT
-    weight: Tensor = _ABSENT
+    old_logp: Tensor = ABSENT
+    ref_logp: Tensor = ABSENT
+    prev_logp: Tensor = ABSENT
+    reward: Tensor = ABSENT
+    outcome: Tensor = ABSENT
+    terminated: Tensor = ABSENT
+    truncated: Tensor = ABSENT
+    group: Tensor = ABSENT
+    turn: Tensor = ABSENT
+    value: Tensor = ABSENT
+    final_value: Tensor = ABSENT
+    entropy: Tensor = ABSENT
+    advantage: Tensor = ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
     sampled_by: str | None = None
-    survey: Evaluation = _ABSENT
+    survey: Evaluation = ABSENT
     declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
     _whole: Experience | None = None
     _rows: Tensor | None = None  # which rows of the whole these are
@@ -128,50 +76,7 @@ class Experience:
     _looked_at: Any = None  # what `check_values` found right, and need not look at again
 
     def __post_init__(self) -> None:
-        self._check_fields(_FIELDS)
-
-    def _check_fields(self, names: Collection[str]) -> None:
-        """Refuse a wrong type or shape in one of these fields."""
-        mask = self.mask
-        if "mask" in names and not (isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype == torch.bool):
-            raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(mask)}")
-        for name in names:
-            if name in SHAPES and (value := getattr(self, name)) is not None:
-                self._check(name, value)
-        if "extras" in names:
-            self._check_extras()
-
-    def _check_extras(self) -> None:
-        if not isinstance(self.extras, dict):
-            raise ExperienceError(
-                f"Experience: extras must be a dict of tensors and lists by name, found {type(self.extras).__name__}"
-            )
-        for name, value in self.extras.items():
-            if not hasattr(value, "__len__") or len(value) != len(self):
-                raise ExperienceError(
-                    f"Experience: extras[{name!r}] must have one entry per row, B = {len(self)}, "
-                    f"found {describe(value)}"
-                )
-        shown = self.extras.get("demonstrated", _ABSENT)
-        if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
-            raise ExperienceError(
-                f"Experience: extras['demonstrated'] must be bool of shape [B] = [{len(self)}], found {describe(shown)}"
-            )
-
-    def _check(self, name: str, value: Any) -> None:
-        right_kind = isinstance(value, Tensor) and (
-            value.dtype == torch.bool
-            if name in BOOLS
-            else value.is_floating_point()
-            if name in FLOATS
-            else value.dtype in (torch.int64, torch.int32)
-        )
-        size = self.mask.shape
-        if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
-            return
-        expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
-        kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
-        raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")
+        check_fields(self.mask, {name: getattr(self, name) for name in _FIELDS})
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -181,7 +86,7 @@ class Experience:
         fields = {name: value for name in SHAPES if (value := getattr(self, name)) is not None}
         rest = {"support": self.support, "horizon": self.horizon, "sampled_by": self.sampled_by}
         shown = [f"{k}={v!r}" for k, v in rest.items() if v is not None and v != PLAIN]
-        return f"Experience({', '.join([*_listed(fields), *_listed(self.extras, 'extras.'), *shown])})"
+        return f"Experience({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *shown])})"
 
     @property
     def device(self) -> torch.device:
@@ -265,18 +170,16 @@ class Experience:
                 key = name.removeprefix("extras.")
                 if key not in self.extras:
                     raise ExperienceError(
-                        f"{_name(by)} needs experience.extras[{key!r}] with B = {len(self)} entries, found none; "
+                        f"{requirer(by)} needs experience.extras[{key!r}] with B = {len(self)} entries, found none; "
                         f"extras holds {sorted(self.extras) or 'nothing'}"
                     )
             elif name not in SHAPES:
-                raise ExperienceError(f"{_name(by)} declares a need for {name!r}, which is no field of Experience")
+                raise ExperienceError(f"{requirer(by)} declares a need for {name!r}, which is no field of Experience")
             elif getattr(self, name) is None:
                 B, T = self.mask.shape
                 shapes = " or ".join(str([B] if s == "B" else [B, T]) for s in SHAPES[name])
-                hint = HINTS.get(name)
-                raise ExperienceError(
-                    f"{_name(by)} needs experience.{name} of shape {shapes}, found None" + (f"; {hint}" if hint else "")
-                )
+                fix = f"; {HINTS[name]}" if name in HINTS else ""
+                raise ExperienceError(f"{requirer(by)} needs experience.{name} of shape {shapes}, found None{fix}")
 
     def replace(self, **changes: Any) -> Self:
         """A view with some fields changed; `extras` given here are added to those already there."""
@@ -292,7 +195,7 @@ class Experience:
         result.__dict__.update(self.__dict__)
         result.__dict__.update(changes)
         sized = "mask" not in changes or getattr(result.mask, "shape", None) == self.mask.shape
-        result._check_fields(changes if sized else _FIELDS)
+        check_fields(result.mask, changes if sized else {name: getattr(result, name) for name in _FIELDS})
         return result
 
     def matched(self, other: Experience) -> Self:
@@ -350,20 +253,34 @@ class Experience:
         if not isinstance(rows, slice):
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
-        alone: dict[str, Any] = {"survey": _ABSENT, "_whole": None, "_rows": None, "_counted": None}
+        alone: dict[str, Any] = {"survey": ABSENT, "_whole": None, "_rows": None, "_counted": None}
         alone["_kept"] = None if self._kept is None else self._kept[rows]
-        return self._changed({**alone, **self._map(lambda v: _take(v, rows))})
+        return self._changed({**alone, **self._map(lambda v: take(v, rows))})
 
-    def split(self, rows: int, only: Tensor | None = None) -> Iterator[Self]:
+    def split(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Iterator[Self]:
         """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
 
         only: [B] bool, leaves out rows that are known to contribute nothing.
+        binds: what stays together, as an objective's `binding` says. "group": micro-batches of whole groups, in the
+            order of their first rows; a group of more than `rows` rows is a micro-batch of its own.
+
+        Raises:
+            ExperienceError: binds is "group" and the batch has no `group`.
         """
+        for index in self.micro_batches(rows, only, binds):
+            yield self.piece(index)
+
+    def micro_batches(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Sequence[Tensor]:
+        """The positions [M] of the rows of each micro-batch that `split` gives."""
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
-        for index in chosen.split(rows) if len(chosen) else ():
-            yield self.piece(index)
+        if not len(chosen):
+            return ()
+        if binds == "row":
+            return chosen.split(rows)
+        self.require({"group"}, by="Experience.split(binds='group')")
+        return whole_groups(chosen, self.group[chosen], rows)
 
     def piece(self, index: Tensor) -> Self:
         """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
@@ -383,7 +300,7 @@ class Experience:
             # Never through the floating-point dtype: large group numbers would be rounded together.
             return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return self._changed({"survey": _ABSENT, "_kept": move(self._kept), **self._map(move)})
+        return self._changed({"survey": ABSENT, "_kept": move(self._kept), **self._map(move)})
 
     def blanked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
@@ -411,32 +328,13 @@ class Experience:
         if not parts:
             raise ExperienceError("Experience.cat needs at least one batch, found none")
         first = parts[0]
-        fields: dict[str, Any] = {}
         for part in parts[1:]:
             if part.support != first.support:
                 raise SupportError(
                     f"Experience.cat: batches sampled under {first.support} and {part.support} do not mix"
                 )
-        for name in SHAPES:
-            values = [getattr(p, name) for p in parts]
-            missing = [v is None for v in values]
-            if all(missing):
-                continue
-            if any(missing):
-                raise ExperienceError(f"Experience.cat: field {name!r} is missing in batch {missing.index(True)}")
-            if len({v.ndim for v in values}) > 1:
-                shapes = " and ".join(str(list(v.shape)) for v in values)
-                raise ExperienceError(f"Experience.cat: field {name!r} must have one kind of shape, found {shapes}")
-            if name == "group":
-                values = _apart(values)
-            fields[name] = _stack(values)
-        extras: dict[str, Any] = {}
-        for part in parts:
-            for name in first.extras.keys() ^ part.extras.keys():
-                raise ExperienceError(f"Experience.cat: extras[{name!r}] is in some batches and not in others")
-        for name in first.extras:
-            values = [p.extras[name] for p in parts]
-            extras[name] = _stack(values) if isinstance(values[0], Tensor) else list(itertools.chain(*values))
+        fields = stacked_fields([{name: getattr(part, name) for name in SHAPES} for part in parts])
+        extras = stacked_extras([part.extras for part in parts])
         horizons, makers = {p.horizon for p in parts}, {p.sampled_by for p in parts}
         horizon = horizons.pop() if len(horizons) == 1 else None
         maker = makers.pop() if len(makers) == 1 else None
@@ -463,161 +361,3 @@ def _public(cls: type) -> inspect.Signature:
 # In their order, as keys.
 _FIELDS = dict.fromkeys(field.name for field in dataclasses.fields(Experience))
 Experience.__signature__ = _public(Experience)  # type: ignore[attr-defined]
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Evaluation:
-    """What the *current* policy says about the decisions of a batch, with gradient.
-
-    logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
-    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B]. extras: whatever else a policy
-    can say, by name, [B, T, ...].
-    """
-
-    logp: Tensor
-    support: Support = PLAIN
-    entropy: Tensor = _ABSENT
-    logits: Tensor = _ABSENT
-    value: Tensor = _ABSENT
-    final_value: Tensor = _ABSENT
-    extras: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    declared_as: ClassVar[str] = "evaluates"
-
-    def require(self, names: Iterable[str], by: object) -> None:
-        """As `Experience.require`, for what the policy was asked to say."""
-        for name in sorted(names):
-            extra = name.removeprefix("extras.")
-            if (getattr(self, name, None) if extra == name else self.extras.get(extra)) is None:
-                raise ExperienceError(
-                    f"{_name(by)} needs evaluation.{name} of shape {list(self.logp.shape)}, found None; "
-                    f"evaluate the policy with needs={{{name!r}}}"
-                )
-
-    def __repr__(self) -> str:
-        """The fields that are there, by type and shape."""
-        fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
-        shown = [] if self.support == PLAIN else [f"support={self.support!r}"]
-        return f"Evaluation({', '.join([*_listed(fields), *_listed(self.extras, 'extras.'), *shown])})"
-
-    def check(self, experience: Experience) -> None:
-        """Refuse an evaluation of some other batch.
-
-        Raises:
-            ExperienceError: shapes that differ from the batch's mask.
-        """
-        for name in SAID:
-            value = getattr(self, name)
-            rank = 3 if name == "logits" else 2
-            if value is not None and (value.ndim != rank or value.shape[:2] != experience.mask.shape):
-                raise ExperienceError(
-                    f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
-                    f"{list(experience.mask.shape)}, found {describe(value)}"
-                )
-        for name, value in self.extras.items():
-            if value.shape[:2] != experience.mask.shape:
-                raise ExperienceError(
-                    f"Evaluation: extras[{name!r}] must be [B, T, ...] with [B, T] = {list(experience.mask.shape)}, "
-                    f"found {describe(value)}"
-                )
-
-    def blanked(self, mask: Tensor) -> Evaluation:
-        """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
-
-        def blank(value: Tensor) -> Tensor:
-            return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
-
-        return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
-
-    def detach(self) -> Evaluation:
-        """The same without gradient."""
-        return self.mapped(lambda name, value: value.detach())
-
-    @classmethod
-    def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """What was said of the micro-batches of one batch, put together again in their order."""
-        first, names = parts[0], (*SAID, "final_value")
-        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
-        extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
-        return cls(support=first.support, extras=extras, **fields)
-
-    def to(self, device: torch.device | str) -> Evaluation:
-        """The same on another device."""
-        return self.mapped(lambda name, value: value.to(device))
-
-    def __getitem__(self, rows: Tensor) -> Evaluation:
-        """What was said of the rows at these positions, in this order."""
-        return self.mapped(lambda name, value: value[rows])
-
-    def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
-        """`change(name, value)` in the place of each value."""
-        fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
-        return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
-
-
-class Loss(NamedTuple):
-    """loss: scalar with gradient. metrics: name -> scalar; those of micro-batches add up to the batch's."""
-
-    loss: Tensor
-    metrics: dict[str, Tensor]
-
-
-def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
-    """`value`, or a refusal of what would broadcast into something else without a word.
-
-    Raises:
-        ExperienceError: `value`, which the part `by` returned, has not the shape of `like`.
-    """
-    if value.shape != like.shape:
-        raise ExperienceError(f"{_name(by)} must return shape {list(like.shape)}, found {list(value.shape)}")
-    return value
-
-
-def describe(value: Any) -> str:
-    """Type and shape of a tensor, or the value itself, for an error sentence."""
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return f"{type(value).__name__} {value!r:.60}"
-
-
-def _listed(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Fields by name, type and shape."""
-    for name, value in fields.items():
-        found = describe(value) if isinstance(value, Tensor) else f"{type(value).__name__} of {len(value)}"
-        yield f"{prefix}{name}: {found}"
-
-
-def _name(by: object) -> str:
-    from polopt.part import Part, name_of  # part.py does not import this module
-
-    return name_of(type(by)) if isinstance(by, Part) else str(by)
-
-
-def _take(value: Any, rows: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value[rows]
-    if isinstance(rows, slice):
-        return value[rows]
-    index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
-    return [value[i] for i in index.tolist()]
-
-
-def _apart(groups: list[Tensor]) -> list[Tensor]:
-    shifted, start = [], 0
-    for group in groups:
-        if group.numel():
-            group = group + (start - int(group.min().clamp(max=0)))
-            start = int(group.max()) + 1
-        shifted.append(group)
-    return shifted
-
-
-def _stack(values: list[Tensor]) -> Tensor:
-    size = [max(v.shape[d] for v in values) for d in range(values[0].ndim)]
-    padded = []
-    for value in values:
-        pad: list[int] = []
-        for d in range(value.ndim - 1, 0, -1):
-            pad += [0, size[d] - value.shape[d]]
-        blank = 0 if value.is_floating_point() or value.dtype == torch.bool else -1
-        padded.append(F.pad(value, pad, value=blank) if any(pad) else value)
-    return torch.cat(padded)

@@ -14,6 +14,7 @@ import pydantic_core
 import torch
 from torch import nn
 
+from polopt.fields import Binding
 from polopt.names import nearest
 from polopt.part_names import locate, name_of
 from polopt.setting_types import checked_setting, setting_types
@@ -69,6 +70,10 @@ class Part(nn.Module):
     setting is a property instead of a class variable. `all_needs` and its like tell what a part will ever declare,
     `wanted` what it declares now.
 
+    `binds` names what must stay together in one micro-batch for the part's loss to be right: each row ("row"), or all
+    rows of a group ("group"), for a loss that compares the rows of a group under the current policy. `binding` is the
+    strictest of the parts that are consulted now.
+
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
         ValueError: a setting of the wrong type or out of its range.
@@ -79,6 +84,7 @@ class Part(nn.Module):
     surveys: ClassVar[frozenset[str]] = frozenset()
     gives: ClassVar[frozenset[str]] = frozenset()
     asks: ClassVar[frozenset[str]] = frozenset()
+    binds: ClassVar[Binding] = "row"
     # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
     servers: ClassVar[frozenset[str]] = frozenset()
     # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
@@ -203,6 +209,11 @@ class Part(nn.Module):
             return surveys
         own = frozenset[str]().union(*(getattr(p, kind) for p in parts))
         return own | (surveys - {"logp"}) if kind == "evaluates" else own
+
+    @property
+    def binding(self) -> Binding:
+        """What must stay together for this part and every part inside it that is consulted now."""
+        return "group" if any(part.binds == "group" for part in self.consulted()) else "row"
 
     def settings(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in settings_of(type(self))}

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.part import Part
 
 __all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.support import PLAIN, Support
 
 

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.support import Support
 
 LOGPS = ("logp", "old_logp", "ref_logp", "prev_logp")
 # Read wherever the policy decided; `reward` too, where each decision has one.
-DECISIONS = (*LOGPS, "value", "entropy", "advantage", "weight")
+DECISIONS = (*LOGPS, "value", "entropy", "advantage")
 # Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
 SAMPLED = ("logp", "entropy")
 ROWS = ("outcome", "reward")
@@ -54,7 +56,7 @@ def check_values(
 ) -> None:
     """Refuses a batch, and what a policy computed of it, with values that nothing can be learned from.
 
-    Outcomes and rewards, log-probabilities, values, entropies, advantages and weights must be finite, and
+    Outcomes and rewards, log-probabilities, values, entropies and advantages must be finite, and
     log-probabilities at most 0, up to the rounding that the support allows (`Support.highest`). Only decisions are
     looked at, and of [B] fields every row; what stands off the mask, or as the sampler's log-probability in a
     demonstrated row, may be anything. What was right before, and is as it was, is not looked at again. The device is

@@ -13,6 +13,8 @@ REJECTED = [
     (battery.objective_split, Surrogate(aggregate=wrong.MicroBatchMean())),
     (battery.objective_split, Surrogate(weights=[wrong.MicroBatchStd()])),
     (battery.objective_split, wrong.AverageMetric()),
+    (battery.objective_split, wrong.UndeclaredPairs()),
+    (battery.objective_split, wrong.BatchPairs()),
     (battery.objective_padding, Surrogate(aggregate=wrong.PaddedMean())),
     (battery.objective_padding, Surrogate(weights=[wrong.ByColumn()])),
     (battery.objective_permutation, Surrogate(weights=[wrong.ByRow()])),

@@ -20,7 +20,8 @@ from polopt.credit import (
     WhitenedAdvantage,
     WholeBatch,
 )
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, expectation
 from polopt.lab.problems import digits
 from polopt.objectives import (

@@ -11,7 +11,7 @@ from batches import random_batch
 
 import polopt as po
 from polopt import Evaluation, Experience, ExperienceError, Support, SupportError
-from polopt.experience import SHAPES
+from polopt.fields import SHAPES
 
 
 def small(rows=3, T=4, **fields):
@@ -48,9 +48,9 @@ class TestShapes:
     @pytest.mark.parametrize("shape", [(3, 5), (3,), (3, 4, 1), (2, 4)])
     def test_an_evaluation_of_something_else(self, shape):
         with pytest.raises(ExperienceError, match=r"field 'logp' must be \[B, T\] with \[B, T\] = \[3, 4\]"):
-            Evaluation(logp=torch.zeros(shape)).check(small())
+            Evaluation(logp=torch.zeros(shape)).check(small().mask)
         with pytest.raises(ExperienceError, match=r"field 'logits' must be \[B, T, V\]"):
-            Evaluation(logp=torch.zeros(3, 4), logits=torch.zeros(3, 4)).check(small())
+            Evaluation(logp=torch.zeros(3, 4), logits=torch.zeros(3, 4)).check(small().mask)
 
     @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
     def test_support(self, wrong):
@@ -192,7 +192,7 @@ def test_blanked_clears_what_no_decision_owns():
     for seed in range(4):
         batch = random_batch(seed)
         e, v = batch.experience.blanked(), batch.evaluation().blanked(batch.mask)
-        for x in (e.logp, e.old_logp, e.ref_logp, e.value, e.advantage, e.weight, e.entropy):
+        for x in (e.logp, e.old_logp, e.ref_logp, e.value, e.advantage, e.entropy):
             assert x[~batch.mask].count_nonzero() == 0
             assert x.isfinite().all()
         assert v.logits[~batch.mask].count_nonzero() == 0

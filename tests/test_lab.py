@@ -13,7 +13,6 @@ import torch
 from scipy import stats
 
 import polopt as po
-from polopt.experience import Support
 from polopt.lab import (
     LeafGradient,
     TabularPolicy,
@@ -29,7 +28,7 @@ from polopt.lab.kl import kl_table, three_actions
 from polopt.lab.problems import digits, lengths
 from polopt.layers import Layer
 from polopt.objectives import SequenceMean
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Support
 
 
 def stop_tree(prompts: int = 2) -> TokenTree:

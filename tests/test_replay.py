@@ -12,7 +12,7 @@ from sentences import same
 from test_lab import stop_tree
 
 import polopt as po
-from polopt.experience import SHAPES
+from polopt.fields import SHAPES
 from polopt.lab import TabularPolicy, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.objectives import CentredClip, Clip, ReferenceKL, SequenceRatio, Surrogate, TokenRatio

@@ -12,7 +12,8 @@ from scipy import stats
 from torch import Tensor
 
 import polopt as po
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import HintedPolicy, TabularPolicy, TokenTree, TreeSource, TreeTeacher
 from polopt.objectives import (
     Branch,

@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import polopt as po
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 
 EOS = 1
 CONFIG = GPT2Config(vocab_size=16, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=EOS)

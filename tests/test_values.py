@@ -12,7 +12,7 @@ import torch
 from tiny_runs import Digits, digits, recipe
 
 import polopt as po
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import ChainSource, GaussianChain
 from polopt.training.launch import train
 from polopt.values import check_values

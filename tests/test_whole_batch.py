@@ -10,7 +10,9 @@ from batches import random_batch
 from torch import Tensor
 
 import polopt as po
-from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.objectives import (
     Branch,
     BranchedObjective,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
 from polopt.sampling import BalancedGroups, MixedGroups, Replay, Rollouts, TopK

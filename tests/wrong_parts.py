@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit import Credit
-from polopt.experience import Evaluation, Experience, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
 from polopt.objectives import Aggregate, Objective, Surrogate, SurrogateTerm, Weight
 from polopt.rewards import Reward
 from polopt.sampling import Select
@@ -83,6 +84,34 @@ class AverageMetric(Surrogate):
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, _ = super().forward(experience, evaluation)
         return Loss(loss, {"logp": ops.masked_mean(evaluation.logp.detach(), experience.mask)})
+
+
+class UndeclaredPairs(Objective):
+    """Compares the rows of a group, and does not declare that it binds them."""
+
+    needs = frozenset({"ref_logp", "outcome", "group"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        reward = torch.where(experience.mask, evaluation.logp - experience.ref_logp, 0).sum(1)
+        preferred, other = self.pairs(experience)
+        loss = -torch.nn.functional.logsigmoid(reward[preferred] - reward[other]).sum()
+        return Loss(loss / max(1, len(self.pairs(experience.whole)[0])), {})
+
+    def pairs(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        better = experience.outcome[:, None] > experience.outcome
+        better &= experience.group[:, None] == experience.group
+        preferred, other = better.nonzero(as_tuple=True)
+        return preferred, other
+
+
+class BatchPairs(UndeclaredPairs):
+    """Binds groups, and compares rows across them."""
+
+    binds = "group"
+
+    def pairs(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        preferred, other = (experience.outcome[:, None] > experience.outcome).nonzero(as_tuple=True)
+        return preferred, other
 
 
 class Detached(SurrogateTerm):

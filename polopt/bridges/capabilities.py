@@ -70,6 +70,9 @@ class TrainerCapabilities:
         yield from _lacking(objective.parts(), "evaluates", self.says | {"logp"})
         if objective.all_surveys and not self.surveys:
             yield f"{objective!r} needs a statistic of the whole optimiser batch under the current policy"
+        for part in objective.parts():
+            if part.binds == "group":
+                yield f"{name_of(type(part))} compares the rows of a group, which {self.name}'s micro-batches may part"
         if algorithm.teacher is not None:
             yield f"{algorithm.teacher!r} asks the policy about its own decisions again"
         if algorithm.follow != 0.0 and not self.follows:

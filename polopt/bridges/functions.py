@@ -15,7 +15,8 @@ from torch import Tensor
 from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError, TrainerCapabilities
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.part_names import name_of
 from polopt.training.recipe import name_of_method

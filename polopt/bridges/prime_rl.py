@@ -16,7 +16,8 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.functions import FunctionTrainer, Method, named, not_by_groups, summed
-from polopt.experience import Evaluation, Experience, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 

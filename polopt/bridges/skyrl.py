@@ -28,7 +28,8 @@ from polopt.bridges.functions import (
     not_in_proportion,
     summed,
 )
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.sampling import MixedGroups
 

@@ -18,7 +18,8 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.functions import FunctionTrainer, Method, Sampler, agree, check_sampler, named
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 

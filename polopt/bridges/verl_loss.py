@@ -14,18 +14,19 @@ from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.verl_batch import behaviour, padded
 from polopt.bridges.verl_call_context import heard
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import SequenceMean, SequenceSum, Surrogate, TokenMean, Weight
 from polopt.objectives.parts import Aggregate
 
 
 class RolloutCorrection(Weight):
-    """w = `experience.weight`: verl's rollout correction."""
+    """w = `extras["rollout_is_weights"]` [B, T]: verl's rollout correction."""
 
-    needs = frozenset({"weight"})
+    needs = frozenset({"extras.rollout_is_weights"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return experience.weight
+        return experience.extras["rollout_is_weights"]
 
 
 def policy_loss(
@@ -50,7 +51,7 @@ def policy_loss(
     experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
     if rollout_is_weights is not None:
         objective = objective.but(weights=[*objective.weights, RolloutCorrection()])
-        experience = experience.replace(weight=rollout_is_weights)
+        experience = experience.replace(extras={"rollout_is_weights": torch.where(mask, rollout_is_weights, 0)})
     evaluation = Evaluation(logp=log_prob, **_entropy(objective))
     result = objective(experience, evaluation)
     share = _share(objective.aggregate, experience, _whole(config.global_batch_info, mask.device))

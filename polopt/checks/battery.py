@@ -17,7 +17,7 @@ from polopt.checks.sample_batches import SampleBatch
 from polopt.checks.shrink import smallest
 from polopt.checks.state import Rule
 from polopt.checks.violation import Code, Failure, Reference, TestCase, Violation
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.part import Part
 
 SEEDS = range(4)

@@ -29,7 +29,7 @@ from polopt.checks.properties import (
 )
 from polopt.checks.sample_batches import SampleBatch, random_batch, with_columns, without_decisions
 from polopt.checks.violation import Property, TestCase
-from polopt.experience import PER_DECISION, SHAPES
+from polopt.fields import PER_DECISION, SHAPES
 from polopt.objectives import Objective
 from polopt.part import Part
 
@@ -173,14 +173,14 @@ def split(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     if row.part.all_surveys:
         surveyed = surveyed.replace(survey=batch.evaluation().detach())
     for size in (1, 4):
-        calls, start = {"whole": whole}, 0
-        for index, micro in enumerate(surveyed.split(size)):
-            rows = torch.arange(start, start + len(micro))
-            calls[f"piece{index + 1}"] = PartCall(batch.rows(rows), micro, piece=(size, index))
-            start += len(micro)
+        calls, cuts = {"whole": whole}, surveyed.micro_batches(size, binds=row.part.binding)
+        for index, rows in enumerate(cuts):
+            calls[f"piece{index + 1}"] = PartCall(batch.rows(rows), surveyed.piece(rows), piece=(size, index))
         if len(calls) > 2 or size == 1:
             way = "in micro-batches of 1 row" if size == 1 else f"in micro-batches of {size} rows"
-            yield TestCase(way, calls, [PiecesAdd([name for name in calls if name != "whole"], "whole")])
+            way = way if row.part.binding == "row" else f"{way}, or of one larger group"
+            names = [name for name in calls if name != "whole"]
+            yield TestCase(way, calls, [PiecesAdd(names, "whole", torch.cat(list(cuts)).tolist())])
 
 
 def occupied(batch: SampleBatch) -> SampleBatch:

@@ -13,11 +13,14 @@ from polopt.checks.calls import PartCall
 from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
 from polopt.checks.violation import Failure, quoted
-from polopt.experience import PLAIN, SAID, SHAPES, Evaluation, Experience
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
+from polopt.fields import SHAPES
 from polopt.objectives import Objective
 from polopt.part import Part, to_plain
 from polopt.part_names import name_of
 from polopt.sampling import Select
+from polopt.support import PLAIN
 
 WIDTH = 110
 
@@ -154,7 +157,8 @@ class PartWriter:
             rows, index = call.piece
             whole = "whole[0].replace(survey=whole[1].detach())" if self.part.all_surveys else "whole[0]"
             said = called("po.Evaluation", _said(batch.evaluation()))
-            return [f"{name} = list({whole}.split({rows}))[{index}], {said}"]
+            binds = "" if self.part.binding == "row" else f", binds={quoted(self.part.binding)}"
+            return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {said}"]
         given = called("po.Experience", _fields(batch.experience), "    ")
         return [f"{name} = (\n    {given},\n    {said},\n)"]
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import BiasVariance, TabularPolicy, TokenTree, bias_variance, expectation
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import digits, lengths

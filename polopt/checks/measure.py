@@ -17,7 +17,8 @@ from polopt.checks.finding import CheckResult
 from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.sample_batches import SampleBatch
 from polopt.checks.stop_gradients import StopGradientMismatch, StopGradients
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.part import Part
 
 Maker = Callable[..., SampleBatch]

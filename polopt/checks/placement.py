@@ -26,7 +26,10 @@ from polopt.objectives import (
     Aggregate,
     Branch,
     BranchedObjective,
+    ImplicitReward,
     Objective,
+    PairedObjective,
+    PairLink,
     Ratio,
     Regulariser,
     RowMask,
@@ -55,6 +58,8 @@ IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective
     (Weight, "weight", lambda part, host: host.but(weights=[part])),
     (Aggregate, "aggregate", lambda part, host: host.but(aggregate=part)),
     (Regulariser, "regulariser", lambda part, host: host.but(regularise=[part])),
+    (ImplicitReward, "implicit reward", lambda part, host: PairedObjective(implicit=part)),
+    (PairLink, "link of pairs", lambda part, host: PairedObjective(link=part)),
     (RowMask, "choice of rows", lambda part, host: BranchedObjective(routes=[Branch(objective=host, rows=part)])),
 )
 IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.names import nearest
 from polopt.objectives import Objective
 

@@ -90,10 +90,14 @@ class SameResult:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PiecesAdd:
-    """The pieces' losses and metrics add up to the whole's; their gradients, put together, are the whole's."""
+    """The pieces' losses and metrics add up to the whole's; their gradients, put together, are the whole's.
+
+    rows: which row of the whole each row of the pieces is, one after another.
+    """
 
     pieces: Sequence[str]
     whole: str
+    rows: Sequence[int]
     rtol: float = 1e-9
     atol: float = 1e-11
 
@@ -102,8 +106,10 @@ class PiecesAdd:
         self._sums(whole.name, [p.value for p in pieces], whole.value, "value")
         for leaf, grad in whole.grads.items():
             joined, said = torch.cat([p.grads[leaf] for p in pieces]), [Reference(p, "grad", leaf) for p in self.pieces]
+            order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
+            joined = joined[order]
             if not close(joined, grad, self.rtol, self.atol):
-                code = Code.joined(", ", said, "torch.cat([", "])")
+                code = Code.joined(", ", said, "torch.cat([", "])" if order == sorted(order) else f"])[{order}]")
                 self._broken(f"gradient of {leaf}", joined, grad, code, Reference(self.whole, "grad", leaf))
         for name, value in whole.metrics.items():
             self._sums(f"metric {name}", [p.metrics[name] for p in pieces], value, "metric", name)

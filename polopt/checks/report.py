@@ -25,7 +25,7 @@ from polopt.checks.properties import Fields
 from polopt.checks.sample_batches import MAKERS, random_batch
 from polopt.checks.state import Rule
 from polopt.credit import Credit
-from polopt.experience import SHAPES, ExperienceError
+from polopt.fields import SHAPES, ExperienceError
 from polopt.objectives import Objective
 from polopt.part import Part
 from polopt.sampling import Select

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import PER_DECISION, SHAPES, Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import PER_DECISION, SHAPES
 from polopt.policies.vocabulary import REDUCTIONS
 
 VOCABULARY = 5
@@ -105,7 +107,6 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         "value": normal(B, T),
         "entropy": normal(B, T).abs(),
         "advantage": normal(B, T),
-        "weight": normal(B, T).abs(),
     }
     reward = normal(B, T) if seed % 2 else normal(B)
     leaves = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polopt.checks.sample_batches import SampleBatch
-from polopt.experience import SHAPES
+from polopt.fields import SHAPES
 
 Fails = Callable[[SampleBatch], bool]
 

@@ -13,10 +13,10 @@ from polopt import algorithm, credit, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
-from polopt.experience import Support
 from polopt.part import Part, from_yaml, to_plain
 from polopt.part_diff import diff
 from polopt.part_names import name_of
+from polopt.support import Support
 
 ROOMS = {
     "credit": credit,

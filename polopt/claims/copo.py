@@ -5,7 +5,8 @@ import math
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, flat_gradient
 from polopt.lab.shapes import steps_to, stuck
 from polopt.method import Finding, claim

@@ -4,7 +4,8 @@ from typing import Literal
 
 import torch
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.claims import term_variance
 from polopt.lab.problems import lengths

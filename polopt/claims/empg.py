@@ -6,10 +6,11 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.claims.problems.corridor import Corridor, walk
 from polopt.credit import ModulatedAdvantage, RelativeAdvantage, TurnCertainty
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.method import Finding, claim
 from polopt.methods.empg import empg
 from polopt.methods.grpo import grpo
+from polopt.support import Support
 
 
 @claim("The factor's mean over turns is 1, and the surer a turn, the larger its |A|.", baseline="GRPO, |A| alike")

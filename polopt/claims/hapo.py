@@ -6,7 +6,6 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import Credit, RelativeAdvantage
-from polopt.experience import Support
 from polopt.lab import TreeSource
 from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
@@ -14,6 +13,7 @@ from polopt.method import Finding, claim
 from polopt.methods.dapo import dapo
 from polopt.methods.hapo import hapo
 from polopt.rewards import OutcomeReward
+from polopt.support import Support
 
 
 @claim("The tokens of a group have advantages that sum to 0, however lengths and rewards go together.", baseline="GRPO")

@@ -5,7 +5,8 @@ import math
 import torch
 
 from polopt.credit import GroupStd
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
 from polopt.method import Finding, claim

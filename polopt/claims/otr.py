@@ -2,7 +2,8 @@
 
 import torch
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.demonstrations import noisy_labels
 from polopt.method import Finding, claim

@@ -4,7 +4,7 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.credit import RelativeAdvantage
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.method import Finding, claim

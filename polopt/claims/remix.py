@@ -4,7 +4,7 @@ from itertools import islice
 from operator import attrgetter
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, training
 from polopt.lab.claims import samples_to
 from polopt.lab.problems import contexts, digits

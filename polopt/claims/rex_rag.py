@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
 from polopt.method import Finding, claim

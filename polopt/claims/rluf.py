@@ -7,7 +7,6 @@ import functools
 import torch
 
 from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSource
-from polopt.experience import Support
 from polopt.lab import TabularPolicy, learning
 from polopt.method import Finding, claim
 from polopt.methods.rluf import rluf
@@ -15,6 +14,7 @@ from polopt.metrics import auroc, calibration_error, chronological, release_gate
 from polopt.rewards import LearnedJudge
 from polopt.rewards.judges import TextScorer, fit
 from polopt.rewards.judges.scorer import ScorerShape
+from polopt.support import Support
 
 
 @functools.cache

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.demonstrations import two_kinds
 from polopt.method import Finding, claim

@@ -30,7 +30,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task."""
-    from polopt.experience import Support
+    from polopt.support import Support
     from polopt.training.trained import evaluate_folder
 
     counts = _counts(k)

@@ -10,7 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.credit.groupings import SamePrompt
 from polopt.credit.parts import Grouping, Scale
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 
 # The paper's code never multiplies by more than a million.
 LEAST = 1e-6

@@ -12,7 +12,8 @@ from polopt import ops
 from polopt.credit.groupings import SamePrompt, alone
 from polopt.credit.measures import amount
 from polopt.credit.parts import Credit, Grouping, Measure
-from polopt.experience import Experience, check_shape
+from polopt.experience import Experience
+from polopt.fields import check_shape
 from polopt.schedules import Schedule
 from polopt.situation import Situation
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.credit.confidence import Confidence
 from polopt.credit.parts import Credit, Measure, Signal
-from polopt.experience import Experience, check_shape
+from polopt.experience import Experience
+from polopt.fields import check_shape
 
 
 class ModulatedAdvantage(Credit):

@@ -12,7 +12,8 @@ from polopt import ops
 from polopt.credit.groupings import SameKind
 from polopt.credit.parts import Credit, Grouping, Measure
 from polopt.credit.relative import RelativeAdvantage
-from polopt.experience import Experience, check_shape
+from polopt.experience import Experience
+from polopt.fields import check_shape
 
 Norm = Literal["zscore", "minmax", "robust", "cdf"]
 EPS = 1e-8

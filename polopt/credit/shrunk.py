@@ -8,7 +8,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.credit.groupings import SamePrompt
 from polopt.credit.parts import Baseline, Grouping, Measure
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 
 
 def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:

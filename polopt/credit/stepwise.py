@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.credit.parts import Credit
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 
 
 class ConstantAdvantage(Credit):

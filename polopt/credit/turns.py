@@ -10,7 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.relative import LeaveOneOut
-from polopt.experience import Experience, check_shape
+from polopt.experience import Experience
+from polopt.fields import check_shape
 from polopt.situation import Situation
 
 

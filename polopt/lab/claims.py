@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.measure import LeafGradient, group_of, train, training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.problems import contexts, many_right

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.measure import learning
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource

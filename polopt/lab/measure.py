@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import PLAIN, SAID, Evaluation, Experience, Support
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
+from polopt.support import PLAIN, Support
 from polopt.teachers import TAUGHT
 
 

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.tree import TokenTree
 from polopt.layers import Layer, layer_of
 from polopt.policies.vocabulary import REDUCTIONS, likeliest_of, score_logits
+from polopt.support import Support
 
 ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
 

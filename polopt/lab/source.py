@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import OLD, Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.lab.steps import TreeSteps
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.policies.lookahead import explore

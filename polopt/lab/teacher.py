@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.policy import ABSENT, TabularPolicy, said_besides
 from polopt.policies.average import Average
 from polopt.teachers import SelfTeacher, filled, untaught

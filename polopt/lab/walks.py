@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.mdp import TabularMDP
-from polopt.support import PLAIN
+from polopt.support import PLAIN, Support
 
 
 class StatePolicy(nn.Module):

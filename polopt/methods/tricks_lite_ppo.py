@@ -2,10 +2,10 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupStd, WholeBatch
-from polopt.experience import Support
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import TokenMean
+from polopt.support import Support
 
 
 @method(

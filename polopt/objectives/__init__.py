@@ -24,6 +24,16 @@ from polopt.objectives.multi_advantage import PerAdvantageSurrogate
 from polopt.objectives.nft import NFTTerm
 from polopt.objectives.offpolicy import ExponentialAdvantageWeight, ForwardKL, ImportanceWeight, RatioGate, SamplerKL
 from polopt.objectives.one_token import OneToken
+from polopt.objectives.paired import (
+    HingeLink,
+    ImplicitReward,
+    LogisticLink,
+    LogProbReward,
+    LogRatioReward,
+    PairedObjective,
+    PairLink,
+    SquaredLink,
+)
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
 from polopt.objectives.phases import DecisionMetric, LayerEntropy, ObjectiveSchedule, Phase, WithMetrics
 from polopt.objectives.ratio import LayerRatio, OldPolicyRatio, RatioExceptDemonstrations, SequenceRatio, TokenRatio
@@ -65,7 +75,9 @@ __all__ = [
     "ForwardKL",
     "GRPOGuardRatio",
     "HasTeacher",
+    "HingeLink",
     "HybridClip",
+    "ImplicitReward",
     "ImportanceWeight",
     "InverseTimeStep",
     "IsCorrect",
@@ -73,6 +85,9 @@ __all__ = [
     "KLCov",
     "LayerEntropy",
     "LayerRatio",
+    "LogProbReward",
+    "LogRatioReward",
+    "LogisticLink",
     "MixtureRatio",
     "NFTTerm",
     "NormalisedEntropy",
@@ -80,6 +95,8 @@ __all__ = [
     "ObjectiveSchedule",
     "OldPolicyRatio",
     "OneToken",
+    "PairLink",
+    "PairedObjective",
     "PerAdvantageSurrogate",
     "Phase",
     "PolicyGradient",
@@ -99,6 +116,7 @@ __all__ = [
     "SequenceRatio",
     "SequenceSum",
     "SoftTargets",
+    "SquaredLink",
     "Surrogate",
     "SurrogateTerm",
     "TeacherCertainty",

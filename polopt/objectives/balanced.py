@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Ratio, SurrogateTerm
 from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import pessimistic

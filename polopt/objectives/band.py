@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Regulariser
 
 

@@ -8,7 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.objectives.parts import Objective, unused
 from polopt.part import Part
 from polopt.schedules import Schedule, now

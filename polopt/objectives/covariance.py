@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Ratio, SurrogateTerm, whole_of
 from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import pessimistic

@@ -7,7 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.objectives.parts import Ratio, Weight
 from polopt.ops import LIMIT
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, check_shape
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import check_shape
 from polopt.objectives.parts import SurrogateTerm, Weight
 
 

@@ -7,7 +7,8 @@ from typing import Literal
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Ratio, Regulariser, Weight
 from polopt.objectives.ratio import TokenRatio
 from polopt.ops import LIMIT

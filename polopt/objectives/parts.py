@@ -9,7 +9,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, ExperienceError, Loss, describe
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import ExperienceError, describe
 from polopt.part import Part
 from polopt.part_names import name_of
 from polopt.schedules import Schedule
@@ -25,7 +27,7 @@ class Objective(Part):
             raise ExperienceError(
                 f"{name} needs the policy's log-probabilities as po.Evaluation(logp=...), found {describe(evaluation)}"
             )
-        evaluation.check(experience)
+        evaluation.check(experience.mask)
         check_values(experience, name, evaluation, experience.place())
         if self.wanted("surveys"):
             experience = experience.surveyed(evaluation)

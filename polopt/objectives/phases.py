@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss, check_shape
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import check_shape
 from polopt.layers import Layer, check_layer
 from polopt.objectives.parts import Objective, unused
 from polopt.part import Part

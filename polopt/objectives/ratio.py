@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import OLD, Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.layers import Layer, check_layer
 from polopt.objectives.parts import Ratio
 from polopt.ops import LIMIT

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Loss, SupportError, check_shape
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import check_shape
 from polopt.objectives.aggregate import TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight, unused
 from polopt.objectives.ratio import TokenRatio
 from polopt.objectives.trust import Clip
 from polopt.schedules import now
+from polopt.support import SupportError
 
 
 class Surrogate(Objective):
@@ -45,7 +48,7 @@ class Surrogate(Objective):
         return (experience.mask & (experience.advantage != 0)).any(1)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        evaluation.check(experience)
+        evaluation.check(experience.mask)
         if evaluation.support != experience.support:
             raise SupportError(
                 f"objectives.Surrogate: behaviour log-probs were taken over {experience.support}, the policy's over "
@@ -87,7 +90,7 @@ class AuxiliaryLoss(Objective):
     aggregate: Aggregate = TokenMean()
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        evaluation.check(experience)
+        evaluation.check(experience.mask)
         experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
         return Loss(*regularised(self.regularise, self.aggregate, experience, evaluation))
 

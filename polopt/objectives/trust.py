@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Ratio, SurrogateTerm
 from polopt.objectives.ratio import TokenRatio
 from polopt.setting_types import Unbounded

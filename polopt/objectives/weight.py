@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives.parts import Weight
 from polopt.ops import LIMIT
 from polopt.setting_types import Unbounded

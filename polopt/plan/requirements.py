@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from polopt.algorithm import Algorithm
-from polopt.experience import OLD
+from polopt.fields import OLD
 from polopt.layers import layer_of
 from polopt.teachers import TAUGHT
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.layers import Layer, Said
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers

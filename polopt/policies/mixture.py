@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polopt.experience import Evaluation, Experience, SupportError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.support import SupportError
 
 
 class Thoughts(Protocol):

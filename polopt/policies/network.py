@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor, nn
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 
 Activation = Literal["tanh", "relu"]
 # The logarithm of the standard deviation is kept in this range.

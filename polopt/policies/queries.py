@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import SAID, Experience
+from polopt.evaluation import SAID
+from polopt.experience import Experience
 from polopt.layers import Layer, Said, layer_of
 
 

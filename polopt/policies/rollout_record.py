@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Support
+from polopt.support import Support
 
 
 @dataclasses.dataclass(frozen=True)

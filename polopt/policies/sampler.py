@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Support
 from polopt.policies.decoder import Decoder
 from polopt.policies.rollout_record import RolloutRecord, Sampled
 from polopt.policies.sampler_steps import DecoderSteps, ModelSteps, Steps
+from polopt.support import Support
 
 # Finished rows leave the batch when at most this share is still running.
 KEEP = 0.75

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.rewards.blocks import TextReward
 
 TAG, BOX = "answer", r"\boxed{"

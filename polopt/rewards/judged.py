@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.rewards.judges.parts import Judge
 from polopt.rewards.parts import Reward
 

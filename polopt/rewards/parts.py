@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.part import Part
 from polopt.part_names import name_of
 from polopt.rewards.predicates import Mark

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polopt.experience import SHAPES, Experience, Support
-from polopt.support import ByEntropy
+from polopt.experience import Experience
+from polopt.fields import SHAPES
+from polopt.support import ByEntropy, Support
 
 EXTRA = "extras/"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from polopt.experience import PLAIN, Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.parts import FragmentSource, Sampling
+from polopt.support import PLAIN, Support
 
 
 class Fragments(Sampling):

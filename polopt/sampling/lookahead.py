@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.part import Part
 from polopt.sampling.parts import Source, Start
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
 from polopt.schedules import Schedule, now
 from polopt.situation import Situation
+from polopt.support import Support
 
 
 class Lookahead(Part):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.parts import Sampling, Source
+from polopt.support import Support
 
 
 class PartialRollouts(Sampling):

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.part import Part
+from polopt.support import Support
 
 if TYPE_CHECKING:
     from polopt.sampling.lookahead import LookaheadConfig

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.part import Part
 from polopt.sampling.allocation import allocate
 from polopt.sampling.parts import Buy, RolloutAllocator, Source, TaskSampler

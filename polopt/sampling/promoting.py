@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
 from polopt.sampling.parts import Source, TaskSampler
 from polopt.sampling.task_table import TaskTable
+from polopt.support import Support
 
 Measure = Literal["distinct", "self-bleu", "edit distance"]
 EPS = 1e-8

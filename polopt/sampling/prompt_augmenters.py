@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.parts import PromptAugmenter, Source, Start
 from polopt.sampling.task_table import TaskTable
 from polopt.situation import Situation
+from polopt.support import Support
 
 # Stands where somebody has yet to write the rules.
 NO_RULES = "\nThink of the rules."

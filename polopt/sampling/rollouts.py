@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, ExperienceError, Support
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.part import default_of, settings_of, to_plain
 from polopt.sampling.batch_mixers import BatchMixer
 from polopt.sampling.parts import (
@@ -25,6 +26,7 @@ from polopt.sampling.parts import (
     select_rows,
 )
 from polopt.sampling.temperature import EntropyTemperature
+from polopt.support import Support
 
 
 class Rollouts(Sampling):

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 
 from polopt import ops
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.part import Part
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Support
 
 
 class EntropyTemperature(Part):

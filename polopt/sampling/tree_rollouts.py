@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.parts import Sampling, Source
+from polopt.support import Support
 
 
 class TreeRollouts(Sampling):

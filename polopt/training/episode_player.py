@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from polopt.experience import Support
 from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
+from polopt.support import Support
 from polopt.training.episode_record import EpisodeRecord, first
 from polopt.training.preflight_models import check_room
 from polopt.training.replayer import EpisodeReplayer, each

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Experience, Support, SupportError
+from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
+from polopt.support import Support, SupportError
 from polopt.worlds.executors import Play
 from polopt.worlds.protocol import Task
 

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.partition import joined, shares
 from polopt.training.process_group import ProcessGroup

@@ -11,11 +11,11 @@ from pydantic_core import PydanticCustomError
 
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
-from polopt.experience import Support
 from polopt.names import nearest
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
+from polopt.support import Support
 from polopt.training.cluster.episodes import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.training.recipe import Recipe

@@ -14,7 +14,9 @@ from polopt import ops
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.config import ConfigError
 from polopt.errors import UserError
-from polopt.experience import OLD, Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.metrics import logp_mismatch
 from polopt.names import nearest
 from polopt.policies.sharded import laid, whole
@@ -57,8 +59,9 @@ def optimiser_of(parameters: list[nn.Parameter], spec: OptimiserSpec) -> torch.o
 class Learner:
     """Optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
 
-    A minibatch is one optimiser batch, and every normaliser is computed on the whole of it, so micro_rows, and how
-    many processes of a `team` share its rows, change memory and time and nothing else.
+    A minibatch is one optimiser batch of whole groups, and every normaliser is computed on the whole of it. Its
+    micro-batches keep together what the objective binds. So micro_rows, and how many processes of a `team` share the
+    rows, change memory and time and nothing else.
     """
 
     def __init__(
@@ -120,8 +123,8 @@ class Learner:
         else:
             if surveys:
                 batch = batch.replace(survey=self.team.say(self.policy, batch, rows, surveys - {"logp"}))
-            mine, passes = self.team.plan(self.policy, batch, rows, active)
-            pieces = batch.split(rows, only=mine)
+            mine, passes = self.team.plan(self.policy, batch, rows, active, objective.binding)
+            pieces = batch.split(rows, mine, objective.binding)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.experience import SAID, SHAPES, Evaluation, Experience
+from polopt.evaluation import SAID, Evaluation
+from polopt.experience import Experience
+from polopt.fields import SHAPES, Binding
 from polopt.training.partition import shares
 
 T = TypeVar("T")
@@ -69,20 +71,23 @@ class ProcessGroup:
                 room.load_state_dict(moved[name], strict=False)
         return experience.replace(**changes).to(experience.device)
 
-    def plan(self, policy: Any, batch: Experience, rows: int, only: Tensor | None = None) -> tuple[Tensor, int]:
+    def plan(
+        self, policy: Any, batch: Experience, rows: int, only: Tensor | None = None, binds: Binding = "row"
+    ) -> tuple[Tensor, int]:
         """[B] bool which of the rows, of those in `only`, are this process's to pass through the policy, and how many
-        passes of at most `rows` rows it takes part in: all of them in equally many, where every pass puts the policy's
-        weights together from their pieces. Groups stay together, and tokens decide who gets which."""
+        passes, the micro-batches of `Experience.split(rows, binds=binds)`, it takes part in: all of them in equally
+        many, where every pass puts the policy's weights together from their pieces. Groups stay together, and tokens
+        decide who gets which."""
         active = torch.ones(len(batch), dtype=torch.bool, device=batch.device) if only is None else only
         if self.size == 1:
-            return active, -(-int(active.sum()) // rows)
+            return active, len(batch.micro_batches(rows, active, binds))
         alone = torch.arange(len(batch), device=batch.device)
         index = alone if batch.group is None else ops.group_index(batch.group)[0]
         there = batch.extras["tokens"] >= 0 if "tokens" in batch.extras else batch.mask
         weight = torch.where(active, there.sum(1).clamp(min=1), 0)
         weights = weight.new_zeros(int(index.max()) + 1).index_add(0, index, weight)
         found = [torch.isin(index, share.to(index.device)) & active for share in shares(weights.tolist(), self.size)]
-        passes = [-(-int(mine.sum()) // rows) for mine in found]
+        passes = [len(batch.micro_batches(rows, mine, binds)) for mine in found]
         return found[self.rank], max(passes) if any(map(_in_pieces, policy.parameters())) else passes[self.rank]
 
     @torch.no_grad()

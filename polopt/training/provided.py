@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.experience import OLD
+from polopt.fields import OLD
 from polopt.layers import layer_of
 from polopt.names import nearest
 from polopt.part_names import name_of

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
 from polopt.worlds.protocol import Task, signals_of

@@ -89,7 +89,8 @@ class StageSpec(Config):
     group: rollouts per prompt, for methods that sample; None leaves it to the method.
     epochs: times that each batch is learned from.
     minibatches: parts of the batch with an optimiser step each, in every epoch.
-    micro_rows: rows per forward pass, None for all; the gradient is the same.
+    micro_rows: rows per forward pass, None for all; the gradient is the same. An objective that compares the rows of a
+        group has whole groups in a pass, larger ones than that too.
     until: what ends the stage before its last step.
     train: a regular expression; only parameters whose names it is found in learn.
     optimiser: of this stage; each stage begins with a new one.

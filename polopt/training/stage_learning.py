@@ -9,7 +9,8 @@ from typing import Any
 from torch import Generator, Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import OLD, Experience
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.teachers import TAUGHT
 from polopt.training.auxiliary_models import Beside
 from polopt.training.batches import RolloutBatch, gather, since

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.policies.average import Average
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy

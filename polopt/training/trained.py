@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.experience import Support
 from polopt.heap import freed_memory_kept
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy
+from polopt.support import Support
 from polopt.threads import giving_way
 from polopt.training import recipe as recipes
 from polopt.training.conversion import policy_at

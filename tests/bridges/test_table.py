@@ -4,8 +4,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+import polopt as po
 from polopt import catalogue
 from polopt.bridges import table
+from polopt.bridges.trl import trl_capabilities
 from polopt.cli.app import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "bridges.md"
@@ -23,7 +25,18 @@ def test_the_command_says_why_not() -> None:
     assert lines[1].split() == ["gspo", "yes", "yes", "yes", "with", "typical", "yes"]
     assert lines[2].split() == ["hapo", *"–––––"]
     assert all(any(line.startswith(f"hapo, {host.name}: ") for line in lines) for host in table.HOSTS)
-    assert not any(line.startswith("gspo, ") for line in lines)
+    assert "compares the rows of a group" not in str(table.reasons(po.method("grpo")))
+
+
+def test_pairs_run_where_nobody_else_cuts_micro_batches() -> None:
+    """The one reason in TRL, which has all that the loss reads; among others in each of the other trainers."""
+    algorithm = po.Algorithm(objective=po.objectives.PairedObjective())
+    why = "objectives.PairedObjective compares the rows of a group, which {}'s micro-batches may part"
+    assert trl_capabilities.HOST.refusals(algorithm) == [why.format("TRL")]
+    assert all(why.format(name) in found for name, found in table.reasons(algorithm).items())
+    assert not any(
+        "compares the rows of a group" in why for found in table.reasons(po.method("grpo")).values() for why in found
+    )
 
 
 def test_what_runs_is_what_is_not_refused() -> None:

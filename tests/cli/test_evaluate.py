@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command import flat, lines, polopt
 
-from polopt.experience import Support
+from polopt.support import Support
 from polopt.training.trained import evaluate_folder, load_policy
 
 

@@ -25,7 +25,7 @@ from polopt.credit import (
     SuccessRate,
 )
 from polopt.credit.half_groups import upper_share
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import TokenMean

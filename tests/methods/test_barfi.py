@@ -12,7 +12,8 @@ import polopt as po
 from polopt.claims.problems.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.claims.problems.sampled import SampledBilevel
 from polopt.credit import LearnedDiscount, RewardToGo
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.mdp import random_mdp
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import AlignedReward

@@ -15,7 +15,8 @@ from sentences import same, slope
 import polopt as po
 from polopt import ops
 from polopt.claims.unified_hpt import learned
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
 from polopt.methods.chord import fading

@@ -11,7 +11,7 @@ import torch
 from sentences import same, slope
 
 import polopt as po
-from polopt.experience import Evaluation
+from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.budgets import graded
 from polopt.objectives import Aggregate, PolicyGradient, PromptMean, SequenceMean, SequenceSum, Surrogate

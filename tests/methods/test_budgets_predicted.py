@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
 from polopt.sampling import (

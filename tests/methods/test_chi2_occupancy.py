@@ -12,7 +12,8 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.claims.problems.proxies import chi_square, correlated_proxies, distance, loved_and_rare
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, flat_gradient
 from polopt.lab.mdp import TabularMDP, random_mdp
 from polopt.lab.measure import learning

@@ -22,7 +22,7 @@ from polopt.credit import (
     RelativeAdvantage,
     WeightedAdvantage,
 )
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
 from polopt.objectives import PerAdvantageSurrogate, Surrogate

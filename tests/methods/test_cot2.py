@@ -10,8 +10,10 @@ from sentences import same
 
 import polopt as po
 from polopt.claims.problems.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
-from polopt.experience import Experience, ExperienceError, SupportError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
+from polopt.support import SupportError
 from polopt.training.provided import unprovided
 
 TASK = signed_sums(count=2, most=3)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import polopt as po
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 
 # Method, bound, lower and upper clip, and what the sum is divided by.
 BOUNDED = {

@@ -10,7 +10,8 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.claims.problems.facts import VALUES, Asked, Facts, copied, drift, edited, edits
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import Clip

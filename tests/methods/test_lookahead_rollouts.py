@@ -9,13 +9,13 @@ from sentences import same
 import polopt as po
 from polopt.claims.problems.crossroads import crossroads
 from polopt.config import ConfigError
-from polopt.experience import Support
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.part_diff import diff
 from polopt.policies.vllm import VLLMSpec
 from polopt.sampling import Lookahead, LookaheadRollouts
 from polopt.schedules import Schedule
+from polopt.support import Support
 
 WIDE = Lookahead(edit=None, least=0.0, apart=1.0, windows=(99,))
 

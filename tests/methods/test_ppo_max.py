@@ -10,7 +10,8 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.credit import ClippedAdvantage, RelativeAdvantage
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.problems import digits
 from polopt.objectives import (
     EntropyTarget,

@@ -7,7 +7,7 @@ import torch
 
 import polopt as po
 from polopt.credit import FieldMeasure, GroupMean, LeaveOneOut, RelativeAdvantage, ShrunkMean, trust_in_mean
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 
 PRIOR = FieldMeasure(name="predicted")
 SEEDS = range(4)

@@ -12,7 +12,8 @@ import torch
 
 import polopt as po
 from polopt.claims.problems.unit_tests import Grammar, written
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.rewards import KLPenalty, LinearTokenReward, OutcomeReward, UnitTest
 from polopt.rewards.unit_tests import METRICS, SMELLS, metrics
 from polopt.worlds import Task, UnitTests

@@ -14,7 +14,8 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt.credit import RelativeAdvantage, StandardisedReturns, WholeBatch
 from polopt.credit.revalued import standardised
-from polopt.experience import Experience, ExperienceError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.lab.problems import digits
 from polopt.rewards import (
     Blocks,

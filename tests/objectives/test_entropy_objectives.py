@@ -15,7 +15,8 @@ from entropy_batches import SEEDS, numbers, places, surveyed
 from scipy import stats
 
 import polopt as po
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.objectives import (
     Clip,
     ClipCov,

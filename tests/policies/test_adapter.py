@@ -14,10 +14,11 @@ from test_vllm import TIED, UNTIED, draw, engine_of, worst
 from tiny_models import STOP, as_experience, tiny
 from tiny_runs import policy as made_policy
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeEngine
 from polopt.policies.language import LanguagePolicy
+from polopt.support import Support
 
 peft = pytest.importorskip("peft")
 

@@ -10,10 +10,12 @@ from reference_pass import CASES, DECODED, gradients, naive, padded, policy_of, 
 from tiny_models import STOP, VOCABULARY, tiny
 from torch import Tensor
 
-from polopt.experience import Experience, ExperienceError, Support
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.policies import packing, vocabulary
 from polopt.policies.decoder import Decoder
 from polopt.policies.language import LanguagePolicy
+from polopt.support import Support
 
 CASES += [(kind, torch.float32) for kind in ("gemma2", "bloom", "gpt_neo", "mamba")]
 

@@ -12,7 +12,6 @@ import torch
 from tiny_models import STOP, full_logits, slow_choices, tiny
 
 import polopt as po
-from polopt.experience import Support
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.steps import TreeSteps
 from polopt.policies.decoder import Decoder
@@ -23,6 +22,7 @@ from polopt.policies.sampler_steps import DecoderSteps, ModelSteps
 from polopt.sampling import Lookahead
 from polopt.sampling.diversity import edit_distance
 from polopt.sampling.similar import common_subsequence, edit_ratio, rouge_l, suffix_match
+from polopt.support import Support
 
 RAGGED = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
 # Branches wherever it may, lets nothing go, and branches to the end.

@@ -10,11 +10,12 @@ import torch
 from reference_pass import NoTokenizer, naive, padded, policy_of, rows_of
 from tiny_models import STOP, as_experience, tiny
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.policies.engine import NativeEngine, NativeSpec
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.policies.sampler import sample
+from polopt.support import Support
 
 SUPPORTS = [Support(temperature=0.6), Support(top_p=0.8), Support(temperature=1.5, top_k=4), Support(0.8, 6, 0.9)]
 

@@ -14,13 +14,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from polopt.experience import Support
 from polopt.policies import products, sampler
 from polopt.policies.decoder import Decoder
 from polopt.policies.rollout_record import Sampled
 from polopt.policies.sampler import sample
 from polopt.policies.sampler_steps import DecoderSteps
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Support
 
 RAGGED = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
 SUPPORTS = [

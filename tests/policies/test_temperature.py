@@ -11,13 +11,14 @@ import pytest
 import torch
 from tiny_models import STOP, VOCABULARY, as_experience, full_logits, slow_choices, tiny
 
-from polopt.experience import Experience, ExperienceError, Support, SupportError
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.objectives import Surrogate
 from polopt.policies import vocabulary
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.policies.sampler import sample
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Support, SupportError
 
 CONTEXTS = [[3, 4, 5, 6, 7, 8, 9], [9, 4], [5], [7, 7, 3, 4]]
 # Log-entropies of the tiny models lie between: both signs of h, and both ends cut.

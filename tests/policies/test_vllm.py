@@ -17,11 +17,11 @@ from scipy import stats
 from tiny_runs import DIGITS, policy, recipe
 
 from polopt.config import ConfigError
-from polopt.experience import Support
 from polopt.policies import vllm as engines
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
+from polopt.support import Support
 from polopt.training.launch import train
 
 CONTEXTS = [[5, 6, 7, 8], [9, 4], [11]]

@@ -12,8 +12,9 @@ from reference_pass import policy_of
 from tiny_models import VOCABULARY
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.policies import vocabulary
+from polopt.support import Support
 
 
 @pytest.mark.parametrize("truncated", [False, True])

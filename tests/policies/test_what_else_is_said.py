@@ -10,10 +10,13 @@ from reference_pass import DECODED, NoTokenizer, padded, rows_of
 from tiny_models import VOCABULARY, tiny
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, ExperienceError, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.layers import Layer, layer_of
 from polopt.policies import packing, vocabulary
 from polopt.policies.language import LanguagePolicy
+from polopt.support import Support
 
 DEPTH = 3
 OTHERS = [("mistral", torch.float64), ("bloom", torch.float32), ("gpt_neo", torch.float32), ("mamba", torch.float32)]

@@ -11,8 +11,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.policies.rollout_record import Sampled
+from polopt.support import Support
 
 transformers.logging.set_verbosity_error()
 

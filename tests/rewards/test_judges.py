@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import polopt as po
-from polopt.experience import ExperienceError
+from polopt.fields import ExperienceError
 from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
 from polopt.rewards.judges import (
     Pairs,

@@ -16,6 +16,8 @@ from polopt.objectives import (
     EntropyAdvantage,
     EntropyBonus,
     KLCov,
+    LogRatioReward,
+    PairedObjective,
     SequenceMean,
     SequenceSum,
     STEERWeight,
@@ -37,6 +39,7 @@ ALGORITHMS = {
     "draw": Algorithm(objective=Surrogate(trust=ClipCov(share=0.1, least=0.0), aggregate=SequenceMean())),
     "highest": Algorithm(objective=Surrogate(trust=KLCov(percent=10.0))),
     "vocabulary": Algorithm(objective=Surrogate(weights=[STEERWeight(score="exact", low=0.1)])),
+    "pairs": Algorithm(objective=PairedObjective(implicit=LogRatioReward(scale=2.0))),
     "levels": Algorithm(objective=Surrogate(trust=EntropyAdvantage())),
     "critic": Algorithm(
         credit=CRITIC,

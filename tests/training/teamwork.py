@@ -28,7 +28,8 @@ from learners import ALGORITHMS, batch_of, learner_of, prepared, stopping  # noq
 from tiny_runs import Stop, StopAt, training_of  # noqa: E402
 
 import polopt as po  # noqa: E402
-from polopt.experience import Evaluation, Experience  # noqa: E402
+from polopt.evaluation import Evaluation  # noqa: E402
+from polopt.experience import Experience  # noqa: E402
 from polopt.policies.sharded import ShardedPolicy, whole  # noqa: E402
 from polopt.training import launch  # noqa: E402
 from polopt.training.learner import Learner  # noqa: E402
@@ -76,8 +77,8 @@ def of_objectives(team: ProcessGroup, micro_rows: int | None) -> dict[str, dict[
     return found
 
 
-# Plain, with a reference, with a statistic of the whole, with sums over the vocabulary, with a critic.
-POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic")
+# Plain, with a reference, with a statistic of the whole, with sums over the vocabulary, with a critic, of pairs.
+POLICIES = ("grpo", "kl", "draw", "vocabulary", "critic", "pairs")
 
 
 def of_policies(team: ProcessGroup, pieces: bool, dtype: str) -> dict[str, dict[str, Tensor]]:

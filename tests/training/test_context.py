@@ -14,10 +14,10 @@ from tiny_runs import MODEL, lines, policy, recipe
 
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
-from polopt.experience import Support
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.sampling import Start
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import to_experience
 from polopt.training.estimate import estimate

@@ -15,9 +15,9 @@ from tiny_runs import Digits, Stop, StopAt, policy, recipe
 
 import polopt as po
 from polopt.config import ConfigError
-from polopt.experience import Support, SupportError
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.sampling import EntropyTemperature
+from polopt.support import Support, SupportError
 from polopt.training import language
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language_recipe import LanguageRecipe

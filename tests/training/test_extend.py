@@ -10,8 +10,9 @@ from test_source import LONG
 from tiny_runs import policy
 from torch import Tensor
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber

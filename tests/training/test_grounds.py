@@ -19,7 +19,7 @@ from waiting import Counter
 
 import polopt as po
 from polopt.config import ConfigError
-from polopt.experience import Support
+from polopt.support import Support
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import train

@@ -9,8 +9,8 @@ import torch
 from test_swarm_runs import source_of
 
 import polopt as po
-from polopt.experience import Support
 from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.support import Support
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
 

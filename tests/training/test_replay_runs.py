@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from test_runs import Stop, StopAt, one_thread  # noqa: F401
 from tiny_runs import GUESS, lines, outcome, policy, recipe
 
-from polopt.experience import Support
 from polopt.sampling import Replay
 from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageDomain
 from polopt.training.launch import resume, train

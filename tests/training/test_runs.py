@@ -18,7 +18,7 @@ import pytest
 import torch
 from tiny_runs import GUESS, Stop, StopAt, digits, lines, outcome, policy, recipe, training_of
 
-from polopt.experience import Support
+from polopt.support import Support
 from polopt.training import files
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import evaluate

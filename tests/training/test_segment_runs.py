@@ -13,8 +13,8 @@ from tiny_runs import GUESS, outcome, recipe
 
 import polopt as po
 from polopt.credit import SegmentAdvantage
-from polopt.experience import Support
 from polopt.sampling import PartialRollouts, SegmentRollouts, TreeRollouts
+from polopt.support import Support
 from polopt.training.launch import resume, train
 
 CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 96, "initializer_range": 0.2}

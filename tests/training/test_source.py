@@ -10,10 +10,9 @@ import torch
 from tiny_runs import Digits, policy
 
 from polopt import ops
-from polopt.experience import Support, SupportError
 from polopt.policies import engine
 from polopt.policies.rollout_record import Sampled
-from polopt.support import ByEntropy
+from polopt.support import ByEntropy, Support, SupportError
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, to_experience
 from polopt.training.measure import show

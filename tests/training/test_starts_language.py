@@ -7,8 +7,9 @@ import torch
 from test_extend import source_of
 from tiny_runs import Digits, policy
 
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.sampling import Start
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
 

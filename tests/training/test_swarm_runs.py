@@ -10,8 +10,8 @@ import torch
 from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
-from polopt.experience import Support
 from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Swarm
+from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import resume, train
 from polopt.training.source import LanguageSource

@@ -17,11 +17,12 @@ from torch import Tensor
 
 import polopt as po
 from polopt.config import ConfigError
-from polopt.experience import Experience, Support
+from polopt.experience import Experience
 from polopt.layers import Layer
 from polopt.policies.average import Average
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
+from polopt.support import Support
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import resume, train

@@ -16,6 +16,7 @@ import teamwork
 import torch
 from tiny_runs import MODEL, lines, outcome, recipe
 
+from polopt.experience import Experience
 from polopt.training.partition import shares
 from polopt.training.process_group import ProcessGroup
 from polopt.training.run import Run
@@ -110,6 +111,32 @@ def test_shares_are_even_and_all_there_is() -> None:
     loads = [sum(weights[i] for i in share.tolist()) for share in found]
     assert max(loads) == 10  # 28 in three shares of whole things: at best 10
     assert [len(share) for share in shares([5], 3)] == [1, 0, 0]
+
+
+class Member(ProcessGroup):
+    """One of several processes, which plans without asking the others."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_a_plan_counts_the_micro_batches_that_a_split_gives(size: int, rows: int) -> None:
+    """Every row is one process's, groups are parted by neither, and a group of 4 is one pass where groups bind."""
+    group = torch.tensor([0, 1, 0, 2, 0, 0, 1, 1])
+    batch = Experience(mask=torch.ones(8, 3, dtype=torch.bool), group=group)
+    active = torch.arange(8) != 6
+    policy = torch.nn.Linear(1, 1)
+    for binds, longest in (("row", rows), ("group", max(rows, 4))):
+        found = [Member(rank, size).plan(policy, batch, rows, active, binds) for rank in range(size)]
+        assert torch.stack([mine for mine, _ in found]).sum(0).tolist() == active.int().tolist()
+        for mine, passes in found:
+            pieces = list(batch.split(rows, mine, binds))
+            assert len(pieces) == passes
+            assert all(len(piece) <= longest for piece in pieces)
+            held = [set(piece.group.tolist()) for piece in pieces]
+            assert binds == "row" or sum(map(len, held)) == len(set(group[mine].tolist()))
 
 
 STAGES = {

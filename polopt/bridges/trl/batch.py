@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polopt.bridges.trl.trl_capabilities import SIGNAL
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.support import Support
 from polopt.worlds.protocol import Task
 

@@ -22,7 +22,9 @@ from polopt.bridges.trl.batch import PLACE, AllProcesses, ScoredGeneration, deci
 from polopt.bridges.trl.hidden_state_hook import HiddenStateHook
 from polopt.bridges.trl.settings import name_of, names_of, paper_of, settle
 from polopt.bridges.trl.trl_capabilities import host_of
-from polopt.experience import OLD, Evaluation, Experience, Loss
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.support import Support
 
 STATE = "polopt.safetensors"

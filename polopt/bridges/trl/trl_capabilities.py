@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from polopt.bridges.capabilities import TrainerCapabilities
-from polopt.experience import OLD
+from polopt.fields import OLD
 from polopt.policies.vocabulary import REDUCTIONS
 
 # Before the name of what a reward function says of an answer beside the reward.

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.measure import group_of
 from polopt.support import Support
 

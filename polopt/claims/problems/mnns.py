@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.policies.mixture import MixturePolicy, Thoughts
 from polopt.sampling import Start
+from polopt.support import Support
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

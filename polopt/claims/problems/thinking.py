@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.measure import training
 from polopt.lab.shapes import coin
 from polopt.lab.tree import TokenTree

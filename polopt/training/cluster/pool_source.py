@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience, Support
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import Said
+from polopt.support import Support
 from polopt.training.cluster.rollout_actor import Answer, Order, arrived, travelling
 from polopt.training.cluster.worker_pool import Crew
 from polopt.training.episode_player import EpisodePlayer

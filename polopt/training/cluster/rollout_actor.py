@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.experience import Evaluation, Experience
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.training.batches import since
 from polopt.training.cluster.weights import load_flat
 from polopt.training.language_recipe import LanguageRecipe

@@ -18,7 +18,8 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.errors import RunError
-from polopt.experience import OLD, Experience
+from polopt.experience import Experience
+from polopt.fields import OLD
 from polopt.metrics import Interval, t_interval
 from polopt.part import name_of
 from polopt.policies.network import NetworkPolicy

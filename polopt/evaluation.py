@@ -1,0 +1,112 @@
+"""What the current policy computes for the decisions of a batch, and the loss that an objective makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from polopt.fields import ABSENT, ExperienceError, describe, listed, requirer
+from polopt.support import PLAIN, Support
+
+# What the current policy says of each decision.
+SAID = ("logp", "entropy", "logits", "value")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Evaluation:
+    """What the *current* policy says about the decisions of a batch, with gradient.
+
+    logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
+    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B]. extras: whatever else a policy
+    can say, by name, [B, T, ...].
+    """
+
+    logp: Tensor
+    support: Support = PLAIN
+    entropy: Tensor = ABSENT
+    logits: Tensor = ABSENT
+    value: Tensor = ABSENT
+    final_value: Tensor = ABSENT
+    extras: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    declared_as: ClassVar[str] = "evaluates"
+
+    def require(self, names: Iterable[str], by: object) -> None:
+        """As `Experience.require`, for what the policy was asked to say."""
+        for name in sorted(names):
+            extra = name.removeprefix("extras.")
+            if (getattr(self, name, None) if extra == name else self.extras.get(extra)) is None:
+                raise ExperienceError(
+                    f"{requirer(by)} needs evaluation.{name} of shape {list(self.logp.shape)}, found None; "
+                    f"evaluate the policy with needs={{{name!r}}}"
+                )
+
+    def __repr__(self) -> str:
+        """The fields that are there, by type and shape."""
+        fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
+        shown = [] if self.support == PLAIN else [f"support={self.support!r}"]
+        return f"Evaluation({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *shown])})"
+
+    def check(self, mask: Tensor) -> None:
+        """Refuses an evaluation of another batch than the one with this mask [B, T].
+
+        Raises:
+            ExperienceError: shapes that differ from the mask's.
+        """
+        for name in SAID:
+            value = getattr(self, name)
+            rank = 3 if name == "logits" else 2
+            if value is not None and (value.ndim != rank or value.shape[:2] != mask.shape):
+                raise ExperienceError(
+                    f"Evaluation: field {name!r} must be [{'B, T, V' if rank == 3 else 'B, T'}] with [B, T] = "
+                    f"{list(mask.shape)}, found {describe(value)}"
+                )
+        for name, value in self.extras.items():
+            if value.shape[:2] != mask.shape:
+                raise ExperienceError(
+                    f"Evaluation: extras[{name!r}] must be [B, T, ...] with [B, T] = {list(mask.shape)}, "
+                    f"found {describe(value)}"
+                )
+
+    def blanked(self, mask: Tensor) -> Evaluation:
+        """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
+
+        def blank(value: Tensor) -> Tensor:
+            return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
+
+        return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
+
+    def detach(self) -> Evaluation:
+        """The same without gradient."""
+        return self.mapped(lambda name, value: value.detach())
+
+    @classmethod
+    def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """What was said of the micro-batches of one batch, put together again in their order."""
+        first, names = parts[0], (*SAID, "final_value")
+        fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
+        extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
+        return cls(support=first.support, extras=extras, **fields)
+
+    def to(self, device: torch.device | str) -> Evaluation:
+        """The same on another device."""
+        return self.mapped(lambda name, value: value.to(device))
+
+    def __getitem__(self, rows: Tensor) -> Evaluation:
+        """What was said of the rows at these positions, in this order."""
+        return self.mapped(lambda name, value: value[rows])
+
+    def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
+        """`change(name, value)` in the place of each value."""
+        fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
+        return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
+
+
+class Loss(NamedTuple):
+    """loss: scalar with gradient. metrics: name -> scalar; those of micro-batches add up to the batch's."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]

@@ -1,0 +1,139 @@
+"""Fields of a batch: their shapes and types, and the refusals of what is missing or has another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt.errors import UserError
+
+
+class ExperienceError(UserError, ValueError):
+    """A field is missing or has the wrong shape or type. The message names who wanted it and the fix."""
+
+
+# A field is None until the stage that fills it in has run. Parts declare what they read and are refused at the
+# door without it, so for those who read them the fields are tensors, and typed so.
+ABSENT: Any = None
+
+# What must stay together in one micro-batch: the decisions of a row, or the rows of a group.
+Binding = Literal["row", "group"]
+
+# Field -> the shapes it may have. B rows (trajectories), T decisions.
+SHAPES: dict[str, tuple[str, ...]] = {
+    "mask": ("BT",),
+    "logp": ("BT",),
+    "old_logp": ("BT",),
+    "ref_logp": ("BT",),
+    "prev_logp": ("BT",),
+    "value": ("BT",),
+    "entropy": ("BT",),
+    "advantage": ("BT",),
+    "turn": ("BT",),
+    "reward": ("B", "BT"),
+    "terminated": ("B", "BT"),
+    "truncated": ("B", "BT"),
+    "group": ("B",),
+    "outcome": ("B",),
+    "final_value": ("B", "BT"),
+}
+FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
+BOOLS = frozenset({"mask", "terminated", "truncated"})
+# Meaningful only where the policy decided; `blanked` clears the rest.
+PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage")
+# Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
+OLD = "extras.old_"
+
+HINTS = {
+    "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
+    "ref_logp": "evaluate the reference policy on this batch",
+    "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
+    "old_logp": "evaluate the policy on this batch before its first update",
+    "value": "the policy needs a critic: build it with critic=True",
+    "logp": "record the behaviour policy's log-probabilities while sampling",
+    "group": "number the rows by prompt or start state",
+    "reward": "score the rollouts first",
+    "outcome": "give each row's reward as reward or outcome, [B]",
+}
+
+
+def check_fields(mask: Any, fields: Mapping[str, Any]) -> None:
+    """Refuses a wrong type or shape in one of these fields of a batch with this mask; None is no field yet.
+
+    Raises:
+        ExperienceError: naming the field, its expected type and shape, and what was found.
+    """
+    if "mask" in fields and not (isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype == torch.bool):
+        raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(mask)}")
+    for name, value in fields.items():
+        if name in SHAPES and value is not None:
+            _check_field(name, value, mask.shape)
+    if "extras" in fields:
+        _check_extras(fields["extras"], len(mask))
+
+
+def _check_field(name: str, value: Any, size: torch.Size) -> None:
+    right_kind = isinstance(value, Tensor) and (
+        value.dtype == torch.bool
+        if name in BOOLS
+        else value.is_floating_point()
+        if name in FLOATS
+        else value.dtype in (torch.int64, torch.int32)
+    )
+    if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
+        return
+    expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
+    kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
+    raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")
+
+
+def _check_extras(extras: Any, rows: int) -> None:
+    if not isinstance(extras, dict):
+        raise ExperienceError(
+            f"Experience: extras must be a dict of tensors and lists by name, found {type(extras).__name__}"
+        )
+    for name, value in extras.items():
+        if not hasattr(value, "__len__") or len(value) != rows:
+            raise ExperienceError(
+                f"Experience: extras[{name!r}] must have one entry per row, B = {rows}, found {describe(value)}"
+            )
+    shown = extras.get("demonstrated", ABSENT)
+    if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
+        raise ExperienceError(
+            f"Experience: extras['demonstrated'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
+        )
+
+
+def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
+    """`value`, or a refusal of what would broadcast into something else without a word.
+
+    Raises:
+        ExperienceError: `value`, which the part `by` returned, has not the shape of `like`.
+    """
+    if value.shape != like.shape:
+        raise ExperienceError(f"{requirer(by)} must return shape {list(like.shape)}, found {list(value.shape)}")
+    return value
+
+
+def describe(value: Any) -> str:
+    """Type and shape of a tensor, or the value itself, for an error sentence."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return f"{type(value).__name__} {value!r:.60}"
+
+
+def listed(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Fields by name, type and shape."""
+    for name, value in fields.items():
+        found = describe(value) if isinstance(value, Tensor) else f"{type(value).__name__} of {len(value)}"
+        yield f"{prefix}{name}: {found}"
+
+
+def requirer(by: object) -> str:
+    """The name of whatever needs a field, for an error sentence: a part's, or what `by` prints as."""
+    from polopt.part import Part, name_of  # part.py does not import this module
+
+    return name_of(type(by)) if isinstance(by, Part) else str(by)

@@ -1,0 +1,207 @@
+"""Losses of preferences: the rows of a group are compared two by two, by what the policy implies of their reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from polopt import ops
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
+from polopt.objectives.aggregate import TokenMean
+from polopt.objectives.parts import Aggregate, Objective, Regulariser
+from polopt.objectives.surrogate import regularised
+from polopt.part import Part
+from polopt.support import SupportError
+
+Decisions = Literal["sum", "mean"]
+
+
+class ImplicitReward(Part):
+    """`implicit(experience, evaluation) -> [B]` reward of each row that the policy implies, with gradient."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+def _over_decisions(x: Tensor, mask: Tensor, decisions: Decisions) -> Tensor:
+    """[B] sum or mean of each row's decisions; 0 for a row without."""
+    total = torch.where(mask, x, 0).sum(1)
+    return total if decisions == "sum" else total / mask.sum(1).clamp(min=1)
+
+
+def _check_scale(part: Part, scale: float) -> None:
+    if scale <= 0:
+        raise ValueError(f"objectives.{type(part).__name__}: scale must be > 0, found {scale}")
+
+
+class LogRatioReward(ImplicitReward):
+    """r_i = scale sum_t (logp_t - ref_logp_t), which is, up to a constant of each prompt, the reward whose
+    KL-regularised optimum with strength `scale` the policy is.
+
+    scale (> 0): beta. decisions: "sum" adds up a row's decisions, "mean" takes their mean, as TRL's IPO does.
+    Source: DPO, arXiv:2305.18290.
+    """
+
+    scale: float = 0.1
+    decisions: Decisions = "sum"
+
+    needs = frozenset({"ref_logp"})
+
+    def setup(self) -> None:
+        _check_scale(self, self.scale)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return self.scale * _over_decisions(evaluation.logp - experience.ref_logp, experience.mask, self.decisions)
+
+
+class LogProbReward(ImplicitReward):
+    """r_i = scale mean_t logp_t, without a reference.
+
+    scale (> 0): beta. decisions: "mean" normalises by length, as SimPO; "sum" does not. Source: SimPO,
+    arXiv:2405.14734.
+    """
+
+    scale: float = 2.0
+    decisions: Decisions = "mean"
+
+    def setup(self) -> None:
+        _check_scale(self, self.scale)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return self.scale * _over_decisions(evaluation.logp, experience.mask, self.decisions)
+
+
+class PairLink(Part):
+    """`link(margin) -> [pairs]` loss of each pair, of how far the implicit reward of the preferred row is above that
+    of the other."""
+
+    def forward(self, margin: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class LogisticLink(PairLink):
+    """-(1 - e) log sigmoid(z) - e log sigmoid(-z), z = margin - shift: the likelihood of preferences under
+    Bradley-Terry.
+
+    label_smoothing: e in [0, 0.5], how often labels are taken to be wrong (conservative DPO). shift: the margin by
+    which the preferred row shall be ahead, SimPO's gamma. Source: DPO, arXiv:2305.18290; SimPO, arXiv:2405.14734.
+    """
+
+    label_smoothing: float = 0.0
+    shift: float = 0.0
+
+    def setup(self) -> None:
+        if not 0 <= self.label_smoothing <= 0.5:
+            raise ValueError(
+                f"objectives.LogisticLink: label_smoothing must be in [0, 0.5], found {self.label_smoothing}"
+            )
+
+    def forward(self, margin: Tensor) -> Tensor:
+        z = margin - self.shift
+        return -(1 - self.label_smoothing) * F.logsigmoid(z) - self.label_smoothing * F.logsigmoid(-z)
+
+
+class SquaredLink(PairLink):
+    """(margin - target)^2, which stops pulling once the preferred row is ahead by `target`. With scale 1 and target
+    1 / (2 tau) it is IPO, arXiv:2310.12036."""
+
+    target: float
+
+    def forward(self, margin: Tensor) -> Tensor:
+        return (margin - self.target).square()
+
+
+class HingeLink(PairLink):
+    """max(0, threshold - margin). Source: SLiC-HF, arXiv:2305.10425; RSO, arXiv:2309.06657."""
+
+    threshold: float = 1.0
+
+    def forward(self, margin: Tensor) -> Tensor:
+        return F.relu(self.threshold - margin)
+
+
+class PairedObjective(Objective):
+    """mean over pairs of link(r_i - r_j) + sum coefficient * aggregate(regulariser), r the implicit reward.
+
+    Every two rows of one group whose outcomes differ are a pair, and row i of it, of the higher outcome, is preferred:
+    two rows are one pair, a ranked list of n rows n (n - 1) / 2. Level rows, rows without decisions and rows alone in
+    their group are in none. Every pair of the optimiser batch counts the same; a batch without pairs has loss 0.
+
+    aggregate: the reducer of the regularisers. Metrics are means over pairs: `pairs/accuracy`, how often the implicit
+    reward prefers the same row; `pairs/margin`; `pairs/chosen` and `pairs/rejected`, the implicit rewards.
+
+    Raises:
+        ExperienceError: a micro-batch holds a part of a group.
+        SupportError: batch and evaluation hold log-probabilities over different supports.
+    """
+
+    implicit: ImplicitReward = LogRatioReward()
+    link: PairLink = LogisticLink()
+    regularise: Sequence[Regulariser] = ()
+    aggregate: Aggregate = TokenMean()
+
+    needs = frozenset({"outcome", "group"})
+    binds = "group"
+
+    def contributes(self, experience: Experience) -> Tensor:
+        """Without regularisers, rows that are in no pair contribute nothing."""
+        return experience.mask.any(1) if len(self.regularise) else partners(experience) > 0
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        evaluation.check(experience.mask)
+        if evaluation.support != experience.support:
+            raise SupportError(
+                f"objectives.PairedObjective: the batch's log-probs were taken over {experience.support}, the policy's "
+                f"over {evaluation.support}; evaluate the policy with the batch's support"
+            )
+        self._check_groups(experience)
+        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        reward = self.implicit(experience, evaluation)
+        preferred, other = pairs(experience)
+        margin = reward[preferred] - reward[other]
+        count = (partners(experience.counted).sum() / 2).to(reward).clamp(min=1)
+        loss = self.link(margin).sum() / count
+        with torch.no_grad():
+            found = {
+                "pairs/accuracy": (margin > 0).to(reward),
+                "pairs/margin": margin,
+                "pairs/chosen": reward[preferred],
+                "pairs/rejected": reward[other],
+            }
+            metrics = {name: value.detach().sum() / count for name, value in found.items()}
+        added, more = regularised(self.regularise, self.aggregate, experience, evaluation)
+        return Loss(loss + added, metrics | more)
+
+    def _check_groups(self, experience: Experience) -> None:
+        there, expected = partners(experience), experience.mine(partners(experience.whole))
+        if not torch.equal(there, expected.to(there)):
+            raise ExperienceError(
+                "objectives.PairedObjective compares the rows of a group, and this micro-batch of "
+                f"{len(experience)} rows holds a part of one; split the batch with "
+                "experience.split(rows, binds=objective.binding)"
+            )
+
+
+def partners(experience: Experience) -> Tensor:
+    """[B] in how many pairs each row is: rows of its group with decisions and another outcome; 0 without decisions."""
+    decided, group, outcome = experience.mask.any(1), experience.group, experience.outcome
+    others = ops.group_sum(decided.double(), group) - ops.group_sum(decided.double(), ops.crossed(group, outcome))
+    return torch.where(decided, others, 0)
+
+
+def pairs(experience: Experience) -> tuple[Tensor, Tensor]:
+    """The pairs [P] as positions of the preferred row and of the other one."""
+    decided, group, outcome = experience.mask.any(1), experience.group, experience.outcome
+    index, _ = ops.group_index(group)
+    found = [index.new_zeros(0, 2)]
+    for rows in index.argsort(stable=True).split(index.bincount().tolist()):
+        better = outcome[rows, None] > outcome[None, rows]
+        found.append(rows[(better & decided[rows, None] & decided[None, rows]).nonzero()])
+    both = torch.cat(found)
+    return both[:, 0], both[:, 1]
