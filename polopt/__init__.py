@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
-    from polopt.catalogue import cite, find, method, slugs
+    from polopt.catalogue import cite, find, method
     from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
+    from polopt.index import slugs
     from polopt.part import Part, build, diff, from_yaml
     from polopt.policies.language import LanguagePolicy
     from polopt.support import ByEntropy, Density
@@ -60,7 +61,7 @@ _HOMES = {
     "rewards": "",
     "sampling": "",
     "schedules": "",
-    "slugs": "catalogue",
+    "slugs": "index",
     "teachers": "",
     "train": "api",
 }

@@ -10,19 +10,26 @@ import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import polopt.methods
 from polopt.absent import unknown_method
 from polopt.errors import UserError
-from polopt.method import Method
+from polopt.method import KINDS, Method, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
+    from polopt.part import Part
+
+Built = TypeVar("Built", bound="Part")
 
 
 class UnknownMethod(UserError, ValueError):
     """There is no method of that name. The message says why, or which name was likely meant."""
+
+
+class WrongKind(UserError, ValueError):
+    """The method builds something else than what is needed. The message says what, and how the method is run."""
 
 
 @functools.cache
@@ -59,7 +66,7 @@ def slug_of(name: str) -> str:
 
 
 def family_of(slug: str) -> str:
-    """Which of the five rooms the method changes above all: the folder of its file."""
+    """The room that the method changes above all: the folder of its file."""
     return _modules()[slug].split(".")[2]
 
 
@@ -69,7 +76,7 @@ def file_of(slug: str) -> Path:
     return Path(family.__path__[0]) / f"{_modules()[slug].rpartition('.')[2]}.py"
 
 
-def find(slug: str) -> Method[Any]:
+def find(slug: str) -> Method[Any, Part]:
     """The method of that name ('-', '_' and '.' are the same).
 
     Raises:
@@ -83,8 +90,8 @@ def find(slug: str) -> Method[Any]:
     return methods[0]
 
 
-def method(slug: str, **settings: Any) -> Algorithm:
-    """The algorithm of a published method, with its paper's defaults where nothing else is said.
+def part(slug: str, **settings: Any) -> Part:
+    """Builds what a published method of any kind is, with its paper's defaults where nothing else is said.
 
     Raises:
         UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
@@ -92,11 +99,34 @@ def method(slug: str, **settings: Any) -> Algorithm:
     return find(slug)(**settings)
 
 
+def method(slug: str, **settings: Any) -> Algorithm:
+    """Builds the algorithm of a published method, with its paper's defaults where nothing else is said.
+
+    Raises:
+        WrongKind: the method is of another kind; how it is run.
+        UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
+    """
+    from polopt.algorithm import Algorithm
+
+    return _of_kind(Algorithm, slug, settings)
+
+
+def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
+    """What the method builds, which must be of the class that stands for one kind of method."""
+    found = find(slug)
+    if found.kind != cls.method_kind:
+        raise WrongKind(_wrong_kind(found.slug, found.kind, cls.method_kind))
+    built = found(**settings)
+    assert isinstance(built, cls), "as its kind says"
+    return built
+
+
 def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     """The algorithm that somebody asks for: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a function
     that returns one, as `my_method.py:build`; or an algorithm itself.
 
     Raises:
+        WrongKind: the method builds no algorithm; how it is run.
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
     from polopt.algorithm import Algorithm
@@ -109,17 +139,21 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     if not isinstance(name, str) or not name:
         raise ValueError(f"a method needs its name, as grpo or {{name: grpo, clip: 0.1}}, found {name!r:.60}")
     settings = {str(key): build(value) for key, value in settings.items()}
-    return own_method(name)(**settings) if ":" in name else method(name, **settings)
+    if ":" not in name:
+        return method(name, **settings)
+    built = own_method(name)(**settings)
+    if not isinstance(built, Algorithm):
+        raise WrongKind(_wrong_kind(name, built.method_kind, Algorithm.method_kind))
+    return built
 
 
-def own_method(name: str) -> Callable[..., Algorithm]:
-    """The function behind `my_method.py:build` or `package.module:build`.
+def own_method(name: str) -> Callable[..., Part]:
+    """The function behind `my_method.py:build` or `package.module:build`, which builds a method of any kind.
 
     Raises:
-        ValueError: there is none, or it is neither a function of that file nor declared to return an `Algorithm`, and
-            so is not called.
+        ValueError: there is none, or it is neither a function of that file nor declared to return what a method builds
+            (an `Algorithm`, for one), and so is not called.
     """
-    from polopt.algorithm import Algorithm
     from polopt.part import locate, written_in
 
     found = locate(name)
@@ -131,22 +165,27 @@ def own_method(name: str) -> Callable[..., Algorithm]:
         declared = None
     # Loading a file has run its code already; a module that is installed may be about anything.
     its_own = inspect.isfunction(found) and written_in(found, name)
-    if declared is not Algorithm and not its_own:
+    if getattr(declared, "method_kind", None) not in KINDS and not its_own:
         raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
     return functools.partial(_own, name, found)
 
 
-def _own(name: str, build: Callable[..., Any], **settings: Any) -> Algorithm:
-    from polopt.algorithm import Algorithm
+def _own(name: str, build: Callable[..., Any], **settings: Any) -> Part:
+    from polopt.part import Part
 
     try:
         inspect.signature(build).bind(**settings)
     except TypeError as error:
         raise ValueError(f"{name!r:.100} is called with {', '.join(settings) or 'no settings'}, but {error}") from None
-    algorithm = build(**settings)
-    if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"{name!r:.100} returned {algorithm!r:.60}, expected an Algorithm")
-    return algorithm
+    built = build(**settings)
+    if not isinstance(built, Part) or built.method_kind not in KINDS:
+        raise ValueError(f"{name!r:.100} returned {built!r:.60}, expected an Algorithm")
+    return built
+
+
+def _wrong_kind(name: str, kind: Any, expected: str | None) -> str:
+    run = KINDS[kind].replace("SLUG", name)  # type: ignore[index]
+    return f"{name!r:.100} is {with_article(kind)}, expected {with_article(expected)}; it is run by {run}"
 
 
 def cite(names: Iterable[str]) -> str:

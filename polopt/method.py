@@ -1,19 +1,21 @@
-"""What a published method is: a sentence of parts, its paper, and claims that can be run."""
+"""What a published method is: what it builds, its paper, and claims that can be run."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import time
+import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from polopt.names import nearest
 
 if TYPE_CHECKING:  # what a method is can be said without torch
-    from polopt.algorithm import Algorithm
+    from polopt.part import Part
 
 P = ParamSpec("P")
+Built = TypeVar("Built", bound="Part", covariant=True)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
@@ -21,6 +23,22 @@ TIERS: dict[Tier, str] = {
     "faithful": "the formula was confirmed at the source, and the claims run",
     "reading": "the paper leaves the formula open; ours is a stated reading",
 }
+
+Kind = Literal["algorithm", "stages", "metric", "solver", "guard", "steering"]
+# What a method builds -> how it is run; SLUG is its name.
+KINDS: dict[Kind, str] = {
+    "algorithm": "polopt train --method SLUG",
+    "stages": "polopt train SLUG",
+    "metric": "polopt measure SLUG FILE",
+    "solver": "polopt solve SLUG PROBLEM",
+    "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: SLUG}",
+    "steering": "polopt evaluate RUN --steer SLUG",
+}
+
+
+def with_article(kind: str | None) -> str:
+    """A kind as it stands in a sentence: an algorithm, a solver, steering."""
+    return str(kind) if kind in ("stages", "steering") else f"{'an' if kind == 'algorithm' else 'a'} {kind}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,17 +100,17 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Method(Generic[P]):
-    """A published method: calling it with its paper's settings gives the `Algorithm`."""
+class Method(Generic[P, Built]):
+    """A published method: calling it with its paper's settings builds its part, for most an `Algorithm`."""
 
     slug: str
-    build: Callable[P, Algorithm]
+    build: Callable[P, Built]
     paper: Paper
     changes: str
     tier: Tier
     claims: list[Claim] = dataclasses.field(default_factory=list)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Built:
         known = self.settings()
         from polopt.setting_types import checked_setting, setting_types
 
@@ -103,6 +121,22 @@ class Method(Generic[P]):
                 raise TypeError(f"method {self.slug!r} has no setting {key!r:.100}{nearest(key, known)}")
             given[key] = checked_setting(checks[key], value, f"method {self.slug!r}", key)
         return self.build(*args, **given)  # type: ignore[arg-type]
+
+    @property
+    def kind(self) -> Kind:
+        """What the method builds, from the return type of its builder.
+
+        Raises:
+            TypeError: the return type is missing, or a part that is no kind of method.
+        """
+        built = typing.get_type_hints(self.build).get("return")
+        kind = getattr(built, "method_kind", None)
+        if kind not in KINDS:
+            raise TypeError(
+                f"the builder of method {self.slug!r} must be declared to return a part with a method_kind of "
+                f"{', '.join(KINDS)}, found {built!r:.100}"
+            )
+        return kind
 
     def settings(self) -> dict[str, Any]:
         """The builder's settings with the paper's defaults."""
@@ -126,10 +160,10 @@ class Method(Generic[P]):
         return attach
 
 
-def method(*, paper: Paper, changes: str, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
+def method(*, paper: Paper, changes: str, tier: Tier) -> Callable[[Callable[P, Built]], Method[P, Built]]:
     """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'."""
 
-    def make(build: Callable[P, Algorithm]) -> Method[P]:
+    def make(build: Callable[P, Built]) -> Method[P, Built]:
         slug = build.__module__.rpartition(".")[2].replace("_", "-")
         return Method(slug=slug, build=build, paper=paper, changes=changes, tier=tier)
 
