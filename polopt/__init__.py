@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt import checks, credit, lab, objectives, ops, problems, rewards, sampling, schedules, solvers, teachers
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
-    from polopt.catalogue import cite, find, method
+    from polopt.catalogue import cite, find, method, solver
     from polopt.experience import Evaluation, Experience, ExperienceError, Loss, Support, SupportError
     from polopt.index import slugs
     from polopt.part import Part, build, diff, from_yaml
@@ -57,11 +57,14 @@ _HOMES = {
     "method": "catalogue",
     "objectives": "",
     "ops": "",
+    "problems": "",
     "resume": "api",
     "rewards": "",
     "sampling": "",
     "schedules": "",
     "slugs": "index",
+    "solver": "catalogue",
+    "solvers": "",
     "teachers": "",
     "train": "api",
 }
@@ -96,11 +99,14 @@ __all__ = [
     "method",
     "objectives",
     "ops",
+    "problems",
     "resume",
     "rewards",
     "sampling",
     "schedules",
     "slugs",
+    "solver",
+    "solvers",
     "teachers",
     "train",
 ]

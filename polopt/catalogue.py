@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import polopt.methods
 from polopt.absent import unknown_method
 from polopt.errors import UserError
-from polopt.method import KINDS, Method, with_article
+from polopt.method import KINDS, Method, usage_of, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
     from polopt.part import Part
+    from polopt.solvers import Solver
 
 Built = TypeVar("Built", bound="Part")
 
@@ -111,6 +112,17 @@ def method(slug: str, **settings: Any) -> Algorithm:
     return _of_kind(Algorithm, slug, settings)
 
 
+def solver(slug: str, **settings: Any) -> Solver:
+    """Builds the solver of a published method, as `method` builds an algorithm.
+
+    Raises:
+        WrongKind, UnknownMethod, ValueError, TypeError: as `method`.
+    """
+    from polopt.solvers import Solver
+
+    return _of_kind(Solver, slug, settings)
+
+
 def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
     """What the method builds, which must be of the class that stands for one kind of method."""
     found = find(slug)
@@ -130,20 +142,26 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
     from polopt.algorithm import Algorithm
+
+    return specified(Algorithm, spec)
+
+
+def specified(cls: type[Built], spec: str | Mapping[str, Any] | Built) -> Built:
+    """As `sentence`, of the class that stands for another kind of method, such as `solvers.Solver`."""
     from polopt.part import build
 
-    if isinstance(spec, Algorithm):
+    if isinstance(spec, cls):
         return spec
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)  # type: ignore[arg-type]
     name = settings.pop("name", None)
     if not isinstance(name, str) or not name:
         raise ValueError(f"a method needs its name, as grpo or {{name: grpo, clip: 0.1}}, found {name!r:.60}")
     settings = {str(key): build(value) for key, value in settings.items()}
     if ":" not in name:
-        return method(name, **settings)
+        return _of_kind(cls, name, settings)
     built = own_method(name)(**settings)
-    if not isinstance(built, Algorithm):
-        raise WrongKind(_wrong_kind(name, built.method_kind, Algorithm.method_kind))
+    if not isinstance(built, cls):
+        raise WrongKind(_wrong_kind(name, built.method_kind, cls.method_kind))
     return built
 
 
@@ -184,8 +202,8 @@ def _own(name: str, build: Callable[..., Any], **settings: Any) -> Part:
 
 
 def _wrong_kind(name: str, kind: Any, expected: str | None) -> str:
-    run = KINDS[kind].replace("SLUG", name)  # type: ignore[index]
-    return f"{name!r:.100} is {with_article(kind)}, expected {with_article(expected)}; it is run by {run}"
+    usage = usage_of(kind, name)
+    return f"{name!r:.100} is {with_article(kind)}, expected {with_article(expected)}; {usage}"
 
 
 def cite(names: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ Built = TypeVar("Built", bound="Part", covariant=True)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
-    "proven": "its claims hold, its identities are exact, it trains on the main job",
+    "proven": "its claims hold, its identities are exact, and an algorithm trains on the main job",
     "faithful": "the formula was confirmed at the source, and the claims run",
     "reading": "the paper leaves the formula open; ours is a stated reading",
 }
@@ -34,6 +34,11 @@ KINDS: dict[Kind, str] = {
     "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: SLUG}",
     "steering": "polopt evaluate RUN --steer SLUG",
 }
+
+
+def usage_of(kind: str | None, name: str) -> str:
+    """How a method of a kind is run, as part of a sentence."""
+    return f"run it as {KINDS[kind].replace('SLUG', name)}"  # type: ignore[index]
 
 
 def with_article(kind: str | None) -> str:

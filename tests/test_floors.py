@@ -17,7 +17,7 @@ FLOORS = [
     {"support", "situation", "yaml_data", "setting_types"},
     {"experience", "ops", "layers"},
     {"part", "values", "tokens"},
-    {"config", "schedules", "outline"},
+    {"config", "schedules", "outline", "problems"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
     {"packages"},

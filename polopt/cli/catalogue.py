@@ -21,7 +21,7 @@ from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
 from polopt.display import format
 from polopt.index import Entry
-from polopt.method import KINDS, TIERS, with_article
+from polopt.method import KINDS, TIERS, usage_of, with_article
 
 if TYPE_CHECKING:
     from polopt.part import Part
@@ -146,7 +146,7 @@ def show(
         screen.print()
     screen.print("The sentence, with these settings", style="bold")
     screen.print(wording.sentence(m.sentence))
-    screen.print(f"\nIt is {with_article(m.kind)}: {KINDS[m.kind].replace('SLUG', m.slug)}")
+    screen.print(f"\nIt is {with_article(m.kind)}; {usage_of(m.kind, m.slug)}")
     where = f"arXiv {m.paper.arxiv}" if m.paper.arxiv else m.paper.venue
     screen.print("\nPaper", style="bold")
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))

@@ -1,0 +1,1 @@
+"""Methods that solve exact problems."""
