@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from polopt import ops
 from polopt.experience import Evaluation, Experience, Support
-from polopt.lab.mdp import TabularMDP
+from polopt.problems.mdp import TabularMDP
 from polopt.support import PLAIN
 
 

@@ -1,6 +1,7 @@
 """Problems that are known in full, so that solvers and metrics can be exact on them."""
 
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
+from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.protocol import Problem
@@ -13,6 +14,7 @@ __all__ = [
     "ExtensiveGame",
     "GameError",
     "Problem",
+    "TabularMDP",
     "UnknownProblem",
     "find",
     "game_of",

@@ -129,7 +129,7 @@ def test_own_functions_may_build_solvers() -> None:
         "    return RegretMinimizer(alternating=alternating)\ndef other():\n    return 3\n"
     )
     assert catalogue.specified(Solver, {"name": "own.py:build", "alternating": False}).method_kind == "solver"
-    with pytest.raises(ValueError, match="'own.py:build' is a solver, expected an algorithm"):
+    with pytest.raises(ValueError, match=r"'own\.py:build' is a solver, expected an algorithm"):
         catalogue.sentence("own.py:build")
     with pytest.raises(ValueError, match="returned 3, expected an Algorithm"):
         catalogue.sentence("own.py:other")

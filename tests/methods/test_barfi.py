@@ -12,9 +12,9 @@ import polopt as po
 from polopt.credit import LearnedDiscount, RewardToGo
 from polopt.experience import Experience, ExperienceError
 from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
-from polopt.lab.mdp import random_mdp
 from polopt.lab.sampled import SampledBilevel
 from polopt.lab.walks import StatePolicy, WalkSource
+from polopt.problems.mdp import random_mdp
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 from polopt.training.provided import unprovided

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import alone
 
 from polopt.config import ConfigError
 from polopt.errors import RunError
@@ -73,23 +71,26 @@ def test_a_run_that_is_stopped_ends_as_one_that_was_not(tmp_path: Path, method: 
     assert {r["unit"] for r in straight.read("metrics")} == {"chips"}
 
 
-def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    arguments = ["cfr-plus", "leduc-poker", "--steps", "400", "--set", "checkpoint_every=20"]
-    command = [sys.executable, "-m", "polopt", "solve", *arguments, "--run"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    kept = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    folder = tmp_path / "killed"
-    process = subprocess.Popen([*command, str(folder)], **kept)  # type: ignore[call-overload]
-    while process.poll() is None and not list(folder.glob("checkpoints/0*")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    killed = Run(folder)
-    assert not killed.about["finished"]
-    assert 0 < (killed.checkpoint or 0) < 400
-    for place in (folder, tmp_path / "straight"):
-        subprocess.run([*command, str(place)], check=True, **kept)  # type: ignore[call-overload]
-    assert_same_end(Run(tmp_path / "straight"), killed)
+class Killer(Stopper):
+    def measured(self, record: Any) -> None:
+        if record["step"] == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_processes_that_are_killed_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a measurement, and while a checkpoint is written."""
+    settings, folder = recipe(problem="leduc-poker"), tmp_path / "killed"
+    straight = solving.solve(settings, tmp_path / "straight")
+    for step in (2, 8, 22):
+        assert alone(lambda at=step: solving.solve(settings, folder, watchers=(Killer(at),))) == -signal.SIGKILL
+    assert not Run(folder).about["finished"]
+    assert Run(folder).checkpoint == 20
+    with monkeypatch.context() as patch:
+        patch.setattr("polopt.training.files.write_tensors", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert alone(lambda: solving.solve(settings, folder)) == -signal.SIGKILL
+    assert Run(folder).checkpoint == 20
+    solving.solve(settings, folder)
+    assert_same_end(straight, Run(folder))
 
 
 def test_more_steps_extend_a_run(tmp_path: Path) -> None:

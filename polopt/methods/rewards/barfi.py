@@ -5,11 +5,11 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.credit import LearnedDiscount
 from polopt.lab.bilevel import Bilevel, align, good_hint, wrong_goal
-from polopt.lab.mdp import random_mdp
 from polopt.lab.sampled import SampledBilevel
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.reinforce import reinforce
 from polopt.objectives import EntropyBonus
+from polopt.problems.mdp import random_mdp
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 

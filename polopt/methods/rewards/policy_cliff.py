@@ -4,11 +4,11 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.lab.mdp import two_goals
 from polopt.method import Finding, Paper, method
 from polopt.methods.objectives.grpo import grpo
 from polopt.methods.objectives.rloo import rloo
 from polopt.metrics import policy_stability, q_values
+from polopt.problems.mdp import two_goals
 from polopt.rewards import OutcomeReward, SumOfRewards, SurprisalPenalty
 
 
