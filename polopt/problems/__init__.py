@@ -4,16 +4,16 @@ from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameErro
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
-from polopt.problems.protocol import Problem
+from polopt.problems.protocol import ExactProblem
 
 __all__ = [
     "PROBLEMS",
     "Chance",
     "Decision",
     "End",
+    "ExactProblem",
     "ExtensiveGame",
     "GameError",
-    "Problem",
     "TabularMDP",
     "UnknownProblem",
     "find",

@@ -10,17 +10,17 @@ from polopt.errors import UserError
 from polopt.names import nearest
 from polopt.part import locate
 from polopt.problems.poker import kuhn_poker, leduc_poker
-from polopt.problems.protocol import Problem
+from polopt.problems.protocol import ExactProblem
 from polopt.setting_types import checked_setting, setting_types
 
-PROBLEMS: dict[str, Callable[..., Problem]] = {"kuhn-poker": kuhn_poker, "leduc-poker": leduc_poker}
+PROBLEMS: dict[str, Callable[..., ExactProblem]] = {"kuhn-poker": kuhn_poker, "leduc-poker": leduc_poker}
 
 
 class UnknownProblem(UserError, ValueError):
     """There is no problem of that name. The message lists those that there are."""
 
 
-def find(spec: str | Mapping[str, Any]) -> Problem:
+def find(spec: str | Mapping[str, Any]) -> ExactProblem:
     """The problem that a name stands for: `kuhn-poker`; `{name: leduc-poker, ranks: 4}`, with its settings; or a
     function that returns one, as `my_game.py:build`.
 
@@ -50,7 +50,7 @@ def find(spec: str | Mapping[str, Any]) -> Problem:
     types = setting_types(build, known) if ":" not in name else {}
     given = {k: checked_setting(types[k], v, f"problem {name!r}", k) if k in types else v for k, v in settings.items()}
     built = build(**given)
-    if not isinstance(built, Problem):
+    if not isinstance(built, ExactProblem):
         raise ValueError(
             f"{name!r:.100} returned {built!r:.60}, expected a problem, as polopt.problems.game_of makes them"
         )

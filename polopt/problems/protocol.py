@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @runtime_checkable
-class Problem(Protocol):
+class ExactProblem(Protocol):
     """An exact problem: a solution can be measured without error.
 
     name, unit: of the problem, and of the first of its measures.

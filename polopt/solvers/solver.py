@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from polopt.part import Part
-from polopt.problems import Problem
+from polopt.problems import ExactProblem
 
 # Everything that a solver knows between two steps, by name.
 State = Mapping[str, Tensor]
@@ -29,7 +29,7 @@ class Solver(Part):
     # The class of problems that it solves.
     solves: ClassVar[type] = object
 
-    def begin(self, problem: Problem) -> dict[str, Tensor]:
+    def begin(self, problem: ExactProblem) -> dict[str, Tensor]:
         """The state before the first step.
 
         Raises:
@@ -39,14 +39,14 @@ class Solver(Part):
             raise TypeError(f"{self!r:.80} solves problems of the class {self.solves.__name__}, found {problem!r:.80}")
         return self.start(problem)
 
-    def start(self, problem: Problem) -> dict[str, Tensor]:
+    def start(self, problem: ExactProblem) -> dict[str, Tensor]:
         """As `begin`, of a problem of the right class."""
         raise NotImplementedError
 
-    def iterate(self, problem: Problem, state: State) -> dict[str, Tensor]:
+    def iterate(self, problem: ExactProblem, state: State) -> dict[str, Tensor]:
         """The state after one more step."""
         raise NotImplementedError
 
-    def solution(self, problem: Problem, state: State) -> Tensor:
+    def solution(self, problem: ExactProblem, state: State) -> Tensor:
         """The solution that a state stands for, as the problem measures it."""
         raise NotImplementedError

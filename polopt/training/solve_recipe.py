@@ -9,7 +9,7 @@ import pydantic
 
 from polopt import catalogue, problems
 from polopt.config import Config, ConfigError, PlainMap, parse
-from polopt.problems import Problem
+from polopt.problems import ExactProblem
 from polopt.solvers import Solver
 from polopt.training.recipe import Positive, name_of_method, set_by_path
 from polopt.yaml_data import write_yaml
@@ -36,7 +36,7 @@ class SolveRecipe(Config):
     measure_every: Positive = 10
     checkpoint_every: Positive = 100
 
-    def parts(self) -> tuple[Solver, Problem]:
+    def parts(self) -> tuple[Solver, ExactProblem]:
         """The solver and what it solves.
 
         Raises:

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from polopt.errors import RunError
-from polopt.problems import Problem
+from polopt.problems import ExactProblem
 from polopt.solvers import Solver
 from polopt.training import files, origin
 from polopt.training.recipe import name_of_method
@@ -100,7 +100,7 @@ def _iterate(
     run: Run,
     recipe: SolveRecipe,
     solver: Solver,
-    problem: Problem,
+    problem: ExactProblem,
     watchers: tuple[SolveWatcher, ...],
     *,
     with_logs: bool,
