@@ -12,6 +12,7 @@ from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
 from polopt.method import TIERS, Method
+from polopt.part import Part
 from polopt.part_diff import diff
 
 PAGE = HERE.parent / "docs" / "methods.md"
@@ -80,18 +81,18 @@ def _suites() -> dict[str, list[str]]:
     return found
 
 
-def _row(m: Method[Any], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
+def _row(m: Method[Any, Part], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
     held = f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(catalogue.claims_of(m.slug))}"
     score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
     return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{held}|{score}|"
 
 
-def _paper(m: Method[Any]) -> str:
+def _paper(m: Method[Any, Part]) -> str:
     it = m.paper
     return f"[arXiv:{it.arxiv}](https://arxiv.org/abs/{it.arxiv})" if it.arxiv else f"{it.venue}"
 
 
-def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
+def _section(m: Method[Any, Part], rows: list[dict[str, Any]]) -> list[str]:
     it = m.paper
     lines = [
         f"## {m.slug}",
@@ -102,7 +103,7 @@ def _section(m: Method[Any], rows: list[dict[str, Any]]) -> list[str]:
         "",
     ]
     lines += ["```text", m.doc, "```", ""]
-    if m.slug != "grpo":
+    if m.slug != "grpo" and m.kind == "algorithm":
         lines += ["What differs from `grpo` without KL:", "", "|where|`grpo`|here|", "|---|---|---|"]
         # Groups of one size and no KL on both sides where they can be, so that they are no difference.
         settings = {k: v for k, v in COMMON.items() if k in m.settings()}

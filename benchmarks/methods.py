@@ -27,7 +27,7 @@ from benchmarks import table
 from benchmarks.curves import equal_budgets, main_stage
 from benchmarks.spec import HERE
 from benchmarks.suites import SUITES
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.algorithm import Algorithm
 from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
@@ -60,7 +60,7 @@ def label(slug: str) -> str:
 
 def contestants(only: Sequence[str]) -> tuple[list[str], list[str]]:
     """Methods that can be trained here, and those that cannot."""
-    wanted = list(only) or catalogue.slugs()
+    wanted = list(only) or index.slugs("algorithm")
     able = [slug for slug in wanted if trainable(catalogue.method(slug))]
     return able, [slug for slug in wanted if slug not in able]
 

@@ -13,13 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt import checks, credit, lab, objectives, ops, problems, rewards, sampling, schedules, solvers, teachers
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
-    from polopt.catalogue import cite, find, method, slugs
+    from polopt.catalogue import cite, find, method, solver
     from polopt.evaluation import Evaluation, Loss
     from polopt.experience import Experience
     from polopt.fields import ExperienceError
+    from polopt.index import slugs
     from polopt.part import Part, build, from_yaml
     from polopt.part_diff import diff
     from polopt.policies.language import LanguagePolicy
@@ -59,11 +60,14 @@ _HOMES = {
     "method": "catalogue",
     "objectives": "",
     "ops": "",
+    "problems": "",
     "resume": "api",
     "rewards": "",
     "sampling": "",
     "schedules": "",
-    "slugs": "catalogue",
+    "slugs": "index",
+    "solver": "catalogue",
+    "solvers": "",
     "teachers": "",
     "train": "api",
 }
@@ -98,11 +102,14 @@ __all__ = [
     "method",
     "objectives",
     "ops",
+    "problems",
     "resume",
     "rewards",
     "sampling",
     "schedules",
     "slugs",
+    "solver",
+    "solvers",
     "teachers",
     "train",
 ]

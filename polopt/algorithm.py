@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class Algorithm(Part):
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` says what differs.
     """
+
+    method_kind: ClassVar[str | None] = "algorithm"
 
     sampling: Sampling = Rollouts()
     reward: Reward = OutcomeReward()

@@ -10,15 +10,19 @@ import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import polopt.methods
 from polopt.absent import unknown_method
 from polopt.errors import UserError
-from polopt.method import Claim, Method
+from polopt.method import KINDS, Claim, Method, usage_of, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
+    from polopt.part import Part
+    from polopt.solvers import Solver
+
+Built = TypeVar("Built", bound="Part")
 
 
 HERE = Path(__file__).parent
@@ -26,6 +30,10 @@ HERE = Path(__file__).parent
 
 class UnknownMethod(UserError, ValueError):
     """There is no method of that name. The message says why, or which name was likely meant."""
+
+
+class WrongKind(UserError, ValueError):
+    """The method builds something else than what is needed. The message says what, and how the method is run."""
 
 
 @functools.cache
@@ -61,7 +69,7 @@ def files_of(slug: str) -> tuple[Path, ...]:
     return tuple(file for folder in ("methods", "claims") if (file := HERE / folder / name).is_file())
 
 
-def find(slug: str) -> Method[Any]:
+def find(slug: str) -> Method[Any, Part]:
     """The method of that name ('-', '_' and '.' are the same).
 
     Raises:
@@ -88,8 +96,8 @@ def claims_of(slug: str) -> tuple[Claim, ...]:
     return tuple(found for found in vars(module).values() if isinstance(found, Claim))
 
 
-def method(slug: str, **settings: Any) -> Algorithm:
-    """The algorithm of a published method, with its paper's defaults where nothing else is said.
+def part(slug: str, **settings: Any) -> Part:
+    """Builds what a published method of any kind is, with its paper's defaults where nothing else is said.
 
     Raises:
         UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
@@ -97,34 +105,78 @@ def method(slug: str, **settings: Any) -> Algorithm:
     return find(slug)(**settings)
 
 
+def method(slug: str, **settings: Any) -> Algorithm:
+    """Builds the algorithm of a published method, with its paper's defaults where nothing else is said.
+
+    Raises:
+        WrongKind: the method is of another kind; how it is run.
+        UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
+    """
+    from polopt.algorithm import Algorithm
+
+    return _of_kind(Algorithm, slug, settings)
+
+
+def solver(slug: str, **settings: Any) -> Solver:
+    """Builds the solver of a published method, as `method` builds an algorithm.
+
+    Raises:
+        WrongKind, UnknownMethod, ValueError, TypeError: as `method`.
+    """
+    from polopt.solvers import Solver
+
+    return _of_kind(Solver, slug, settings)
+
+
+def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
+    """What the method builds, which must be of the class that stands for one kind of method."""
+    found = find(slug)
+    if found.kind != cls.method_kind:
+        raise WrongKind(_wrong_kind(found.slug, found.kind, cls.method_kind))
+    built = found(**settings)
+    assert isinstance(built, cls), "as its kind says"
+    return built
+
+
 def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     """The algorithm that somebody asks for: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a function
     that returns one, as `my_method.py:build`; or an algorithm itself.
 
     Raises:
+        WrongKind: the method builds no algorithm; how it is run.
         ValueError, TypeError: no such method or setting (the nearest one is named), or no algorithm.
     """
     from polopt.algorithm import Algorithm
+
+    return specified(Algorithm, spec)
+
+
+def specified(cls: type[Built], spec: str | Mapping[str, Any] | Built) -> Built:
+    """As `sentence`, of the class that stands for another kind of method, such as `solvers.Solver`."""
     from polopt.part import build
 
-    if isinstance(spec, Algorithm):
+    if isinstance(spec, cls):
         return spec
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)  # type: ignore[arg-type]
     name = settings.pop("name", None)
     if not isinstance(name, str) or not name:
         raise ValueError(f"a method needs its name, as grpo or {{name: grpo, clip: 0.1}}, found {name!r:.60}")
     settings = {str(key): build(value) for key, value in settings.items()}
-    return own_method(name)(**settings) if ":" in name else method(name, **settings)
+    if ":" not in name:
+        return _of_kind(cls, name, settings)
+    built = own_method(name)(**settings)
+    if not isinstance(built, cls):
+        raise WrongKind(_wrong_kind(name, built.method_kind, cls.method_kind))
+    return built
 
 
-def own_method(name: str) -> Callable[..., Algorithm]:
-    """The function behind `my_method.py:build` or `package.module:build`.
+def own_method(name: str) -> Callable[..., Part]:
+    """The function behind `my_method.py:build` or `package.module:build`, which builds a method of any kind.
 
     Raises:
-        ValueError: there is none, or it is neither a function of that file nor declared to return an `Algorithm`, and
-            so is not called.
+        ValueError: there is none, or it is neither a function of that file nor declared to return what a method builds
+            (an `Algorithm`, for one), and so is not called.
     """
-    from polopt.algorithm import Algorithm
     from polopt.part_names import locate, written_in
 
     found = locate(name)
@@ -136,22 +188,27 @@ def own_method(name: str) -> Callable[..., Algorithm]:
         declared = None
     # Loading a file has run its code already; a module that is installed may be about anything.
     its_own = inspect.isfunction(found) and written_in(found, name)
-    if declared is not Algorithm and not its_own:
+    if getattr(declared, "method_kind", None) not in KINDS and not its_own:
         raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
     return functools.partial(_own, name, found)
 
 
-def _own(name: str, build: Callable[..., Any], **settings: Any) -> Algorithm:
-    from polopt.algorithm import Algorithm
+def _own(name: str, build: Callable[..., Any], **settings: Any) -> Part:
+    from polopt.part import Part
 
     try:
         inspect.signature(build).bind(**settings)
     except TypeError as error:
         raise ValueError(f"{name!r:.100} is called with {', '.join(settings) or 'no settings'}, but {error}") from None
-    algorithm = build(**settings)
-    if not isinstance(algorithm, Algorithm):
-        raise ValueError(f"{name!r:.100} returned {algorithm!r:.60}, expected an Algorithm")
-    return algorithm
+    built = build(**settings)
+    if not isinstance(built, Part) or built.method_kind not in KINDS:
+        raise ValueError(f"{name!r:.100} returned {built!r:.60}, expected an Algorithm")
+    return built
+
+
+def _wrong_kind(name: str, kind: Any, expected: str | None) -> str:
+    usage = usage_of(kind, name)
+    return f"{name!r:.100} is {with_article(kind)}, expected {with_article(expected)}; {usage}"
 
 
 def cite(names: Iterable[str]) -> str:

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from polopt import catalogue
-from polopt.method import Paper, Tier
+from polopt.method import KINDS, Kind, Paper, Tier
 
 FILE = Path(__file__).with_name("index.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A method as it is shown. settings: name and default. sentence: the algorithm with its paper's settings as
-    `outline` has it: depth, name, value. claims: name and statement. digest: of its files."""
+    """A method as it is shown. kind: what it builds. settings: name and default. sentence: what it builds with its
+    paper's settings as `outline` has it: depth, name, value. claims: name and statement. digest: of its files."""
 
     slug: str
     room: str
+    kind: Kind
     tier: Tier
     changes: str
     paper: Paper
@@ -36,14 +37,27 @@ class Entry:
     digest: str
 
     def matches(self, text: str) -> bool:
-        """Whether every word of the text is in the method's name, room, tier, title or what it changes."""
-        found = " ".join([self.slug, self.room, self.tier, self.paper.title, self.changes]).lower()
+        """Whether every word of the text is in the method's name, room, kind, tier, title or what it changes."""
+        found = " ".join([self.slug, self.room, self.kind, self.tier, self.paper.title, self.changes]).lower()
         return all(word in found for word in text.lower().split())
 
 
 def entries() -> list[Entry]:
     """All methods, by name."""
     return [entry(slug) for slug in catalogue.slugs()]
+
+
+def slugs(kind: Kind | None = None) -> list[str]:
+    """The names of all methods, or of those of one kind.
+
+    Raises:
+        ValueError: there is no such kind of method.
+    """
+    if kind is None:
+        return catalogue.slugs()
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, found {kind!r:.60}")
+    return [found.slug for found in entries() if found.kind == kind]
 
 
 def entry(name: str) -> Entry:
@@ -68,6 +82,7 @@ def made(slug: str) -> Entry:
     return Entry(
         slug=m.slug,
         room=m.room,
+        kind=m.kind,
         tier=m.tier,
         changes=m.changes,
         paper=m.paper,

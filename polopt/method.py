@@ -1,29 +1,52 @@
-"""What a published method is: a sentence of parts and its paper; and what a claim is, which can be run."""
+"""What a published method is: what it builds, and its paper; and what a claim is, which can be run."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import time
+import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args
 
 from polopt.names import nearest
 
 if TYPE_CHECKING:  # what a method is can be said without torch
-    from polopt.algorithm import Algorithm
+    from polopt.part import Part
 
 P = ParamSpec("P")
+Built = TypeVar("Built", bound="Part", covariant=True)
 
-Room = Literal["sampling", "rewards", "credit", "objectives"]
+Room = Literal["sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"]
 ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
-    "proven": "its claims hold, its identities are exact, it trains on the main job",
+    "proven": "its claims hold, its identities are exact, and an algorithm trains on the main job",
     "faithful": "the formula was confirmed at the source, and the claims run",
     "reading": "the paper leaves the formula open; ours is a stated reading",
 }
+
+Kind = Literal["algorithm", "stages", "metric", "solver", "guard", "steering"]
+# What a method builds -> how it is run; SLUG is its name.
+KINDS: dict[Kind, str] = {
+    "algorithm": "polopt train --method SLUG",
+    "stages": "polopt train SLUG",
+    "metric": "polopt measure SLUG FILE",
+    "solver": "polopt solve SLUG PROBLEM",
+    "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: SLUG}",
+    "steering": "polopt evaluate RUN --steer SLUG",
+}
+
+
+def usage_of(kind: str | None, name: str) -> str:
+    """How a method of a kind is run, as part of a sentence."""
+    return f"run it as {KINDS[kind].replace('SLUG', name)}"  # type: ignore[index]
+
+
+def with_article(kind: str | None) -> str:
+    """A kind as it stands in a sentence: an algorithm, a solver, steering."""
+    return str(kind) if kind in ("stages", "steering") else f"{'an' if kind == 'algorithm' else 'a'} {kind}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,20 +119,20 @@ def claim(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Method(Generic[P]):
-    """A published method: calling it with its paper's settings gives the `Algorithm`.
+class Method(Generic[P, Built]):
+    """A published method: calling it with its paper's settings builds its part, for most an `Algorithm`.
 
     room: the kind of part that the paper changes; of several, the one of its main idea.
     """
 
     slug: str
-    build: Callable[P, Algorithm]
+    build: Callable[P, Built]
     paper: Paper
     changes: str
     room: Room
     tier: Tier
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Algorithm:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Built:
         known = self.settings()
         from polopt.setting_types import checked_setting, setting_types
 
@@ -120,6 +143,22 @@ class Method(Generic[P]):
                 raise TypeError(f"method {self.slug!r} has no setting {key!r:.100}{nearest(key, known)}")
             given[key] = checked_setting(checks[key], value, f"method {self.slug!r}", key)
         return self.build(*args, **given)  # type: ignore[arg-type]
+
+    @property
+    def kind(self) -> Kind:
+        """What the method builds, from the return type of its builder.
+
+        Raises:
+            TypeError: the return type is missing, or a part that is no kind of method.
+        """
+        built = typing.get_type_hints(self.build).get("return")
+        kind = getattr(built, "method_kind", None)
+        if kind not in KINDS:
+            raise TypeError(
+                f"the builder of method {self.slug!r} must be declared to return a part with a method_kind of "
+                f"{', '.join(KINDS)}, found {built!r:.100}"
+            )
+        return kind
 
     def settings(self) -> dict[str, Any]:
         """The builder's settings with the paper's defaults."""
@@ -132,7 +171,7 @@ class Method(Generic[P]):
         return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
 
 
-def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Algorithm]], Method[P]]:
+def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Built]], Method[P, Built]]:
     """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'.
 
     Raises:
@@ -141,7 +180,7 @@ def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[C
     if room not in ROOMS:
         raise ValueError(f"room = {room!r:.60} is none of {', '.join(ROOMS)}")
 
-    def make(build: Callable[P, Algorithm]) -> Method[P]:
+    def make(build: Callable[P, Built]) -> Method[P, Built]:
         slug = build.__module__.rpartition(".")[2].replace("_", "-")
         return Method(slug=slug, build=build, paper=paper, changes=changes, room=room, tier=tier)
 

@@ -85,6 +85,8 @@ class Part(nn.Module):
     gives: ClassVar[frozenset[str]] = frozenset()
     asks: ClassVar[frozenset[str]] = frozenset()
     binds: ClassVar[Binding] = "row"
+    # What a method is that builds such a part (`polopt.method.KINDS`); None for parts that stand only inside others.
+    method_kind: ClassVar[str | None] = None
     # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
     servers: ClassVar[frozenset[str]] = frozenset()
     # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.

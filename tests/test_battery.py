@@ -39,7 +39,7 @@ def published():
     filled |= {f"extras.{k}" for k in battery.random_batch().experience.extras}
     special = {slug: batch for table in TABLES for slug, batch in getattr(table, "BATCHES", {}).items()}
     rows = {}
-    for slug in po.slugs():
+    for slug in po.slugs("algorithm"):
         algorithm = po.method(slug)
         for part, checks in (
             (algorithm.objective, (battery.objective_split, battery.objective_poison, battery.objective_extremes)),

@@ -54,7 +54,7 @@ def playable(slug: str) -> bool:
 # latr: on so small a tree all of its answers are alike. rlcm-scaling pays more than 1, which some credits refuse;
 # knapsack-rl refuses groups of one.
 ELSEWHERE = {"knapsack-rl", "latr", "rlcm-scaling"}
-ALL = {slug: found for slug in po.slugs() if slug not in ELSEWHERE and (found := changes(slug))}
+ALL = {slug: found for slug in po.slugs("algorithm") if slug not in ELSEWHERE and (found := changes(slug))}
 DISJOINT = [(a, b) for a, b in itertools.combinations(ALL, 2) if apart(ALL[a], ALL[b])]
 
 

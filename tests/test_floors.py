@@ -19,7 +19,7 @@ FLOORS = [
     {"evaluation", "stacking"},
     {"experience"},
     {"part", "values", "tokens"},
-    {"config", "schedules", "outline", "part_diff"},
+    {"config", "schedules", "outline", "part_diff", "problems"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
     {"algorithm", "config"},
     {"method"},

@@ -47,7 +47,7 @@ from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
 ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
-EXAMPLES |= {type(part): part for slug in po.slugs() for part in po.method(slug).parts()}
+EXAMPLES |= {type(part): part for slug in po.slugs("algorithm") for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXAMPLES[po.sampling.FolderPool] = po.sampling.FolderPool(path="pool")
 EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
@@ -318,7 +318,7 @@ class TestYaml:
         "part",
         [
             po.Algorithm(),
-            *[po.method(slug) for slug in po.slugs()],
+            *[po.method(slug) for slug in po.slugs("algorithm")],
             po.Algorithm(
                 sampling=Rollouts(
                     support=po.Support(temperature=0.6, top_p=0.9), select=[MixedGroups(), TopK(count=2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.algorithm import Algorithm
 from polopt.bridges import prime_rl, skyrl, slime, verl_config
 from polopt.bridges.capabilities import TrainerCapabilities
@@ -34,7 +34,7 @@ def shown(row: Iterable[str]) -> list[str]:
 
 def markdown() -> str:
     """The table of a page: the methods that run in one of the trainers, and then the names of all others."""
-    rows = cells(catalogue.slugs())
+    rows = cells(index.slugs("algorithm"))
     names = [host.name for host in HOSTS]
     lines = ["| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     lines += [

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt import catalogue, ops
+from polopt import index, ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.verl_batch import experience_of, groups_of
@@ -177,7 +177,7 @@ def _loss(
 # verl -----------------------------------------------------------------------------------------------------------
 
 
-for _slug in catalogue.slugs():
+for _slug in index.slugs("algorithm"):
     _offer(PREFIX + _slug)
 for _module, _class, _name in (
     ("verl.workers.utils.losses", None, "ppo_loss"),

@@ -23,12 +23,14 @@ from polopt.checks.placement import PartKind, places
 from polopt.checks.plain_loss import PlainLoss, as_loss, name_of_function
 from polopt.checks.properties import Fields
 from polopt.checks.sample_batches import MAKERS, random_batch
+from polopt.checks.solver_checks import solver_findings
 from polopt.checks.state import Rule
 from polopt.credit import Credit
 from polopt.fields import SHAPES, ExperienceError
 from polopt.objectives import Objective
 from polopt.part import Part
 from polopt.sampling import Select
+from polopt.solvers import Solver
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,8 @@ def check(
 ) -> list[Report]:
     """What holds of a part or of a plain function `loss(logp, old_logp, advantage, mask, ...)`, and what breaks.
 
-    An algorithm gives one report for each of its parts, the objective first. name: what to call it. lab: measure bias
+    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and
+    reads no batch. name: what to call it. lab: measure bias
     and variance, too. made_by: lines of code that make the subject, for the examples: the part under the name `part`,
     a function under the name `loss`. batch: makes a batch from a seed; `clean=True` must hide nothing off the mask.
     None takes the first of `batches.MAKERS` that suits the part.
@@ -66,6 +69,8 @@ def check(
         ValueError: a function with arguments that a check cannot give or that returns no scalar, a kind of part without
             a battery, a part that needs what the batches have not.
     """
+    if isinstance(subject, Solver):
+        return [Report(name or repr(subject), "solver", solver_findings(subject), "")]
     if isinstance(subject, Part):
         part, called = subject, name or repr(subject)
     else:

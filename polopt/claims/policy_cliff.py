@@ -4,11 +4,11 @@ import torch
 
 from polopt.algorithm import Algorithm
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.lab.mdp import two_goals
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.policy_cliff import policy_cliff
 from polopt.metrics import policy_stability, q_values
+from polopt.problems.mdp import two_goals
 
 
 @claim(

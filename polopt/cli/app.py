@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, chat, check, compare, convert, evaluate, export, plan, recipes, train
+from polopt.cli import bridges, catalogue, chat, check, compare, convert, evaluate, export, plan, recipes, solve, train
 from polopt.cli.command_group import CommandGroup
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ def _options(
 TRAINING, METHODS = "Training", "Methods"
 
 app.command(rich_help_panel=TRAINING)(train.train)
+app.command(rich_help_panel=TRAINING)(solve.solve)
 app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(evaluate.evaluate)
 app.command(rich_help_panel=TRAINING)(chat.chat)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.cli import wording
 from polopt.cli.catalogue import Slugs
 from polopt.cli.command_group import checked
@@ -24,7 +24,7 @@ def bridges(
         typer.echo(table.markdown())
         return
     with checked():
-        found = table.cells([catalogue.find(slug).slug for slug in slugs] if slugs else catalogue.slugs())
+        found = table.cells([catalogue.find(slug).slug for slug in slugs] if slugs else index.slugs("algorithm"))
     screen, grid = wording.screen(), Table(box=None, pad_edge=False)
     for name in ("method", *(host.name for host in table.HOSTS)):
         grid.add_column(name, no_wrap=True)

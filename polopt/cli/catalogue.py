@@ -22,10 +22,10 @@ from polopt.cli.command_group import UsageError, checked
 from polopt.cli.options import ClusterOption, JsonOption
 from polopt.display import format
 from polopt.index import Entry
-from polopt.method import ROOMS, TIERS
+from polopt.method import KINDS, ROOMS, TIERS, usage_of, with_article
 
 if TYPE_CHECKING:
-    from polopt.algorithm import Algorithm
+    from polopt.part import Part
 
 Slugs = Annotated[
     list[str] | None,
@@ -40,7 +40,10 @@ NARROW = 100
 def methods(
     like: Annotated[
         str | None,
-        typer.Option("--filter", metavar="TEXT", help="Words in name, room, tier, title, or what it changes."),
+        typer.Option("--filter", metavar="TEXT", help="Words in name, room, kind, tier, title, or what it changes."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="NAME", help=f"What it builds: {', '.join(KINDS)}.")
     ] = None,
     room: Annotated[str | None, typer.Option("--room", metavar="NAME", help=f"{', '.join(ROOMS)}.")] = None,
     tier: Annotated[str | None, typer.Option("--tier", metavar="NAME", help=f"{', '.join(TIERS)}.")] = None,
@@ -50,7 +53,12 @@ def methods(
     found = index.entries()
     _known("--room", room, list(ROOMS))
     _known("--tier", tier, list(TIERS))
-    found = [m for m in found if room in (None, m.room) and tier in (None, m.tier) and m.matches(like or "")]
+    _known("--kind", kind, list(KINDS))
+    found = [
+        m
+        for m in found
+        if room in (None, m.room) and kind in (None, m.kind) and tier in (None, m.tier) and m.matches(like or "")
+    ]
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
@@ -106,6 +114,7 @@ def _row(m: Entry) -> dict[str, Any]:
     return {
         "slug": m.slug,
         "room": m.room,
+        "kind": m.kind,
         "changes": m.changes,
         "tier": m.tier,
         "paper": dataclasses.asdict(m.paper),
@@ -119,12 +128,12 @@ def _source(m: Entry) -> str:
 
 def show(
     slug: Slug,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="The algorithm as data, every default included.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="What it builds as data, every default included.")] = False,
 ) -> None:
     """Show a method: its formula, settings, sentence of parts, paper and claims."""
     m = index.entry(slug)
     if as_yaml:
-        typer.echo(catalogue.method(slug).to_yaml(), nl=False)
+        typer.echo(catalogue.part(slug).to_yaml(), nl=False)
         return
     screen = wording.screen()
     screen.print(Text.assemble((m.slug, "bold"), f"  {m.room}, {m.tier}: {TIERS[m.tier]}"))
@@ -136,6 +145,7 @@ def show(
         screen.print()
     screen.print("The sentence, with these settings", style="bold")
     screen.print(wording.sentence(m.sentence))
+    screen.print(f"\nIt is {with_article(m.kind)}; {usage_of(m.kind, m.slug)}")
     where = f"arXiv {m.paper.arxiv}" if m.paper.arxiv else m.paper.venue
     screen.print("\nPaper", style="bold")
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))
@@ -172,10 +182,9 @@ def diff(
     screen.print(table)
 
 
-def _side(name: str) -> Algorithm | dict[str, Any]:
-    """What a name stands for: an algorithm, or a recipe's settings by dotted path."""
-    from polopt.algorithm import Algorithm
-    from polopt.part import build
+def _side(name: str) -> Part | dict[str, Any]:
+    """What a name stands for: what a method builds, or a recipe's settings by dotted path."""
+    from polopt.part import Part, build
     from polopt.yaml_data import by_path, read_yaml_file
 
     path = Path(name)
@@ -187,13 +196,13 @@ def _side(name: str) -> Algorithm | dict[str, Any]:
             return dict(by_path(data))
         found = build(data)
     else:
-        found = catalogue.own_method(name)() if ":" in name else catalogue.method(name)
-    if not isinstance(found, Algorithm):
-        raise UsageError(f"{name} gives {found!r:.60}, expected an Algorithm")
+        found = catalogue.own_method(name)() if ":" in name else catalogue.part(name)
+    if not isinstance(found, Part) or found.method_kind is None:
+        raise UsageError(f"{name} gives {found!r:.60}, expected an Algorithm or what another kind of method builds")
     return found
 
 
-def _differences(left: Algorithm | dict[str, Any], right: Algorithm | dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _differences(left: Part | dict[str, Any], right: Part | dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     from polopt.part import Part
     from polopt.part_diff import diff as differences
 

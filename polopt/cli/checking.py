@@ -88,7 +88,7 @@ def _subject(name: str) -> Subject:
             return _own(name)
         if name.partition(".")[0] in ROOMS:
             return Subject(name, _built(locate(name), name))
-        return Subject(name, catalogue.method(name))
+        return Subject(name, catalogue.part(name))
 
 
 def _from_settings(name: str) -> Part:
@@ -98,7 +98,7 @@ def _from_settings(name: str) -> Part:
         return build(data)
     settings = wording.method(name)
     assert isinstance(settings, dict), "it begins with a brace"
-    return catalogue.method(settings["name"], **{k: v for k, v in settings.items() if k != "name"})
+    return catalogue.part(settings["name"], **{k: v for k, v in settings.items() if k != "name"})
 
 
 def _own(name: str) -> Subject:

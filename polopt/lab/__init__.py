@@ -1,7 +1,6 @@
 """Exactly solvable problems: bias, variance, entropy and learning as numbers."""
 
 from polopt.lab.gaussian import ChainSource, GaussianChain
-from polopt.lab.mdp import TabularMDP
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
 from polopt.lab.policy import TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
@@ -14,7 +13,6 @@ __all__ = [
     "GaussianChain",
     "HintedPolicy",
     "LeafGradient",
-    "TabularMDP",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab.mdp import TabularMDP
+from polopt.problems.mdp import TabularMDP
 from polopt.support import PLAIN, Support
 
 

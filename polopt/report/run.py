@@ -31,6 +31,11 @@ class RunData:
     samples: list[Record]
     troubles: list[str]
 
+    @property
+    def solves(self) -> bool:
+        """Whether this is a run of a solver, which has no policy."""
+        return self.recipe.get("kind") == "solve"
+
     def series(self, key: str) -> list[tuple[float, float]]:
         """(step, value) wherever a training step has a finite number under `key`."""
         points = ((number(m.get("step")), number(m.get(key))) for m in self.metrics)

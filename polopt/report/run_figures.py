@@ -96,6 +96,19 @@ def _score_curve(run: RunData) -> Figure | None:
     )
 
 
+def measures(run: RunData) -> Figure | None:
+    """What a solver's run measured of its solution; None of any other run."""
+    if not run.solves or not run.metrics:
+        return None
+    first, *others = [key for key in run.metrics[-1] if key not in ("step", "unit", "seconds")]
+    unit = text(str(run.metrics[-1].get("unit", "")))
+    points = [(x, y) for x, y in run.series(first) if y > 0]  # 0, the exact solution, lies nowhere on a log axis
+    panels = [Panel(f"{text(first)}, {unit}", [line(points, text(first))] if points else [], {"type": "log", **SMALL})]
+    panels += [Panel(text(key), lines(run, {key: text(key)}, start=1)) for key in others]
+    caption = "By iteration. The first measure is the distance from an exact solution."
+    return figure(run, "learning-curve", "Does it get better?", caption, panels)
+
+
 def _curve(run: RunData, key: str) -> list[tuple[float, tuple[float, float, float]]]:
     """(step, rate) in order; of two evaluations at one step the later one counts."""
     by_step = {}

@@ -120,9 +120,9 @@ def notices(run: RunData, change: Change | None) -> list[str]:
     result = list(run.troubles)
     if run.info.get("finished") is not True:
         result.append("This run has not finished; the report shows what has been written so far.")
-    if change is None:
+    if change is None and not run.solves:
         result.append("No held-out evaluation has been written yet, so nothing here says whether the policy is better.")
-    elif change.change is not None and change.change[1] <= 0 <= change.change[2]:
+    elif change is not None and change.change is not None and change.change[1] <= 0 <= change.change[2]:
         result.append(
             "The interval of the change holds 0: this run alone is weak evidence of a change. "
             "More held-out problems or more seeds would settle it."
@@ -204,12 +204,14 @@ def headline(run: RunData) -> list[tuple[str, str]]:
     """(label, value) of the small facts under the title."""
     recipe, info = run.recipe, run.info
     method = info.get("method") or recipe.get("method")
-    steps = len({m["step"] for m in run.metrics if number(m.get("step")) is not None})
+    known = [step for m in run.metrics if (step := number(m.get("step"))) is not None]
+    steps = max(known, default=0.0) if run.solves else len(set(known))
     seconds = number(info.get("seconds")) or max((s for _, s in run.series("seconds")), default=None)
     facts = [
         ("method", _brief(method)),
         ("policy", _brief(recipe.get("policy"))),
         ("tasks", _brief(recipe.get("tasks"))),
+        ("problem", _brief(recipe.get("problem"))),
         ("seed", _brief(recipe.get("seed"))),
         ("parameters", count(number(info.get("parameters")))),
         ("steps", count(steps) if steps else ""),

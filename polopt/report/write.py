@@ -25,7 +25,7 @@ def write_report(run: Path) -> Path:
     changes = summary.changes(found)
     main = changes[-1] if changes else None
     kinds = summary.kinds(main) if main else []
-    shown = [run_figures.learning_curve(found), run_figures.by_kind(kinds)]
+    shown = [run_figures.learning_curve(found) or run_figures.measures(found), run_figures.by_kind(kinds)]
     training = run_figures.run_figures(found)
     chosen = samples.choose(found.samples)
     page = render(

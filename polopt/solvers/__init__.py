@@ -1,6 +1,31 @@
-"""Linear systems that are known by their products alone, and gradients through the end of an inner optimisation."""
+"""Solvers of exact problems; linear systems known by their products; gradients through an inner optimisation."""
 
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
+from polopt.solvers.regret import (
+    DiscountedRegretSum,
+    IterationWeight,
+    LinearWeight,
+    PositiveRegretSum,
+    PowerWeight,
+    RegretMatching,
+    RegretMinimizer,
+    RegretSum,
+)
+from polopt.solvers.solver import Solver
 
-__all__ = ["ConjugateGradient", "LinearSolver", "Neumann", "implicit_gradient"]
+__all__ = [
+    "ConjugateGradient",
+    "DiscountedRegretSum",
+    "IterationWeight",
+    "LinearSolver",
+    "LinearWeight",
+    "Neumann",
+    "PositiveRegretSum",
+    "PowerWeight",
+    "RegretMatching",
+    "RegretMinimizer",
+    "RegretSum",
+    "Solver",
+    "implicit_gradient",
+]

@@ -204,10 +204,12 @@ def load(
     path = _find("laptop" if source is None else source)
     data = read_yaml_file(path)
     if isinstance(data, dict):
+        if data.get("kind") == "solve":
+            raise ConfigError(f"{path} is the recipe of a solver, which `polopt solve` runs, and holds no policy")
         if method is not None:
             _set_method(data, method)
         for key, value in (changes or {}).items():
-            _set(data, key, value)
+            set_by_path(data, key, value)
     recipe = recipe_of(data, path.name)
     recipe.check(path.name)
     return recipe
@@ -236,7 +238,7 @@ def _set_method(data: dict[str, Any], method: str | dict[str, Any]) -> None:
         last["method"] = method
 
 
-def _set(data: Any, key: str, value: Any) -> None:
+def set_by_path(data: Any, key: str, value: Any) -> None:
     """data[a][b][c] = value for the key a.b.c. Maps on the way are made; what they may hold is checked later."""
     *path, last = key.split(".")
     # `but` holds dotted paths of its own, which stay whole.

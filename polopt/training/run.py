@@ -282,6 +282,7 @@ class Run:
     def _refuse_links(self) -> None:
         """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
         written = [RECIPE, ABOUT, IDS, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
+        written += ["solution.json"]
         places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
         places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
         for folder in self._checkpoints.folders():

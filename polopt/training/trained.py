@@ -37,6 +37,8 @@ def load_policy(folder: Path | str) -> LanguagePolicy:
             policy = LanguagePolicy.load(place)
             check_policy(policy, str(folder))
             return policy
+    if (folder / "solution.json").is_file():
+        raise ConfigError(f"{folder} holds the solution of a problem, from `polopt solve`, and no policy")
     if (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a run that has not finished: continue it with polopt train --resume {folder}")
     raise ConfigError(f"{folder} holds no policy: give a run's folder, or one with a model's config.json")

@@ -16,7 +16,7 @@ from ragged import HORIZON, SPLITS, deal, experience, whole
 from torch import Tensor
 
 import polopt as po
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.bridges import prime_rl
 from polopt.bridges.capabilities import BridgeError
 from polopt.objectives import SequenceMean, TokenMean
@@ -75,7 +75,7 @@ def gradient(loss: Any, batch: po.Experience, advantages: Tensor, logp: Tensor, 
     return leaf.grad
 
 
-RUN = [slug for slug in catalogue.slugs() if not prime_rl.HOST.refusals(catalogue.method(slug))]
+RUN = [slug for slug in index.slugs("algorithm") if not prime_rl.HOST.refusals(catalogue.method(slug))]
 MEANS = [slug for slug in RUN if isinstance(catalogue.method(slug).objective.aggregate, TokenMean)]
 
 

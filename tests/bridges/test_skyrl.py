@@ -17,7 +17,7 @@ from ragged import HORIZON, SPLITS, deal, experience, whole
 from torch import Tensor
 
 import polopt as po
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.bridges import skyrl
 from polopt.bridges.capabilities import BridgeError
 
@@ -113,7 +113,7 @@ class Trainer:
         return leaf.grad
 
 
-RUN = [slug for slug in catalogue.slugs() if not skyrl.HOST.refusals(catalogue.method(slug))]
+RUN = [slug for slug in index.slugs("algorithm") if not skyrl.HOST.refusals(catalogue.method(slug))]
 
 
 @pytest.mark.parametrize("slug", RUN)

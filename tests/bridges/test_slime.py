@@ -17,7 +17,7 @@ from ragged import HORIZON, SPLITS, deal, experience, whole
 from torch import Tensor
 
 import polopt as po
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.bridges import slime
 from polopt.bridges.capabilities import BridgeError
 from polopt.objectives import TokenMean
@@ -88,7 +88,7 @@ def gradient(method: Any, batch: po.Experience, logp: Tensor, ranks: int, micro:
     return leaf.grad
 
 
-RUN = [slug for slug in catalogue.slugs() if not slime.HOST.refusals(catalogue.method(slug))]
+RUN = [slug for slug in index.slugs("algorithm") if not slime.HOST.refusals(catalogue.method(slug))]
 
 
 @pytest.mark.parametrize("slug", RUN)

@@ -19,7 +19,7 @@ pytest.importorskip("trl", minversion="1.16")
 from trl_world import SUMS, Gradients, Seen, data, digits, expected, folder, same, trainer
 
 import polopt as po
-from polopt import catalogue
+from polopt import index
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.trl.trl_capabilities import HOST, host_of
 
@@ -41,9 +41,12 @@ def quick():
 
 
 def test_the_list_of_methods_that_run() -> None:
-    assert [s for s in catalogue.slugs() if not HOST.refusals(po.method(s))] == RUN
+    slugs = index.slugs("algorithm")
+    assert [s for s in slugs if not HOST.refusals(po.method(s))] == RUN
     told = [
-        s for s in catalogue.slugs() if s not in RUN and not host_of(TOLD.get(s, []), ["kind"]).refusals(po.method(s))
+        s
+        for s in index.slugs("algorithm")
+        if s not in RUN and not host_of(TOLD.get(s, []), ["kind"]).refusals(po.method(s))
     ]
     assert told == sorted(TOLD)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.bridges.capabilities import BridgeError
 from polopt.credit import LeaveOneOut, RelativeAdvantage
 from polopt.rewards import OutcomeReward
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 class TestNames:
     def test_every_method_is_registered_as_both(self):
-        for slug in catalogue.slugs():
+        for slug in index.slugs("algorithm"):
             assert callable(core_algos.get_adv_estimator_fn(f"polopt/{slug}"))
             assert callable(core_algos.get_policy_loss_fn(f"polopt/{slug}"))
 
     def test_which_run(self):
-        refused = {slug: verl.HOST.refusals(catalogue.method(slug)) for slug in catalogue.slugs()}
+        refused = {slug: verl.HOST.refusals(catalogue.method(slug)) for slug in index.slugs("algorithm")}
         assert [slug for slug, reasons in refused.items() if not reasons] == RUNS
 
     def test_the_page_lists_them(self):
@@ -46,7 +46,7 @@ class TestNames:
         assert re.findall(r"[\w-]+", runs.partition(": ")[2]) == RUNS
         rows = [row.split("|")[2] for row in refused.splitlines() if row.startswith("|")][2:]
         listed = [slug.strip() for row in rows for slug in row.split(",")]
-        assert sorted(listed) == sorted(set(catalogue.slugs()) - set(RUNS))
+        assert sorted(listed) == sorted(set(index.slugs("algorithm")) - set(RUNS))
 
     @pytest.mark.parametrize(
         ("slug", "reason"),

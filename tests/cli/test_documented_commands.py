@@ -52,6 +52,14 @@ def test_plan(place: Path) -> None:
     assert not (place / "runs").exists()
 
 
+def test_solve(place: Path) -> None:
+    page = "docs/solve.md"
+    (code,) = (code for code in SNIPPET.findall((ROOT / page).read_text()) if "def one_card" in code)
+    (place / "my_game.py").write_text(code)
+    run(page)
+    assert (place / "runs" / "kuhn" / "report.html").is_file()
+
+
 def test_swarm(place: Path) -> None:
     text = (ROOT / "polopt/recipes/sapo-swarm.yaml").read_text()
     text = text.replace("steps: 20", "steps: 2").replace("steps: 60", "steps: 2").replace("rows: 64", "rows: 16")

@@ -14,8 +14,8 @@ from polopt.claims.problems.sampled import SampledBilevel
 from polopt.credit import LearnedDiscount, RewardToGo
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
-from polopt.lab.mdp import random_mdp
 from polopt.lab.walks import StatePolicy, WalkSource
+from polopt.problems.mdp import random_mdp
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 from polopt.training.provided import unprovided

@@ -15,11 +15,11 @@ from polopt.claims.problems.proxies import chi_square, correlated_proxies, dista
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, flat_gradient
-from polopt.lab.mdp import TabularMDP, random_mdp
 from polopt.lab.measure import learning
 from polopt.lab.problems import digits
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.metrics import correlation, least_true_gain, proxy_hacking
+from polopt.problems.mdp import TabularMDP, random_mdp
 from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
 from polopt.rewards.departure import departure, excess, trimmed_mean
 from polopt.training.provided import unprovided

@@ -11,9 +11,9 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient
-from polopt.lab.mdp import TabularMDP, random_mdp, two_goals
 from polopt.lab.problems import digits, lengths
 from polopt.metrics import policy_stability, q_values
+from polopt.problems.mdp import TabularMDP, random_mdp, two_goals
 from polopt.rewards import KLPenalty, SurprisalPenalty
 
 

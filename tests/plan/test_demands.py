@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.experience import Experience
 from polopt.plan.requirements import demands
 from polopt.sampling import Demonstrations, Rollouts, Select
 from polopt.training.reference_policy import References
 
 
-@pytest.mark.parametrize("slug", catalogue.slugs())
+@pytest.mark.parametrize("slug", index.slugs("algorithm"))
 def test_copies_and_passes_are_those_of_the_loop(slug):
     algorithm = catalogue.method(slug)
     found = demands(algorithm)

@@ -11,7 +11,7 @@ import polopt as po
 from polopt.training.launch import resume, train
 from polopt.training.provided import unprovided
 
-REMEMBERING = [slug for slug in po.slugs() if po.method(slug).state_dict()]
+REMEMBERING = [slug for slug in po.slugs("algorithm") if po.method(slug).state_dict()]
 
 
 def trained_here(slug: str) -> bool:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_runs import lines, recipe, training_of
 
-from polopt import catalogue
+from polopt import catalogue, index
 from polopt.config import ConfigError
 from polopt.training.provided import SIGNAL, unprovided
 from polopt.training.run import Run
@@ -43,7 +43,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("slug", catalogue.slugs())
+@pytest.mark.parametrize("slug", index.slugs("algorithm"))
 def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     # Demonstrations first: answers then end, reach the world and differ in reward.
     own: dict[str, Any] = dict(SMALL.get(slug, {}))

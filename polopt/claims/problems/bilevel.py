@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from polopt.lab.mdp import TabularMDP, two_goals
 from polopt.metrics import q_values
+from polopt.problems.mdp import TabularMDP, two_goals
 from polopt.solvers import LinearSolver, implicit_gradient
 
 

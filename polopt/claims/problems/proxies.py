@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polopt.lab.mdp import TabularMDP, random_mdp
+from polopt.problems.mdp import TabularMDP, random_mdp
 
 Regulariser = Literal["sqrt_chi2", "chi2", "kl", "tv", "action_kl"]
 

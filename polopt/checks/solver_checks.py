@@ -1,0 +1,145 @@
+"""What every solver must satisfy: one that was resumed, and one that meets the same game in another order."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from polopt.checks.finding import CheckResult
+from polopt.problems import Chance, Decision, End, ExtensiveGame, game_of
+from polopt.problems.games import History, Rules
+from polopt.solvers import Solver
+
+SEEDS = (0, 1, 2)
+# Iterations of a check; those after which a solution must be better than at the start.
+FEW, MANY = 6, 100
+
+
+def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
+    """The rules of a game of two players whose payoffs add up to 0: each is dealt one of the cards, then they take up
+    to so many moves in turn; how many actions there are, when a game ends and what it pays is drawn from the seed."""
+
+    def drawn(*place: object) -> random.Random:
+        return random.Random(repr((seed, *place)))
+
+    def rules(history: History) -> Chance | Decision | End:
+        dealt, moves = history[:2], history[2:]
+        if len(dealt) < 2:
+            odds = [drawn("deal", len(dealt), c).uniform(0.2, 1) for c in cards]
+            return Chance({card: p / sum(odds) for card, p in zip(cards, odds, strict=True)})
+        if len(moves) == most_moves or (moves and drawn("end", moves).random() < 0.2):
+            paid = drawn("pay", history).uniform(-2, 2)
+            return End((paid, -paid))
+        player = len(moves) % 2
+        actions = ["left", "right", "straight"][: drawn("actions", moves).choice((2, 2, 3))]
+        return Decision(player, " ".join((dealt[player], *moves)), actions)
+
+    return functools.cache(rules)
+
+
+def reordered(rules: Rules) -> Rules:
+    """The same game, with actions and chance outcomes in the opposite order."""
+
+    def other(history: History) -> Chance | Decision | End:
+        there = rules(history)
+        if isinstance(there, Chance):
+            return Chance(dict(reversed(list(there.outcomes.items()))))
+        if isinstance(there, Decision):
+            return Decision(there.player, there.information, list(reversed(there.actions)))
+        return there
+
+    return other
+
+
+def solver_findings(solver: Solver) -> list[CheckResult]:
+    """What holds of a solver, and what breaks, on random games.
+
+    Raises:
+        ValueError: there are no random problems of the class that it solves.
+    """
+    if not issubclass(ExtensiveGame, solver.solves):
+        raise ValueError(f"{solver!r} solves {solver.solves.__name__}, of which the checks have no examples")
+    return [check(solver) for check in (_resumes, _leaves_the_state, _reorders, _improves)]
+
+
+def _games() -> Iterator[tuple[ExtensiveGame, ExtensiveGame]]:
+    """Random games, each with itself in another order."""
+    for seed in SEEDS:
+        rules = random_rules(seed)
+        yield game_of(f"random game {seed}", rules), game_of(f"random game {seed}", reordered(rules))
+
+
+def _iterated(solver: Solver, game: ExtensiveGame, steps: int) -> dict[str, Tensor]:
+    state = solver.begin(game)
+    for _ in range(steps):
+        state = solver.iterate(game, state)
+    return state
+
+
+def _result(title: str, broken: str, held: str, why: str) -> CheckResult:
+    return CheckResult(title, "breaks" if broken else "holds", broken or held, why)
+
+
+def _resumes(solver: Solver) -> CheckResult:
+    """A copy that goes on from a saved state ends with the bits of a run without interruption."""
+    broken = ""
+    for game, _ in _games():
+        whole = _iterated(copy.deepcopy(solver), game, FEW)
+        saved = {name: x.clone() for name, x in _iterated(copy.deepcopy(solver), game, FEW // 2).items()}
+        again = copy.deepcopy(solver)
+        for _ in range(FEW - FEW // 2):
+            saved = again.iterate(game, saved)
+        for name, x in whole.items():
+            if not torch.equal(x, saved[name]):
+                broken = broken or f"after a resume {name} differs on {game.name}"
+    return _result("resume", broken, "the bits of a straight run", "A killed run would end otherwise.")
+
+
+def _leaves_the_state(solver: Solver) -> CheckResult:
+    """An iteration changes neither the state that it is given nor the solver."""
+    broken = ""
+    for game, _ in _games():
+        own = copy.deepcopy(solver)
+        state, before = _iterated(own, game, 2), copy.deepcopy(own.state_dict())
+        kept = {name: x.clone() for name, x in state.items()}
+        own.iterate(game, state)
+        changed = [name for name, x in kept.items() if not torch.equal(x, state[name])]
+        changed += [f"the solver's {name}" for name, x in own.state_dict().items() if not torch.equal(x, before[name])]
+        if changed:
+            broken = broken or f"an iteration changes {', '.join(changed)} in place"
+    return _result("state", broken, "left as it was given", "What was saved would not be what the next step reads.")
+
+
+def _reorders(solver: Solver) -> CheckResult:
+    """The order of actions and chance outcomes changes nothing."""
+    worst = 0.0
+    for game, other in _games():
+        tables = []
+        for g in (game, other):
+            own = copy.deepcopy(solver)
+            tables.append(g.table(own.solution(g, _iterated(own, g, FEW))))
+        for place, actions in tables[0].items():
+            worst = max(worst, *(abs(p - tables[1][place][action]) for action, p in actions.items()))
+    broken = f"a probability moves by {worst:.3g} when actions and outcomes are listed in another order"
+    why = "Names and order mean nothing in a game."
+    return _result("order", broken if worst > 1e-9 else "", f"within {worst:.1g}", why)
+
+
+def _improves(solver: Solver) -> CheckResult:
+    """The solution gets better."""
+    broken = ""
+    for game, _ in _games():
+        own = copy.deepcopy(solver)
+        start, end = (_distance(own, game, steps) for steps in (0, MANY))
+        if not end < start:
+            broken = broken or f"after {MANY} iterations {game.name} is {end:.3g} from solved, at the start {start:.3g}"
+    return _result("progress", broken, f"better after {MANY} iterations", "It would not be a solver.")
+
+
+def _distance(solver: Solver, game: ExtensiveGame, steps: int) -> float:
+    return next(iter(game.measure(solver.solution(game, _iterated(solver, game, steps))).values()))

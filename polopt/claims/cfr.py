@@ -1,0 +1,51 @@
+"""What CFR claims, measured."""
+
+import math
+
+from polopt.method import Finding, claim
+from polopt.methods.cfr import cfr
+from polopt.problems import ExtensiveGame, kuhn_poker, leduc_poker
+from polopt.solvers import Solver
+
+
+def exploitabilities(solver: Solver, game: ExtensiveGame, iterations: list[int]) -> list[float]:
+    """The exploitability of the solution after so many iterations, in increasing order."""
+    state, found = solver.begin(game), []
+    for t in range(1, max(iterations) + 1):
+        state = solver.iterate(game, state)
+        if t in iterations:
+            found.append(game.exploitability(solver.solution(game, state)))
+    return found
+
+
+@claim("The average strategy approaches a Nash equilibrium: in Kuhn's poker its value is -1/18.", baseline="uniform")
+def kuhn_value() -> Finding:
+    game, solver = kuhn_poker(), cfr()
+    state = solver.begin(game)
+    for _ in range(2000):
+        state = solver.iterate(game, state)
+    found, uniform = game.measure(solver.solution(game, state)), game.measure(game.uniform())
+    gap = abs(found["value"] + 1 / 18)
+    return Finding(
+        measured={
+            "exploitability, chips": found["exploitability"],
+            "distance of the value from -1/18, chips": gap,
+            "of a uniform strategy": abs(uniform["value"] + 1 / 18),
+        },
+        criterion="exploitability < 0.01 and distance < 0.001 after 2,000 iterations",
+        holds=found["exploitability"] < 0.01 and gap < 0.001,
+    )
+
+
+@claim("Exploitability falls at least as fast as 1 / sqrt(iterations).", baseline="the slope -1/2 of the bound")
+def rate() -> Finding:
+    game, iterations = leduc_poker(), [50, 800]
+    measured = {}
+    for name, solver in (("all at once", cfr()), ("alternating", cfr(alternating=True))):
+        early, late = exploitabilities(solver, game, iterations)
+        measured[f"slope, {name}"] = math.log(late / early) / math.log(iterations[1] / iterations[0])
+    return Finding(
+        measured=measured,
+        criterion="slope of log exploitability against log iterations on Leduc poker, 50 to 800, below -1/2",
+        holds=max(measured.values()) < -0.5,
+    )

@@ -1,0 +1,57 @@
+"""Problems by name, with settings, or of one's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from polopt.errors import UserError
+from polopt.names import nearest
+from polopt.part import locate
+from polopt.problems.poker import kuhn_poker, leduc_poker
+from polopt.problems.protocol import ExactProblem
+from polopt.setting_types import checked_setting, setting_types
+
+PROBLEMS: dict[str, Callable[..., ExactProblem]] = {"kuhn-poker": kuhn_poker, "leduc-poker": leduc_poker}
+
+
+class UnknownProblem(UserError, ValueError):
+    """There is no problem of that name. The message lists those that there are."""
+
+
+def find(spec: str | Mapping[str, Any]) -> ExactProblem:
+    """The problem that a name stands for: `kuhn-poker`; `{name: leduc-poker, ranks: 4}`, with its settings; or a
+    function that returns one, as `my_game.py:build`.
+
+    Raises:
+        UnknownProblem: there is none; the nearest name.
+        ValueError, TypeError: a setting does not exist or is not valid, or the function returns no problem.
+    """
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = settings.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise UnknownProblem(
+            f"a problem needs its name, as kuhn-poker or {{name: leduc-poker, ranks: 4}}, found {name!r:.60}"
+        )
+    if ":" in name:
+        build = locate(name)
+    elif (key := name.replace("_", "-").lower()) in PROBLEMS:
+        build = PROBLEMS[key]
+    else:
+        raise UnknownProblem(
+            f"there is no problem {name!r:.100}{nearest(name, PROBLEMS)}; there are {', '.join(PROBLEMS)}, and "
+            "functions of your own, as my_game.py:build"
+        )
+    known = tuple(inspect.signature(build).parameters)
+    for setting in settings:
+        if setting not in known:
+            raise TypeError(f"problem {name!r:.100} has no setting {setting!r:.100}{nearest(str(setting), known)}")
+    types = setting_types(build, known) if ":" not in name else {}
+    given = {k: checked_setting(types[k], v, f"problem {name!r}", k) if k in types else v for k, v in settings.items()}
+    built = build(**given)
+    if not isinstance(built, ExactProblem):
+        raise ValueError(
+            f"{name!r:.100} returned {built!r:.60}, expected a problem, as polopt.problems.game_of makes them"
+        )
+    return built

@@ -1,0 +1,104 @@
+"""Poker games that are small enough to be solved exactly, from their rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, History, game_of
+
+PASS, BET = "pass", "bet"
+FOLD, CALL, RAISE = "fold", "call", "raise"
+
+
+def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
+    """Kuhn's poker for two players: each antes one chip and is dealt one of `ranks` different cards; one chip may be
+    bet, once. The higher card wins at the showdown. With three cards the first player's value is -1/18.
+
+    Source: Kuhn (1950), "A Simplified Two-Person Poker".
+
+    Raises:
+        GameError: fewer than two cards.
+    """
+    if ranks < 2:
+        raise GameError(f"kuhn-poker: ranks must be at least 2, one card for each player, found {ranks}")
+    cards = [str(card) for card in range(ranks)]
+
+    def rules(history: History) -> Chance | Decision | End:
+        dealt, moves = history[:2], history[2:]
+        if len(dealt) < 2:
+            left = [card for card in cards if card not in dealt]
+            return Chance({card: 1 / len(left) for card in left})
+        higher = 0 if int(dealt[0]) > int(dealt[1]) else 1
+        if moves[-2:] == (BET, PASS):
+            winner = len(moves) % 2  # the one that has bet
+            return _paid(winner, 1)
+        if moves[-2:] == (BET, BET):
+            return _paid(higher, 2)
+        if moves == (PASS, PASS):
+            return _paid(higher, 1)
+        player = len(moves) % 2
+        return Decision(player, " ".join((dealt[player], *moves)), (PASS, BET))
+
+    return game_of("kuhn-poker", rules, unit="chips")
+
+
+def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> ExtensiveGame:
+    """Leduc hold'em for two players: each antes one chip and is dealt a card of a deck of `ranks` times `suits`. After
+    a round of betting one more card is dealt face up, and a second round follows. A raise is by 2 chips in the first
+    round and 4 in the second, with at most `raises` in each. A pair with the open card wins, then the higher card;
+    equal cards share.
+
+    Suits decide nothing, so cards are dealt by rank, each as likely as there are cards of it left.
+
+    Source: Southey and others (2005), "Bayes' Bluff: Opponent Modelling in Poker".
+
+    Raises:
+        GameError: fewer than three cards, no suit, or a negative number of raises.
+    """
+    if ranks < 1 or suits < 1 or ranks * suits < 3 or raises < 0:
+        raise GameError(
+            "leduc-poker: need ranks and suits of at least 1 that make three cards, and raises of at least 0, found "
+            f"ranks = {ranks}, suits = {suits} and raises = {raises}"
+        )
+    cards = [str(card) for card in range(ranks)]
+
+    def deal(gone: History) -> Chance:
+        left = {card: suits - Counter(gone)[card] for card in cards}
+        return Chance({card: n / (ranks * suits - len(gone)) for card, n in left.items() if n})
+
+    def rules(history: History) -> Chance | Decision | End:
+        hands = history[:2]
+        if len(hands) < 2:
+            return deal(hands)
+        stakes, rounds = [1, 1], _rounds(history[2:])
+        for number, moves in enumerate(rounds):
+            for i, move in enumerate(moves):
+                stakes[i % 2] = max(stakes) if move == CALL else stakes[i % 2]
+                stakes[i % 2] = max(stakes) + (2, 4)[number] if move == RAISE else stakes[i % 2]
+                if move == FOLD:
+                    return _paid(1 - i % 2, stakes[i % 2])
+        moves = rounds[-1]
+        if len(moves) >= 2 and moves[-1] == CALL:  # the round is over
+            if len(rounds) == 1:
+                return deal(hands)
+            return _showdown(hands, history[2 + len(rounds[0])], stakes[0])
+        player = len(moves) % 2
+        actions = [FOLD] * (stakes[player] < max(stakes)) + [CALL] + [RAISE] * (moves.count(RAISE) < raises)
+        return Decision(player, " ".join((hands[player], *history[2:])), actions)
+
+    return game_of("leduc-poker", rules, unit="chips")
+
+
+def _rounds(moves: History) -> list[History]:
+    """The moves of each round of betting; the open card, which stands between the two, is left out."""
+    opened = [i for i, move in enumerate(moves) if move not in (FOLD, CALL, RAISE)]
+    return [moves[: opened[0]], moves[opened[0] + 1 :]] if opened else [moves]
+
+
+def _showdown(hands: History, open_card: str, stake: int) -> End:
+    strength = [(hand == open_card, int(hand)) for hand in hands]
+    return End((0, 0)) if strength[0] == strength[1] else _paid(0 if strength[0] > strength[1] else 1, stake)
+
+
+def _paid(winner: int, chips: int) -> End:
+    return End((chips, -chips) if winner == 0 else (-chips, chips))

@@ -1,0 +1,52 @@
+"""What a solver is: a beginning, one step, and the solution so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from polopt.part import Part
+from polopt.problems import ExactProblem
+
+# Everything that a solver knows between two steps, by name.
+State = Mapping[str, Tensor]
+
+
+class Solver(Part):
+    """Improves a solution of a problem step by step:
+
+        state = solver.begin(problem)
+        state = solver.iterate(problem, state)          # as often as one likes
+        solution = solver.solution(problem, state)
+
+    The state is the solver's whole memory, and `iterate` changes neither it nor the solver, so steps that go on from a
+    state that was saved are those that would have followed.
+    """
+
+    method_kind: ClassVar[str | None] = "solver"
+    # The class of problems that it solves.
+    solves: ClassVar[type] = object
+
+    def begin(self, problem: ExactProblem) -> dict[str, Tensor]:
+        """The state before the first step.
+
+        Raises:
+            TypeError: the problem is not of the class that this solver solves.
+        """
+        if not isinstance(problem, self.solves):
+            raise TypeError(f"{self!r:.80} solves problems of the class {self.solves.__name__}, found {problem!r:.80}")
+        return self.start(problem)
+
+    def start(self, problem: ExactProblem) -> dict[str, Tensor]:
+        """As `begin`, of a problem of the right class."""
+        raise NotImplementedError
+
+    def iterate(self, problem: ExactProblem, state: State) -> dict[str, Tensor]:
+        """The state after one more step."""
+        raise NotImplementedError
+
+    def solution(self, problem: ExactProblem, state: State) -> Tensor:
+        """The solution that a state stands for, as the problem measures it."""
+        raise NotImplementedError
