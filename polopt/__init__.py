@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polopt import checks, credit, lab, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt import checks, credit, lab, metrics, objectives, ops, rewards, sampling, schedules, teachers
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method
@@ -55,6 +55,7 @@ _HOMES = {
     "lab": "",
     "load_run": "api",
     "method": "catalogue",
+    "metrics": "",
     "objectives": "",
     "ops": "",
     "resume": "api",
@@ -94,6 +95,7 @@ __all__ = [
     "lab",
     "load_run",
     "method",
+    "metrics",
     "objectives",
     "ops",
     "resume",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import battery
 import pytest
+import rows_metrics
+import wrong_metrics
 import wrong_parts as wrong
 from battery import PartRow
 
@@ -50,6 +52,23 @@ REJECTED = [
 ]
 
 
+REJECTED_METRICS = [
+    (battery.metric_order, wrong_metrics.LaterCountsMore()),
+    (battery.metric_duplicates, wrong_metrics.OneLess()),
+    (battery.metric_units, wrong_metrics.ClippedRewards()),
+    (battery.metric_coverage, wrong_metrics.NarrowInterval()),
+    (battery.metric_coverage, wrong_metrics.WideInterval()),
+    (battery.metric_yaml, wrong_metrics.RestlessMetric()),
+    (battery.metric_repr, wrong_metrics.MisprintedMetric()),
+]
+
+
+@pytest.mark.parametrize(("check", "part"), REJECTED_METRICS, ids=lambda x: getattr(x, "__name__", repr(x)))
+def test_the_battery_rejects_metrics(check, part):
+    with pytest.raises(AssertionError):
+        check(rows_metrics.row(part))
+
+
 @pytest.mark.parametrize(("check", "part"), REJECTED, ids=lambda x: getattr(x, "__name__", repr(x)))
 def test_the_battery_rejects(check, part):
     with pytest.raises(AssertionError):
@@ -57,5 +76,5 @@ def test_the_battery_rejects(check, part):
 
 
 def test_every_check_is_shown_to_fail():
-    checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT}
-    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in REJECTED}
+    checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT, *battery.METRIC}
+    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in (*REJECTED, *REJECTED_METRICS)}

@@ -72,3 +72,9 @@ def test_adding_a_method(place: Path) -> None:
     kept = [code for code in snippets if "class GroupDeviation" in code or "def deviation_grpo" in code]
     (place / "deviation.py").write_text("\n".join(kept))
     run(page)
+
+
+def test_measure(place: Path) -> None:
+    page = "docs/measure.md"
+    exec(SNIPPET.findall((ROOT / page).read_text())[0], {})
+    run(page)
