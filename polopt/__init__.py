@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polopt import checks, credit, lab, metrics, objectives, ops, rewards, sampling, schedules, teachers
+    from polopt import checks, credit, guards, lab, metrics, objectives, ops, rewards, sampling, schedules, teachers
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method
@@ -52,6 +52,7 @@ _HOMES = {
     "experience_from_tokens": "tokens",
     "find": "catalogue",
     "from_yaml": "part",
+    "guards": "",
     "lab": "",
     "load_run": "api",
     "method": "catalogue",
@@ -92,6 +93,7 @@ __all__ = [
     "experience_from_tokens",
     "find",
     "from_yaml",
+    "guards",
     "lab",
     "load_run",
     "method",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from polopt.situation import Situation
 
 _Module = TypeVar("_Module", bound=nn.Module)
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers", "guards")
 
 
 class NameNotFound(UserError, ValueError):

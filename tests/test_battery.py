@@ -24,6 +24,7 @@ KINDS = [
         ("REWARDS", battery.REWARD),
         ("SELECTS", battery.SELECT),
         ("METRICS", battery.METRIC),
+        ("GUARDS", battery.GUARD),
     )
 ]
 CASES = [
@@ -81,7 +82,7 @@ LOOPS = (
 def test_every_part_has_a_row():
     """A part that a room exports and that does something must stand in a table."""
     seen = {type(p) for rows, _ in KINDS for row in rows.values() for p in row.part.parts()}
-    for room in (po.credit, po.metrics, po.objectives, po.rewards, po.sampling):
+    for room in (po.credit, po.guards, po.metrics, po.objectives, po.rewards, po.sampling):
         for name in room.__all__:
             part = getattr(room, name)
             if not isinstance(part, type) or not issubclass(part, Part) or part.__subclasses__():

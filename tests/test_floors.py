@@ -18,7 +18,7 @@ FLOORS = [
     {"experience", "ops", "layers"},
     {"part", "values", "tokens"},
     {"config", "schedules", "outline"},
-    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
+    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
     {"algorithm", "config"},
     {"packages"},
     {"policies", "worlds"},

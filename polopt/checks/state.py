@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt import algorithm, credit, metrics, objectives, rewards, sampling, schedules
+from polopt import algorithm, credit, guards, metrics, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
@@ -18,6 +18,7 @@ from polopt.part import Part, diff, from_yaml, name_of, to_plain
 
 ROOMS = {
     "credit": credit,
+    "guards": guards,
     "metrics": metrics,
     "objectives": objectives,
     "rewards": rewards,

@@ -78,3 +78,12 @@ def test_measure(place: Path) -> None:
     page = "docs/measure.md"
     exec(SNIPPET.findall((ROOT / page).read_text())[0], {})
     run(page)
+
+
+def test_guards(place: Path) -> None:
+    page = "docs/guards.md"
+    (place.parent / "recipes" / "smoke.yaml").write_text((ROOT / "polopt/recipes/smoke.yaml").read_text())
+    exec("\n".join(SNIPPET.findall((ROOT / page).read_text())[:2]), {})
+    run(page)
+    (made,) = (place / "runs").iterdir()
+    assert "signal/refused" in (made / "metrics.jsonl").read_text()

@@ -1,0 +1,1 @@
+"""Methods that decide which tool calls of a policy may run."""
