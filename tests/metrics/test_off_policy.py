@@ -298,3 +298,15 @@ def test_an_episodes_influence_is_the_derivative_by_how_often_it_is_there(normal
         step = 1e-6 * np.eye(12)[i]
         slope = 12 * (estimate(np.ones(12) + step) - estimate(np.ones(12) - step)) / 2e-6
         assert terms.influence()[i] - terms.estimate() == pytest.approx(slope, rel=1e-6, abs=1e-7)
+
+
+def test_the_bootstrap_of_many_episodes_is_near_students_interval():
+    """More episodes than are left out one by one."""
+    problem, behaviour, target = small_problem(0)
+    log = problem.sample(behaviour, target, 6000, seed=0)
+    one, other = (
+        TrajectoryImportanceSampling(interval=kind, self_normalised=True, resamples=500)(log).intervals["estimate"]
+        for kind in ("t", "bootstrap")
+    )
+    assert (other.high - other.low) == pytest.approx(one.high - one.low, rel=0.15)
+    assert other.low < one.estimate < other.high
