@@ -15,18 +15,21 @@ from polopt.part import Part
 # A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. BATCHES: slug -> what makes
 # a batch for a method that a random one does not suit.
 TABLES = [importlib.import_module(file.stem) for file in sorted(Path(__file__).parent.glob("rows_*.py"))]
-KINDS = [
-    (getattr(table, name, {}), checks)
-    for table in TABLES
-    for name, checks in (
-        ("OBJECTIVES", battery.OBJECTIVE),
-        ("CREDITS", battery.CREDIT),
-        ("REWARDS", battery.REWARD),
-        ("SELECTS", battery.SELECT),
-        ("METRICS", battery.METRIC),
-        ("GUARDS", battery.GUARD),
-    )
-]
+
+
+def kinds(*found):
+    """The rows of each of these tables, and the checks that they must pass."""
+    return [(getattr(table, name, {}), checks) for table in TABLES for name, checks in found]
+
+
+# Parts that read batches, and all.
+BATCH_KINDS = kinds(
+    ("OBJECTIVES", battery.OBJECTIVE),
+    ("CREDITS", battery.CREDIT),
+    ("REWARDS", battery.REWARD),
+    ("SELECTS", battery.SELECT),
+)
+KINDS = [*BATCH_KINDS, *kinds(("METRICS", battery.METRIC), ("GUARDS", battery.GUARD))]
 CASES = [
     pytest.param(check, row, id=f"{check.__name__}-{name}")
     for rows, checks in KINDS
