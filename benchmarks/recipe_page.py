@@ -137,6 +137,8 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join(f"`{value}`" for value in inner)
     if origin is tuple:
         return f"list of {_type(inner[0])}" + ("" if inner[-1] is ... else f", {len(inner)} of them")
+    if origin is list:
+        return f"list of {_type(inner[0])}"
     if origin is dict:
         return f"by name, {_type(inner[1])}" if inner[1] is not Any else "settings by name"
     if annotation in PLACES:

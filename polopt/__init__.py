@@ -13,7 +13,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polopt import checks, credit, lab, objectives, ops, problems, rewards, sampling, schedules, solvers, teachers
+    from polopt import (
+        checks,
+        credit,
+        guards,
+        lab,
+        metrics,
+        objectives,
+        ops,
+        problems,
+        rewards,
+        sampling,
+        schedules,
+        solvers,
+        teachers,
+    )
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method, solver
@@ -55,9 +69,11 @@ _HOMES = {
     "experience_from_tokens": "tokens",
     "find": "catalogue",
     "from_yaml": "part",
+    "guards": "",
     "lab": "",
     "load_run": "api",
     "method": "catalogue",
+    "metrics": "",
     "objectives": "",
     "ops": "",
     "problems": "",
@@ -97,9 +113,11 @@ __all__ = [
     "experience_from_tokens",
     "find",
     "from_yaml",
+    "guards",
     "lab",
     "load_run",
     "method",
+    "metrics",
     "objectives",
     "ops",
     "problems",

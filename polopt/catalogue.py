@@ -19,6 +19,7 @@ from polopt.method import KINDS, Claim, Method, usage_of, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
+    from polopt.metrics import Metric
     from polopt.part import Part
     from polopt.solvers import Solver
 
@@ -126,6 +127,25 @@ def solver(slug: str, **settings: Any) -> Solver:
     from polopt.solvers import Solver
 
     return _of_kind(Solver, slug, settings)
+
+
+def metric(name: str, **settings: Any) -> Metric:
+    """Builds the metric of a published method, or of a function that returns one, as `my_metric.py:build`.
+
+    Raises:
+        WrongKind: the method is of another kind; how it is run.
+        UnknownMethod, ValueError, TypeError: as `method`.
+    """
+    from polopt.metrics import Metric
+    from polopt.part import build
+
+    given = {key: build(value) for key, value in settings.items()}
+    if ":" not in name:
+        return _of_kind(Metric, name, given)
+    built = own_method(name)(**given)
+    if not isinstance(built, Metric):
+        raise WrongKind(_wrong_kind(name, built.method_kind, Metric.method_kind))
+    return built
 
 
 def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:

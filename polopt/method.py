@@ -34,7 +34,7 @@ KINDS: dict[Kind, str] = {
     "stages": "polopt train SLUG",
     "metric": "polopt measure SLUG FILE",
     "solver": "polopt solve SLUG PROBLEM",
-    "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: SLUG}",
+    "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: FILE}",
     "steering": "polopt evaluate RUN --steer SLUG",
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.names import nearest
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers")
+ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers", "guards")
 
 
 class NameNotFound(UserError, ValueError):

@@ -15,16 +15,21 @@ from polopt.part import Part
 # A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. BATCHES: slug -> what makes
 # a batch for a method that a random one does not suit.
 TABLES = [importlib.import_module(file.stem) for file in sorted(Path(__file__).parent.glob("rows_*.py"))]
-KINDS = [
-    (getattr(table, name, {}), checks)
-    for table in TABLES
-    for name, checks in (
-        ("OBJECTIVES", battery.OBJECTIVE),
-        ("CREDITS", battery.CREDIT),
-        ("REWARDS", battery.REWARD),
-        ("SELECTS", battery.SELECT),
-    )
-]
+
+
+def kinds(*found):
+    """The rows of each of these tables, and the checks that they must pass."""
+    return [(getattr(table, name, {}), checks) for table in TABLES for name, checks in found]
+
+
+# Parts that read batches, and all.
+BATCH_KINDS = kinds(
+    ("OBJECTIVES", battery.OBJECTIVE),
+    ("CREDITS", battery.CREDIT),
+    ("REWARDS", battery.REWARD),
+    ("SELECTS", battery.SELECT),
+)
+KINDS = [*BATCH_KINDS, *kinds(("METRICS", battery.METRIC), ("GUARDS", battery.GUARD))]
 CASES = [
     pytest.param(check, row, id=f"{check.__name__}-{name}")
     for rows, checks in KINDS
@@ -80,7 +85,7 @@ LOOPS = (
 def test_every_part_has_a_row():
     """A part that a room exports and that does something must stand in a table."""
     seen = {type(p) for rows, _ in KINDS for row in rows.values() for p in row.part.parts()}
-    for room in (po.credit, po.objectives, po.rewards, po.sampling):
+    for room in (po.credit, po.guards, po.metrics, po.objectives, po.rewards, po.sampling):
         for name in room.__all__:
             part = getattr(room, name)
             if not isinstance(part, type) or not issubclass(part, Part) or part.__subclasses__():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import battery
 import pytest
+import rows_guards
+import rows_metrics
+import wrong_guards
+import wrong_metrics
 import wrong_parts as wrong
 from battery import PartRow
 
@@ -52,6 +56,41 @@ REJECTED = [
 ]
 
 
+REJECTED_GUARDS = [
+    (battery.guard_brute_force, wrong_guards.TextIsANumber()),
+    (battery.guard_narrowing, wrong_guards.Forgiving()),
+    (battery.guard_narrowing, wrong_guards.WIDENING),
+    (battery.guard_stateless, wrong_guards.Counting()),
+    (battery.guard_refusals, wrong_guards.DefaultAllow()),
+    (battery.guard_refusals, wrong_guards.Silent()),
+    (battery.guard_yaml, wrong_guards.RestlessGuard()),
+    (battery.guard_repr, wrong_guards.MisprintedGuard()),
+]
+
+
+@pytest.mark.parametrize(("check", "part"), REJECTED_GUARDS, ids=lambda x: getattr(x, "__name__", repr(x)[:40]))
+def test_the_battery_rejects_guards(check, part):
+    with pytest.raises(AssertionError):
+        check(rows_guards.row(part))
+
+
+REJECTED_METRICS = [
+    (battery.metric_order, wrong_metrics.LaterCountsMore()),
+    (battery.metric_duplicates, wrong_metrics.OneLess()),
+    (battery.metric_units, wrong_metrics.ClippedRewards()),
+    (battery.metric_coverage, wrong_metrics.NarrowInterval()),
+    (battery.metric_coverage, wrong_metrics.WideInterval()),
+    (battery.metric_yaml, wrong_metrics.RestlessMetric()),
+    (battery.metric_repr, wrong_metrics.MisprintedMetric()),
+]
+
+
+@pytest.mark.parametrize(("check", "part"), REJECTED_METRICS, ids=lambda x: getattr(x, "__name__", repr(x)))
+def test_the_battery_rejects_metrics(check, part):
+    with pytest.raises(AssertionError):
+        check(rows_metrics.row(part))
+
+
 @pytest.mark.parametrize(("check", "part"), REJECTED, ids=lambda x: getattr(x, "__name__", repr(x)))
 def test_the_battery_rejects(check, part):
     with pytest.raises(AssertionError):
@@ -59,5 +98,5 @@ def test_the_battery_rejects(check, part):
 
 
 def test_every_check_is_shown_to_fail():
-    checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT}
-    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in REJECTED}
+    checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT, *battery.METRIC, *battery.GUARD}
+    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in (*REJECTED, *REJECTED_METRICS, *REJECTED_GUARDS)}

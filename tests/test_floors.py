@@ -20,7 +20,7 @@ FLOORS = [
     {"experience"},
     {"part", "values", "tokens"},
     {"config", "schedules", "outline", "part_diff", "problems"},
-    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers"},
+    {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
     {"algorithm", "config"},
     {"method"},
     {"methods"},

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt import algorithm, credit, objectives, rewards, sampling, schedules
+from polopt import algorithm, credit, guards, metrics, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
@@ -20,6 +20,8 @@ from polopt.support import Support
 
 ROOMS = {
     "credit": credit,
+    "guards": guards,
+    "metrics": metrics,
     "objectives": objectives,
     "rewards": rewards,
     "sampling": sampling,

@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from polopt.cli import bridges, catalogue, chat, check, compare, convert, evaluate, export, plan, recipes, solve, train
+from polopt.cli import (
+    bridges,
+    catalogue,
+    chat,
+    check,
+    compare,
+    convert,
+    evaluate,
+    export,
+    measure,
+    plan,
+    recipes,
+    solve,
+    train,
+)
 from polopt.cli.command_group import CommandGroup
 
 app = typer.Typer(
@@ -53,5 +67,6 @@ app.command(rich_help_panel=METHODS)(catalogue.show)
 app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)
 app.command(rich_help_panel=METHODS)(catalogue.claims)
+app.command(rich_help_panel=METHODS)(measure.measure)
 app.command(rich_help_panel=METHODS)(bridges.bridges)
 app.command(rich_help_panel=METHODS)(check.check)

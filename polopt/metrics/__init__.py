@@ -1,5 +1,6 @@
 """Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
 
+from polopt.metrics.action_values import ActionValueModel, ActionValues, LoggedValues, TabularValues
 from polopt.metrics.audit import VerifierErrors, audit_verifier
 from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
@@ -28,30 +29,58 @@ from polopt.metrics.intervals import (
     t_interval,
     wilson,
 )
+from polopt.metrics.logged import LoggedDataError, LoggedDecisions
+from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
+from polopt.metrics.metric import Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
+from polopt.metrics.off_policy import (
+    DirectMethod,
+    DoublyRobust,
+    OffPolicyEstimator,
+    PerDecisionImportanceSampling,
+    TrajectoryImportanceSampling,
+)
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.routing import route, router_regret
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.weighted import WeightedTerms, WeightsError
 
 __all__ = [
+    "ActionValueModel",
+    "ActionValues",
     "Comparison",
     "ComparisonRow",
     "Correction",
+    "DirectMethod",
+    "DoublyRobust",
     "EntropyLaw",
     "GradientNoise",
     "Interval",
+    "LoggedDataError",
+    "LoggedDecisions",
+    "LoggedRow",
+    "LoggedValues",
+    "Measured",
     "MethodRuns",
+    "Metric",
+    "MetricError",
     "Mismatch",
+    "OffPolicyEstimator",
+    "PerDecisionImportanceSampling",
     "ProxyHacking",
     "ReleaseGate",
     "RewardDivergence",
     "Sigmoid",
     "Stability",
+    "TabularValues",
+    "TrajectoryImportanceSampling",
     "VerifierErrors",
+    "WeightedTerms",
+    "WeightsError",
     "attempts",
     "audit_verifier",
     "auroc",
@@ -72,6 +101,9 @@ __all__ = [
     "improvement",
     "iqm",
     "least_true_gain",
+    "logged_decisions",
+    "logged_row",
+    "logged_table",
     "logp_mismatch",
     "mixed_groups",
     "most_reliable",

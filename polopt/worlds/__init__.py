@@ -6,6 +6,7 @@ from polopt.worlds.critic import Critic
 from polopt.worlds.dataset import DatasetReader
 from polopt.worlds.episodes import environment
 from polopt.worlds.functions import VerifierError
+from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, WorldError, signals_of
@@ -14,6 +15,7 @@ from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
+from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.verifiers import Weighted, make_verifier
 
@@ -23,6 +25,7 @@ __all__ = [
     "DatasetReader",
     "Episode",
     "EpisodeError",
+    "GuardedTasks",
     "GuessNumber",
     "NoisyTasks",
     "OneAnswer",
@@ -34,15 +37,19 @@ __all__ = [
     "TaskList",
     "TaskSplit",
     "Tasks",
+    "ToolSession",
     "UnitTests",
     "VerifierError",
     "Weighted",
     "World",
     "WorldError",
     "build_tasks",
+    "described_tools",
     "environment",
     "make_verifier",
     "parse_world",
     "read_texts",
     "signals_of",
+    "tool_calls",
+    "tool_environment",
 ]

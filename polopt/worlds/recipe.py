@@ -11,13 +11,17 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from polopt.config import Config, ConfigError, parse
+from polopt.guards import Guard, Privileges, privilege_rules, read_rules
+from polopt.guards.guard import Fallback
 from polopt.names import nearest
 from polopt.packages import path_of
+from polopt.part import build
 from polopt.part_names import locate
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
 from polopt.worlds.dataset import DatasetReader
+from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
@@ -248,6 +252,54 @@ class SecondChanceWorld(Around):
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 
 
+class GuardedWorld(Around):
+    """`of`, a world of tools, whose calls run only if privilege rules allow them, see `GuardedTasks`.
+
+    rules: a YAML file of rules, or the rules.
+    guard: any other guard, as {part: ...}, in the place of rules.
+    fallback: what happens to a refused call that no rule has a fallback for; nobody is there to be asked.
+    missing: whether a restricted argument that a call leaves out counts against it.
+    penalty: taken off the reward for each refused call.
+    """
+
+    kind: Literal["guarded"] = "guarded"
+    rules: str | list[dict[str, Any]] | None = None
+    guard: dict[str, Any] | None = None
+    fallback: Fallback = "message"
+    missing: Literal["deny", "skip"] = "deny"
+    penalty: float = pydantic.Field(default=0.0, ge=0)
+
+    def check(self, where: str) -> None:
+        self.made(where)
+
+    def made(self, where: str) -> Guard:
+        """The guard.
+
+        Raises:
+            ConfigError: no rules and no guard, or both, rules that are malformed, or a part that is no guard.
+        """
+        if (self.rules is None) == (self.guard is None):
+            raise ConfigError(f"{where} needs either rules, a file or a list, or a guard; give one of the two")
+        if self.guard is None:
+            read = (
+                read_rules(self.rules) if isinstance(self.rules, str) else privilege_rules(self.rules, f"{where}.rules")
+            )
+            return Privileges(rules=read, fallback=self.fallback, missing=self.missing)
+        with own_code(f"{where}.guard", ConfigError):
+            found = build(self.guard)
+        if not isinstance(found, Guard):
+            raise ConfigError(f"{where}.guard must be a guard such as {{part: guards.Privileges}}, found {found!r:.60}")
+        return found
+
+    def build(self, seed: int) -> TaskSplit:
+        split, guard = parse_world(self.of).split(seed), self.made("world")
+        try:
+            both = [GuardedTasks(tasks, guard, penalty=self.penalty) for tasks in (split.train, split.heldout)]
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+
 class OwnWorld(World):
     """A user's class or function, by name: called with the settings and `seed`, it gives a `TaskSplit`."""
 
@@ -276,6 +328,7 @@ KINDS: dict[str, type[World]] = {
     "rulebook": RulebookWorld,
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
+    "guarded": GuardedWorld,
     "unit-tests": UnitTestsWorld,
 }
 

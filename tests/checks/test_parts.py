@@ -77,7 +77,7 @@ def test_polopts_own_parts_break_nothing(part):
 
 def test_every_kind_of_row_finds_its_place():
     """Whatever stands in a table of the battery can be checked, with the checks of that table."""
-    for rows, battery in test_battery.KINDS:
+    for rows, battery in test_battery.BATCH_KINDS:
         for row in rows.values():
             (place,) = places(row.part)
             assert [c.name for c in place.battery] == [c.name for c in battery]

@@ -41,7 +41,7 @@ def test_a_run_that_stops_something_else_is_refused():
 
 
 # Rows of the battery of which a formula stops a gradient, so that the battery itself has nothing to compare.
-HONEST_NONE = {name: row for rows, _ in test_battery.KINDS for name, row in rows.items() if row.honest is None}
+HONEST_NONE = {name: row for rows, _ in test_battery.BATCH_KINDS for name, row in rows.items() if row.honest is None}
 
 
 @pytest.mark.parametrize("name", HONEST_NONE)

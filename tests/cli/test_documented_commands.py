@@ -80,3 +80,18 @@ def test_adding_a_method(place: Path) -> None:
     kept = [code for code in snippets if "class GroupDeviation" in code or "def deviation_grpo" in code]
     (place / "deviation.py").write_text("\n".join(kept))
     run(page)
+
+
+def test_measure(place: Path) -> None:
+    page = "docs/measure.md"
+    exec(SNIPPET.findall((ROOT / page).read_text())[0], {})
+    run(page)
+
+
+def test_guards(place: Path) -> None:
+    page = "docs/guards.md"
+    (place.parent / "recipes" / "smoke.yaml").write_text((ROOT / "polopt/recipes/smoke.yaml").read_text())
+    exec("\n".join(SNIPPET.findall((ROOT / page).read_text())[:2]), {})
+    run(page)
+    (made,) = (place / "runs").iterdir()
+    assert "signal/refused" in (made / "metrics.jsonl").read_text()

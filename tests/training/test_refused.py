@@ -207,7 +207,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "but", {1: 2}),
     (RL + "but", {"credit": {"part": []}}),
     (RL + "but", {"credit": {"part": None}}),
-    (RL + "but", {"credit": {"part": "guards.X"}}, "guards.X"),
+    (RL + "but", {"credit": {"part": "rooms.X"}}, "rooms.X"),
     (RL + "but", {"credit": {"part": "credit.RelativeAdvantag"}}, "did you mean 'RelativeAdvantage'"),
     (RL + "but", {"credit": {"part": "credit.RelativeAdvantage", "baseline": 3}}, "baseline"),
     (RL + "but", {"credit": {"part": "subprocess:call", "args": ["touch", "x"]}}, "subprocess:call"),

@@ -1,0 +1,80 @@
+"""What every guard must satisfy, over all calls of a finite set."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+from polopt.checks.state import Rule, repr_builds, yaml_returns
+from polopt.guards import AllowedByAll, Guard, ToolCall
+
+
+@dataclasses.dataclass(frozen=True)
+class GuardRow:
+    """A guard to check. calls: all that there are. reference: whether a call is allowed after others, found out by
+    other means. update: a guard to narrow it with. widens: whether its own updates may allow what was refused."""
+
+    part: Guard
+    calls: Sequence[ToolCall]
+    reference: Callable[[ToolCall, Sequence[ToolCall]], bool]
+    update: Guard
+    widens: bool = False
+
+
+def memories(row: GuardRow, length: int = 2) -> list[tuple[ToolCall, ...]]:
+    """Every sequence of calls that can have run, of at most this length."""
+    found: list[tuple[ToolCall, ...]] = [()]
+    longest = found
+    for _ in range(length):
+        longest = [(*m, call) for m, call in itertools.product(longest, row.calls) if row.part(call, m).allow]
+        found = [*found, *longest]
+    return found
+
+
+def brute_force(row: GuardRow) -> None:
+    """Every call, after every sequence of calls that can have run."""
+    for memory in memories(row):
+        for call in row.calls:
+            found, expected = row.part(call, memory).allow, row.reference(call, memory)
+            assert found == expected, f"{call} after {list(memory)}: allowed is {found}, expected {expected}"
+
+
+def narrowing(row: GuardRow) -> None:
+    """One guard more, or one call more in the memory, allows nothing that was refused."""
+    both = AllowedByAll(guards=[row.part, row.update])
+    for memory in memories(row, 1):
+        for call in row.calls:
+            if row.part(call, memory).allow:
+                continue
+            assert not both(call, memory).allow, f"{call} was refused, and is allowed by an update"
+            for ran in row.calls if not row.widens else ():
+                later = (*memory, ran)
+                assert not (row.part(ran, memory).allow and row.part(call, later).allow), (
+                    f"{call} is allowed after {ran}"
+                )
+
+
+def stateless(row: GuardRow) -> None:
+    """What it was asked before changes no verdict, and neither does asking a refused call."""
+    first = [row.part(call) for call in row.calls]
+    again = [row.part(call) for call in reversed(row.calls)][::-1]
+    assert first == again, "a second question gets another verdict"
+
+
+def refusals(row: GuardRow) -> None:
+    """A refusal has a reason, and a tool that nobody has heard of is refused."""
+    for call in (*row.calls, ToolCall("no such tool", {})):
+        verdict = row.part(call)
+        assert verdict.allow or verdict.reason, f"{call} is refused without a reason"
+    assert not row.part(ToolCall("no such tool", {})).allow, "a tool that does not exist is allowed"
+
+
+GUARD = (
+    Rule("guard_brute_force", "brute force", brute_force, "A guard that is right most of the time is a hole."),  # type: ignore[arg-type]
+    Rule("guard_narrowing", "narrowing", narrowing, "What an attacker can bring about must not open a door."),  # type: ignore[arg-type]
+    Rule("guard_stateless", "no state", stateless, "A verdict must be the same when it is looked into later."),  # type: ignore[arg-type]
+    Rule("guard_refusals", "refusals", refusals, "What nobody thought of is refused; a model must read why."),  # type: ignore[arg-type]
+    Rule("guard_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
+    Rule("guard_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
+)

@@ -1,0 +1,75 @@
+"""What every off-policy metric must satisfy, on logs of a small problem whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from polopt.checks.state import Rule, repr_builds, yaml_returns
+from polopt.metrics import LoggedDecisions, Measured, Metric
+
+LOGS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricRow:
+    """A metric to check. log: an even number of independent episodes, from a seed. truth: what it estimates on them."""
+
+    part: Metric
+    log: Callable[[int], LoggedDecisions]
+    truth: float
+
+
+def _same(found: Measured, expected: Measured, what: str, scale: float = 1.0, intervals: bool = True) -> None:
+    pairs = [("estimate", found.values["estimate"], expected.values["estimate"])]
+    if intervals:
+        one, other = found.intervals["estimate"], expected.intervals["estimate"]
+        pairs += [("low end", one.low, other.low), ("high end", one.high, other.high)]
+    for name, a, b in pairs:
+        assert np.isclose(a, scale * b, rtol=1e-9, atol=1e-12), f"{what}: the {name} is {a}, expected {scale * b}"
+
+
+def row_order(row: MetricRow) -> None:
+    """Another order of the episodes; neighbours stay in one part of a log that is cut by even and odd numbers."""
+    table = row.log(0)
+    n = len(table)
+    for way, order in (("reversed", np.arange(n)[::-1]), ("moved up by two", np.roll(np.arange(n), 2))):
+        _same(row.part(table[order]), row.part(table), f"episodes {way}")
+
+
+def duplicates(row: MetricRow) -> None:
+    """The log followed by itself."""
+    table = row.log(1)
+    twice = table[np.tile(np.arange(len(table)), 2)]
+    _same(row.part(twice), row.part(table), "every episode twice", intervals=False)
+
+
+def units(row: MetricRow) -> None:
+    """Rewards, and values with them, in other units."""
+    table = row.log(2)
+    larger = {n: 1000 * getattr(table, n) for n in ("reward", "q", "v") if getattr(table, n) is not None}
+    _same(row.part(dataclasses.replace(table, **larger)), row.part(table), "1000 times the reward", 1000)
+
+
+def coverage(row: MetricRow) -> None:
+    """Of so many logs, as many intervals hold the truth as their level promises, less 6 % for skew: at least as many as
+    the binomial gives in all but one of 10^4 cases, and no more than that."""
+    from scipy import stats
+
+    found = [row.part(row.log(100 + seed)).intervals["estimate"] for seed in range(LOGS)]
+    level = found[0].level
+    covered = sum(x.low <= row.truth <= x.high for x in found)
+    least, most = stats.binom(LOGS, level - 0.06).ppf(1e-4), stats.binom(LOGS, level).ppf(1 - 1e-4)
+    assert least <= covered <= most, f"{covered} of {LOGS} intervals of {level:.0%} hold the truth"
+
+
+METRIC = (
+    Rule("metric_order", "row order", row_order, "The order of the episodes is an accident of the log."),  # type: ignore[arg-type]
+    Rule("metric_duplicates", "duplicates", duplicates, "A mean does not depend on how often all of it is there."),  # type: ignore[arg-type]
+    Rule("metric_units", "units", units, "A value in cents is a hundred times the value in dollars."),  # type: ignore[arg-type]
+    Rule("metric_coverage", "coverage", coverage, "An interval that holds the truth less often than it says misleads."),  # type: ignore[arg-type]
+    Rule("metric_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
+    Rule("metric_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
+)

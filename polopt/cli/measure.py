@@ -1,0 +1,93 @@
+"""polopt measure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from polopt.cli import wording
+from polopt.cli.command_group import UsageError, checked
+
+if TYPE_CHECKING:
+    from polopt.metrics import Interval, Measured
+
+# What the numbers mean, in the order in which they are printed.
+NAMES = {
+    "estimate": "estimate",
+    "logged": "mean return of the log",
+    "episodes": "episodes",
+    "effective_sample_size": "effective sample size",
+    "largest_weight": "largest weight",
+    "largest_share": "its share of all weight",
+    "mean_weight": "mean weight, 1 expected",
+}
+
+
+def measure(
+    metric: Annotated[
+        str,
+        typer.Argument(metavar="METHOD", help="A metric, or file.py:function.", autocompletion=wording.complete_method),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Logged decisions: JSON lines, CSV or Parquet.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; repeatable.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME=THEIRS", help="The file's own name of a column; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Measure a file of logged decisions: an estimate, its interval, and how far to trust them."""
+    from polopt import catalogue
+    from polopt.training import measuring
+
+    with checked():
+        part = catalogue.metric(metric, **wording.settings(changes or []))
+        found = measuring.measure(part, file, _columns(column or []))
+    if as_json:
+        typer.echo(json.dumps({"metric": metric, "file": str(file), **plain(found)}, indent=1, ensure_ascii=False))
+        return
+    screen = wording.screen()
+    screen.print(_table(found))
+    for caution in found.cautions:
+        screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
+
+
+def _columns(pairs: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, theirs = pair.partition("=")
+        if not equals or not name or not theirs:
+            raise UsageError(f"--column {pair}: expected name=theirs, as in --column behaviour_probability=propensity")
+        found[name] = theirs
+    return found
+
+
+def plain(found: Measured) -> dict[str, Any]:
+    """As JSON data; an end that is infinite is null."""
+    intervals = {name: dataclasses.asdict(interval) for name, interval in found.intervals.items()}
+    for interval in intervals.values():
+        interval |= {end: None for end in ("low", "high") if not math.isfinite(interval[end])}
+    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions)}
+
+
+def _table(found: Measured) -> Table:
+    table = Table.grid(padding=(0, 2))
+    ordered = [*(name for name in NAMES if name in found.values), *(n for n in found.values if n not in NAMES)]
+    for name in ordered:
+        interval = found.intervals.get(name)
+        style = "bold" if name == "estimate" else None
+        table.add_row(NAMES.get(name, name), f"{found.values[name]:.4g}", _ends(interval), style=style)
+    return table
+
+
+def _ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"[{interval.low:.4g}, {interval.high:.4g}] ({interval.level:.0%})"

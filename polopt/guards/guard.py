@@ -1,0 +1,105 @@
+"""What a guard is: a part that allows or refuses each tool call before it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from polopt.errors import UserError
+from polopt.part import Part
+
+# What happens to a call that is refused, the strictest last: a person is asked, the model reads why, the episode ends.
+Fallback = Literal["ask", "message", "end"]
+STRICTNESS: tuple[Fallback, ...] = ("ask", "message", "end")
+
+
+class ToolCallError(UserError, ValueError):
+    """A tool call is malformed: its arguments are not JSON, or hold one name twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool. arguments: JSON data by name, copied when the call is made: what is judged is what runs.
+
+    Raises:
+        ToolCallError: arguments that are not JSON data.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        try:
+            text = json.dumps(dict(self.arguments), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ToolCallError(f"the arguments of {self.name:.60} are not JSON: {error}") from None
+        object.__setattr__(self, "arguments", json.loads(text))
+
+    @classmethod
+    def from_json(cls, text: str) -> ToolCall:
+        """A call written as `{"name": "send", "arguments": {"to": "bob"}}`.
+
+        Raises:
+            ToolCallError: it is written otherwise, or holds one key twice, of which readers may take either.
+        """
+        try:
+            found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise ToolCallError(f"a tool call must be JSON: {error}") from None
+        named = isinstance(found, dict) and isinstance(found.get("name"), str)
+        if not named or not isinstance(found.get("arguments", {}), dict) or found.keys() - {"name", "arguments"}:
+            raise ToolCallError(
+                f'a tool call must be {{"name": ..., "arguments": {{...}}}}, found {text.strip()!r:.80}'
+            )
+        return cls(found["name"], found.get("arguments", {}))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+class GuardVerdict(NamedTuple):
+    """Whether a call may run; if not, why, and what happens instead."""
+
+    allow: bool
+    reason: str = ""
+    fallback: Fallback = "message"
+
+
+class Guard(Part):
+    """`guard(call, memory)` gives a `GuardVerdict`. memory: the calls that have run before, in order. A guard keeps no
+    state: the same call after the same calls gets the same verdict."""
+
+    method_kind: ClassVar[str | None] = "guard"
+
+    def forward(self, call: ToolCall, memory: Sequence[ToolCall] = ()) -> GuardVerdict:
+        raise NotImplementedError
+
+
+class AllowedByAll(Guard):
+    """Allows a call that each of its guards allows: whatever they are, one guard more never allows what was refused.
+
+    The strictest fallback of those that refuse it holds. guards: asked in order.
+    """
+
+    guards: Sequence[Guard]
+
+    def forward(self, call: ToolCall, memory: Sequence[ToolCall] = ()) -> GuardVerdict:
+        return strictest([guard(call, memory) for guard in self.guards])
+
+
+def strictest(verdicts: Sequence[GuardVerdict]) -> GuardVerdict:
+    """The refusal with the strictest fallback; an allowance if none refuses, a refusal if there are none."""
+    refused = [verdict for verdict in verdicts if not verdict.allow]
+    if refused:
+        return max(refused, key=lambda verdict: STRICTNESS.index(verdict.fallback))
+    return GuardVerdict(True) if verdicts else GuardVerdict(False, "nothing allows it", "message")

@@ -1,0 +1,106 @@
+"""Small problems with a horizon: every episode that a policy can log, how likely it is, and what another would earn."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polopt.metrics import LoggedDecisions, OffPolicyEstimator
+
+Numbers = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpisodicProblem:
+    """start: [S]. transitions: [S, A, S + 1], the last column ends the episode. reward: [S, A, S + 1]. An episode also
+    ends after `horizon` decisions."""
+
+    start: Numbers
+    transitions: Numbers
+    reward: Numbers
+    horizon: int
+
+    def values(self, policy: Numbers, gamma: float) -> tuple[Numbers, Numbers]:
+        """q [horizon, S, A] and v [horizon + 1, S] of each step under a policy [S, A], by going backwards."""
+        S, A = policy.shape
+        q, v = np.zeros((self.horizon, S, A)), np.zeros((self.horizon + 1, S))
+        for t in range(self.horizon - 1, -1, -1):
+            ahead = np.append(v[t + 1], 0.0)
+            q[t] = (self.transitions * (self.reward + gamma * ahead)).sum(-1)
+            v[t] = (policy * q[t]).sum(-1)
+        return q, v
+
+    def value(self, policy: Numbers, gamma: float) -> float:
+        """E[sum_t gamma^t r_t]."""
+        return float(self.start @ self.values(policy, gamma)[1][0])
+
+    def all_episodes(self, behaviour: Numbers, target: Numbers) -> tuple[LoggedDecisions, Numbers]:
+        """Every episode of positive probability under `behaviour` [S, A], and that probability [B]."""
+        ended: list[tuple[float, list[tuple[int, int, float]]]] = []
+        going = [(float(p), s, list[tuple[int, int, float]]()) for s, p in enumerate(self.start) if p > 0]
+        for _ in range(self.horizon):
+            further = []
+            for chance, s, path in going:
+                for a, s_next in np.argwhere(behaviour[s][:, None] * self.transitions[s] > 0).tolist():
+                    p = chance * behaviour[s, a] * self.transitions[s, a, s_next]
+                    longer = [*path, (s, a, float(self.reward[s, a, s_next]))]
+                    if s_next == len(self.start):
+                        ended.append((p, longer))
+                    else:
+                        further.append((p, s_next, longer))
+            going = further
+        ended += [(p, path) for p, _, path in going]
+        return logged([path for _, path in ended], behaviour, target), np.array([p for p, _ in ended])
+
+    def sample(self, behaviour: Numbers, target: Numbers, episodes: int, seed: int) -> LoggedDecisions:
+        """So many independent episodes of `behaviour`."""
+        table, chance = self.all_episodes(behaviour, target)
+        return table[np.random.default_rng(seed).choice(len(table), episodes, p=chance / chance.sum())]
+
+
+def logged(paths: list[list[tuple[int, int, float]]], behaviour: Numbers, target: Numbers) -> LoggedDecisions:
+    """Episodes as lists of (state, action, reward), under two policies [S, A]."""
+    T = max(map(len, paths))
+    cells = np.zeros((3, len(paths), T))
+    for b, path in enumerate(paths):
+        cells[:, b, : len(path)] = np.transpose(path)
+    state, action = cells[0].astype(int), cells[1].astype(int)
+    with np.errstate(divide="ignore"):
+        own, other = (np.log(policy)[state, action] for policy in (behaviour, target))
+    return LoggedDecisions(np.array([len(path) for path in paths]), cells[2], own, other, state=state, action=action)
+
+
+def with_values(table: LoggedDecisions, q: Numbers, target: Numbers) -> LoggedDecisions:
+    """The table with q [T, S, A] of its decisions, and v = sum_a target(a | s) q(s, a), as columns."""
+    assert table.state is not None
+    steps = np.arange(table.state.shape[1])[None, :]
+    return dataclasses.replace(table, q=q[steps, table.state, table.action], v=(target * q).sum(-1)[steps, table.state])
+
+
+def small_problem(seed: int = 0) -> tuple[EpisodicProblem, Numbers, Numbers]:
+    """Three states, two actions, at most three decisions; some ends come early. The problem, a behaviour policy and a
+    target policy [S, A]."""
+    draw = np.random.default_rng(seed)
+    transitions = draw.dirichlet(np.full(4, 0.7), (3, 2))
+    transitions[:, :, 2] = 0  # fewer episodes to look at
+    transitions /= transitions.sum(-1, keepdims=True)
+    problem = EpisodicProblem(draw.dirichlet(np.ones(3)), transitions, draw.normal(size=(3, 2, 4)), 3)
+    behaviour, target = (draw.dirichlet(np.full(2, 2.0), 3) for _ in range(2))
+    return problem, 0.8 * behaviour + 0.1, target
+
+
+def estimated(
+    problem: EpisodicProblem,
+    behaviour: Numbers,
+    target: Numbers,
+    metric: OffPolicyEstimator,
+    q: Numbers | None = None,
+) -> tuple[float, float]:
+    """The exact mean and variance of an estimate from one episode, of an estimator that is a mean over episodes. q:
+    [T, S, A] the values that a model reads from the table."""
+    table, chance = problem.all_episodes(behaviour, target)
+    terms = metric.terms(table if q is None else with_values(table, q, target)).influence()
+    mean = float(chance @ terms)
+    return mean, float(chance @ (terms - mean) ** 2)

@@ -1,0 +1,49 @@
+"""Progent: privilege rules over the tool calls of an agent, everything else refused."""
+
+from typing import Any, Literal
+
+from polopt.guards import (
+    NarrowingUpdate,
+    PolicyUpdate,
+    Privileges,
+    ReplacingUpdate,
+    privilege_rules,
+)
+from polopt.method import Paper, method
+
+
+@method(
+    paper=Paper(
+        title="Progent: Programmable Privilege Control for LLM Agents",
+        authors="Shi, Tianneng and He, Jingxuan and Wang, Zhun and others",
+        year=2025,
+        arxiv="2504.11703",
+    ),
+    changes="A tool call runs only if a rule on its arguments allows it; later rules may only narrow.",
+    room="guards",
+    tier="faithful",
+)
+def progent(
+    *,
+    rules: list[Any] | None = None,
+    fallback: Literal["message", "end", "ask"] = "message",
+    missing: Literal["deny", "skip"] = "deny",
+    narrow_only: bool = True,
+) -> Privileges:
+    """Rules of a tool, (priority, allow or forbid, conditions on arguments, fallback, update), are tried from the
+    lowest priority number up, forbidding ones first at one number; the first whose conditions all hold decides:
+
+        allow -> the call runs, and the rule's update comes into force;   forbid, or no rule at all -> its fallback.
+
+    Default: refused, tools without rules included. Fallbacks: an error for the model to read, the end of the episode,
+    or a person who is asked, without whom the call is refused.
+
+    Deviations. The paper accepts an update that a solver proves to be narrower; here an update holds beside the rules
+    before it, so that it can only narrow, whatever it says (narrow_only=False: it takes their place). An update is
+    about the tools that it names. A restricted argument that a call leaves out counts against the call, where the
+    paper's code skips it (missing="skip"); patterns match the whole text, where the code matches a beginning; a keyword
+    about numbers does not hold of a text. Supported conditions: const, enum, type, pattern, bounds, lengths, items,
+    anyOf, not; others are refused. Writing the rules with a language model is not part of this method.
+    """
+    updates: PolicyUpdate = NarrowingUpdate() if narrow_only else ReplacingUpdate()
+    return Privileges(rules=privilege_rules(rules or []), fallback=fallback, missing=missing, updates=updates)

@@ -1,0 +1,80 @@
+"""What a metric is: a part that turns logged data into numbers with intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polopt.errors import UserError
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.metrics.intervals import Interval
+from polopt.metrics.logged import LoggedDecisions
+from polopt.part import Part
+
+
+class MetricError(UserError, ValueError):
+    """A metric cannot be computed from the data; the message names the reason and the fix."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """What a metric measured.
+
+    values: numbers by name. intervals: of those of them that are estimates. rows: one number for each independent unit
+    of the data, by name, [n]. cautions: sentences on why a number or an interval is not to be trusted.
+    """
+
+    values: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    rows: Mapping[str, NDArray[np.float64]]
+    cautions: tuple[str, ...] = ()
+
+
+class Metric(Part):
+    """`metric(table)` or `metric(experience, evaluation)` gives a `Measured`; nothing is learned and nothing changes.
+
+    `columns` names the columns of a table of logged decisions that the metric reads beyond those that every such table
+    has. A subclass writes `measure(table)`.
+    """
+
+    method_kind: ClassVar[str | None] = "metric"
+    needs = frozenset({"logp", "reward"})
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset()
+
+    def forward(self, data: LoggedDecisions | Experience, evaluation: Evaluation | None = None) -> Measured:
+        """Measures the data.
+
+        data: a table, or a batch, whose behaviour policy is the one that sampled it. evaluation: of a batch: what the
+        target policy's log-probabilities are.
+
+        Raises:
+            MetricError: a batch without an evaluation, a column that the metric reads is missing, or as `measure`.
+        """
+        if isinstance(data, Experience):
+            if evaluation is None:
+                raise MetricError(
+                    f"{self!r} needs the target policy's log-probabilities of a batch: give metric(experience, "
+                    "policy.evaluate(experience))"
+                )
+            data = LoggedDecisions.of_experience(data, evaluation)
+        missing = sorted(name for name in self.all_columns if getattr(data, name) is None)
+        if missing:
+            raise MetricError(f"{self!r:.80} reads {', '.join(missing)} of each decision, which the data do not have")
+        return self.measure(data)
+
+    @property
+    def all_columns(self) -> frozenset[str]:
+        """`columns` of this metric and of the parts inside it."""
+        return frozenset().union(*(getattr(part, "columns", frozenset()) for part in self.parts()))
+
+    def measure(self, table: LoggedDecisions) -> Measured:
+        """Measures a table of logged decisions."""
+        raise NotImplementedError

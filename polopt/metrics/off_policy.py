@@ -1,0 +1,197 @@
+"""What a policy would earn, from what another one did: importance sampling, a model, and both at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polopt.metrics.action_values import ActionValueModel, ActionValues, TabularValues
+from polopt.metrics.intervals import Interval, bootstrap, t_interval
+from polopt.metrics.logged import LoggedDecisions, Numbers
+from polopt.metrics.metric import Measured, Metric, MetricError
+from polopt.metrics.weighted import WeightedTerms, weight_cautions
+
+IntervalKind = Literal["t", "normal", "bootstrap"]
+
+
+class OffPolicyEstimator(Metric):
+    """Estimates the expected discounted return of the target policy, E_pi[sum_t gamma^t r_t].
+
+    gamma: discount. self_normalised: divide by the sum of the weights, not by the number of episodes: a little bias,
+    which goes with the number of episodes, for less variance and an estimate that no weight can carry off. interval:
+    over episodes, of the mean of their terms (of the linearised ratio, where self-normalised): Student's t, a normal
+    one, or the bias-corrected bootstrap, which draws episodes `resamples` times with `seed`. level: of the interval.
+
+    A subclass writes `terms(table)`.
+    """
+
+    gamma: float = 1.0
+    self_normalised: bool = False
+    interval: IntervalKind = "t"
+    level: float = 0.95
+    resamples: int = 2000
+    seed: int = 0
+
+    def setup(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"{type(self).__name__}: gamma must be in [0, 1], found {self.gamma}")
+        if not 0 < self.level < 1 or self.resamples < 1:
+            raise ValueError(
+                f"{type(self).__name__}: level must be in (0, 1) and resamples >= 1, found {self.level} and "
+                f"{self.resamples}"
+            )
+
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        """The weights [B, K] and values [B, K] whose product, summed, is the estimate."""
+        raise NotImplementedError
+
+    def measure(self, table: LoggedDecisions) -> Measured:
+        """The estimate and its interval, the value of the behaviour policy, and how much the weights leave of the log.
+
+        Raises:
+            MetricError: no logged episode is possible under the target policy, or, without self_normalised, weights
+                that are too large for a number.
+        """
+        terms = self.terms(table)
+        return measured(self, table, terms, terms.interval(self.interval, self.level, self.resamples, self.seed))
+
+
+def measured(
+    metric: OffPolicyEstimator, table: LoggedDecisions, terms: WeightedTerms, interval: Interval, *more: str
+) -> Measured:
+    """What an off-policy estimator reports. more: cautions beside those of the weights."""
+    weights = terms.summary()
+    logged = t_interval(table.returns(metric.gamma), metric.level)
+    values = {"estimate": interval.estimate, "logged": logged.estimate, "episodes": float(len(table)), **weights}
+    rows = {"value": terms.influence(), "weight": terms.final_weight, "logged": table.returns(metric.gamma)}
+    return Measured(values, {"estimate": interval, "logged": logged}, rows, (*weight_cautions(terms), *more))
+
+
+class TrajectoryImportanceSampling(OffPolicyEstimator):
+    """mean_i w_{0:T-1} sum_t gamma^t r_t: each episode's return, weighed by how much likelier the target policy was to
+    act as the episode's did; self-normalised, sum_i w G / sum_i w.
+
+    Unbiased (self-normalised: consistent) where the behaviour policy takes every action that the target policy takes.
+
+    Source: Precup, Sutton and Singh 2000, "Eligibility Traces for Off-Policy Policy Evaluation".
+    """
+
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        return WeightedTerms(
+            table.log_weights()[:, -1:], table.returns(self.gamma)[:, None], self.self_normalised, table.log_weights()
+        )
+
+
+class PerDecisionImportanceSampling(OffPolicyEstimator):
+    """mean_i sum_t gamma^t w_{0:t} r_t: a reward is weighed by the decisions before it alone; self-normalised, each
+    step's weights are divided by their own mean.
+
+    Unbiased (self-normalised: consistent) where the behaviour policy takes every action that the target policy takes,
+    with less variance than whole trajectories' weights where rewards are spread over the episode.
+
+    Source: Precup, Sutton and Singh 2000, "Eligibility Traces for Off-Policy Policy Evaluation".
+    """
+
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        discount = self.gamma ** np.arange(table.reward.shape[1])
+        weights = table.log_weights()
+        return WeightedTerms(weights, discount * table.reward, self.self_normalised, weights)
+
+
+class DoublyRobust(OffPolicyEstimator):
+    """mean_i sum_t gamma^t [w_{0:t} (r_t - q_t) + w_{0:t-1} v_t], with w_{0:-1} = 1: a model's values, and the model's
+    errors by per-decision importance sampling; self-normalised (the weighted doubly robust estimator), each step's
+    weights are divided by their own mean.
+
+    Unbiased whatever the model holds, and the better the model, the less varies what is weighed. model: of the values.
+    folds: a model that is fitted is fitted, for each of so many parts of the episodes, to the other parts, without
+    which it would have seen what it is corrected by; 1 fits it once to all.
+
+    Raises:
+        MetricError: fewer episodes than folds.
+
+    Source: Jiang and Li 2016, "Doubly Robust Off-policy Value Evaluation for Reinforcement Learning", arXiv 1511.03722;
+    self-normalised: Thomas and Brunskill 2016, "Data-Efficient Off-Policy Policy Evaluation for Reinforcement
+    Learning", arXiv 1604.00923.
+    """
+
+    model: ActionValueModel = TabularValues()
+    folds: int = 2
+
+    def setup(self) -> None:
+        super().setup()
+        if self.folds < 1:
+            raise ValueError(f"DoublyRobust: folds must be >= 1, found {self.folds}")
+
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        found = self.values(table)
+        T = table.reward.shape[1]
+        discount = self.gamma ** np.arange(T)
+        weights = table.log_weights()
+        before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
+        terms = [discount * np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v)]
+        return WeightedTerms(
+            np.concatenate([weights, before], 1), np.concatenate(terms, 1), self.self_normalised, weights
+        )
+
+    def values(self, table: LoggedDecisions) -> ActionValues:
+        """The model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
+        if not self.model.fitted or self.folds == 1:
+            return self.model(table, table, self.gamma)  # type: ignore[no-any-return]
+        if len(table) < self.folds:
+            raise MetricError(f"DoublyRobust: {self.folds} folds need as many episodes, found {len(table)}; set 1")
+        q, v = np.zeros(table.reward.shape), np.zeros(table.reward.shape)
+        fold = np.arange(len(table)) % self.folds
+        for number in range(self.folds):
+            own = fold == number
+            found = self.model(table[np.flatnonzero(~own)], table[np.flatnonzero(own)], self.gamma)
+            q[own], v[own] = found.q, found.v
+        return ActionValues(q, v)
+
+
+class DirectMethod(OffPolicyEstimator):
+    """mean_i v(s_0): what a model holds the first states to be worth. As biased as its model.
+
+    model: of the values. The interval of a fitted model is the percentile bootstrap over episodes, each time with the
+    model fitted anew, `resamples` times; that of given values is that of the mean over episodes and contains nothing of
+    the values' own errors. self_normalised changes nothing: there are no weights.
+    """
+
+    model: ActionValueModel = TabularValues()
+    resamples: int = 200
+
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        found = self.model(table, table, self.gamma)
+        return WeightedTerms(np.zeros((len(table), 1)), found.v[:, :1], self.self_normalised, None)
+
+    def measure(self, table: LoggedDecisions) -> Measured:
+        table = table.in_order()
+        terms = self.terms(table)
+        if not self.model.fitted:
+            interval = terms.interval(self.interval, self.level, self.resamples, self.seed)
+            caution = "the interval contains nothing of the errors of the values that were given"
+            return measured(self, table, terms, interval, caution)
+        interval = bootstrap(
+            lambda drawn: self._refitted(table, drawn.astype(int)),
+            np.arange(len(table)),
+            level=self.level,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+        return measured(self, table, terms, interval, *self._unseen(table))
+
+    def _refitted(self, table: LoggedDecisions, drawn: NDArray[np.int64]) -> Numbers:
+        """The estimate of each of these samples of episodes, [..., B] -> [...]."""
+        rows = drawn.reshape(-1, drawn.shape[-1])
+        return np.array([self.terms(table[row]).estimate() for row in rows]).reshape(drawn.shape[:-1])
+
+    def _unseen(self, table: LoggedDecisions) -> list[str]:
+        unseen = self.model(table, table, self.gamma).unseen
+        share = 0.0 if unseen is None else float(unseen[table.mask].mean())
+        if share < 1e-3:
+            return []
+        return [
+            f"the log holds no decision for {share:.0%} of what the target policy does in its states, which counts as 0"
+        ]

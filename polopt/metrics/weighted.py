@@ -1,0 +1,185 @@
+"""Sums of weighted terms over episodes: their mean or ratio, its interval, and what the weights leave of the sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from polopt.errors import UserError
+from polopt.metrics.intervals import Interval
+from polopt.metrics.mismatch import effective_sample_size
+
+Numbers = NDArray[np.float64]
+
+# An interval that rests on fewer episodes' worth of weight, or on one with more than this share, is not to be trusted.
+FEW_EFFECTIVE, LARGE_SHARE = 30, 0.1
+# Episodes up to which the bootstrap is corrected, for which each is left out once.
+MOST_CORRECTED = 5_000
+# Standard errors between the mean weight and 1 that are no accident.
+FAR_FROM_ONE = 4.0
+
+
+class WeightsError(UserError, ValueError):
+    """Importance weights from which nothing can be estimated; the message says why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WeightedTerms:
+    """sum_k sum_i w_ik y_ik / n, or, self-normalised, sum_k (sum_i w_ik y_ik / sum_i w_ik).
+
+    log_weight, value: [B, K]. importance: [B, T] log of the cumulative importance weights, None if there are none. A
+    column whose weights are all 0 adds 0.
+
+    Raises:
+        WeightsError: every weight of the last decisions is 0, or, not self-normalised, a weight overflows.
+    """
+
+    log_weight: Numbers
+    value: Numbers
+    self_normalised: bool
+    importance: Numbers | None
+
+    def __post_init__(self) -> None:
+        if (self.log_weight == -np.inf).all():
+            raise WeightsError(
+                "no logged episode is possible under the target policy: it never takes some logged action of each; "
+                "log episodes of a policy that is closer to it"
+            )
+        if not self.self_normalised and self.log_weight.max() > 600:
+            raise WeightsError(
+                f"a weight is e^{self.log_weight.max():.0f}, too large for a mean; set self_normalised=true, or log "
+                "episodes of a policy that is closer to the target policy"
+            )
+
+    @functools.cached_property
+    def weight(self) -> Numbers:
+        """[B, K] w, as a multiple of the column's mean where self-normalised."""
+        if not self.self_normalised:
+            return np.exp(self.log_weight)
+        top = self.log_weight.max(0)
+        shifted = np.exp(self.log_weight - np.where(np.isfinite(top), top, 0.0))
+        mean = shifted.mean(0)
+        return shifted / np.where(mean > 0, mean, 1.0)
+
+    def estimate(self) -> float:
+        return float((self.weight * self.value).mean(0).sum())
+
+    def influence(self) -> Numbers:
+        """[B] one number for each episode whose mean is the estimate: its own terms, or those of the linearised ratio,
+        m + w (y - m) with the column's weighted mean m."""
+        if not self.self_normalised:
+            return (self.weight * self.value).sum(1)
+        mean = (self.weight * self.value).mean(0)
+        return (mean + self.weight * (self.value - mean)).sum(1)
+
+    def interval(self, kind: str, level: float, resamples: int, seed: int) -> Interval:
+        """Over episodes. kind: "t", "normal" or "bootstrap" (bias-corrected and accelerated up to 5,000 episodes,
+        where the correction still matters, percentiles beyond)."""
+        x, estimate = self.influence(), self.estimate()
+        n = len(x)
+        if n == 1:
+            return Interval(estimate, -np.inf, np.inf, level, 1)
+        if kind == "bootstrap":
+            return self._bootstrapped(level, resamples, seed)
+        from scipy import stats
+
+        error = float(x.std(ddof=1)) / n**0.5
+        tail = stats.t(n - 1) if kind == "t" else stats.norm
+        half = float(tail.ppf((1 + level) / 2)) * error
+        return Interval(estimate, estimate - half, estimate + half, level, n)
+
+    def _bootstrapped(self, level: float, resamples: int, seed: int) -> Interval:
+        from scipy import stats
+
+        # In an order of their own, so that the order of the episodes changes no draw.
+        order = np.lexsort((*self.value.T, *self.weight.T, self.influence()))
+        weight, product = self.weight[order], (self.weight * self.value)[order]
+        n, estimate = len(order), self.estimate()
+        if np.ptp(product, axis=0).max() == 0 and np.ptp(weight, axis=0).max() == 0:
+            return Interval(estimate, estimate, estimate, level, n)
+
+        def statistic(drawn: NDArray[np.int64], axis: int = -1) -> Numbers:
+            rows = np.moveaxis(drawn, axis, -1)
+            flat = rows.reshape(-1, rows.shape[-1])
+            place = (np.arange(len(flat))[:, None] * n + flat).ravel()
+            count = np.bincount(place, minlength=len(flat) * n).reshape(len(flat), n).astype(float)
+            below = count @ weight if self.self_normalised else np.full((len(flat), product.shape[1]), flat.shape[-1])
+            ratio = np.divide(count @ product, below, out=np.zeros_like(below, dtype=float), where=below > 0)
+            return ratio.sum(1).reshape(rows.shape[:-1])
+
+        found = stats.bootstrap(
+            (np.arange(n),),
+            statistic,
+            confidence_level=level,
+            n_resamples=resamples,
+            batch=max(1, 2**22 // n),
+            method="BCa" if n <= MOST_CORRECTED else "percentile",
+            random_state=np.random.default_rng(seed),
+        ).confidence_interval
+        return Interval(estimate, float(found.low), float(found.high), level, n)
+
+    @property
+    def final_weight(self) -> Numbers:
+        """[B] the importance weight of each whole episode, as a multiple of their mean where self-normalised."""
+        if self.importance is None:
+            return np.ones(len(self.value))
+        last = self.importance[:, -1]
+        if not self.self_normalised:
+            return np.exp(last)
+        shifted = np.exp(last - (last.max() if np.isfinite(last.max()) else 0.0))
+        return shifted / (shifted.mean() or 1.0)
+
+    def summary(self) -> dict[str, float]:
+        """The smallest effective number of episodes of any column, the largest weight, its share of its column's sum,
+        and the mean weight of whole episodes."""
+        top = self.log_weight.max(0)
+        alive = self.log_weight[:, np.isfinite(top)]
+        size = min(float(effective_sample_size(torch.tensor(column))) for column in alive.T) * len(alive)
+        if alive.shape[1] < self.log_weight.shape[1]:
+            size = 0.0
+        shifted = np.exp(alive - alive.max(0))
+        found = {
+            "effective_sample_size": size,
+            "largest_weight": float(np.exp(min(self.log_weight.max(), 700.0))),
+            "largest_share": float((shifted / shifted.sum(0)).max()),
+        }
+        if self.importance is not None and self.importance[:, -1].max() < 600:
+            found["mean_weight"] = float(np.exp(self.importance[:, -1]).mean())
+        return found
+
+
+def weight_cautions(terms: WeightedTerms) -> list[str]:
+    """Sentences on why an interval over these weights is not to be trusted."""
+    if terms.importance is None:
+        return []
+    found, n = terms.summary(), len(terms.value)
+    cautions = []
+    if found["effective_sample_size"] < FEW_EFFECTIVE:
+        cautions.append(
+            f"the weights leave {found['effective_sample_size']:.3g} of {n} episodes, fewer than {FEW_EFFECTIVE}: the "
+            "interval is likely too narrow"
+        )
+    if found["largest_share"] > LARGE_SHARE:
+        cautions.append(
+            f"one episode has {found['largest_share']:.0%} of all weight: the estimate and its interval hang on it"
+        )
+    dead = np.flatnonzero((terms.importance == -np.inf).all(0))
+    if len(dead):
+        cautions.append(
+            f"from decision {dead[0]} on no logged episode is possible under the target policy: what it earns there "
+            "counts as 0"
+        )
+    if "mean_weight" in found and n >= FEW_EFFECTIVE:
+        weight = np.exp(terms.importance[:, -1])
+        error = float(weight.std(ddof=1)) / n**0.5
+        if abs(found["mean_weight"] - 1) > FAR_FROM_ONE * error + 1e-9:
+            cautions.append(
+                f"the weights' mean is {found['mean_weight']:.3g} and must be near 1: the logged probabilities are "
+                "wrong, the target policy acts where the behaviour policy never does, or its likeliest episodes were "
+                "never drawn"
+            )
+    return cautions

@@ -1,0 +1,89 @@
+"""A world of tools with a guard in front: what a policy is worth under rules, and how often it breaks them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polopt.guards import Guard, GuardVerdict, ToolCall, ToolCallError
+from polopt.guards.guard import strictest
+from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
+from polopt.worlds.tools import calls_tools
+from polopt.worlds.wrapped import WrappedTasks
+
+
+class GuardedTasks(WrappedTasks):
+    """Tasks whose tool calls run only if a guard allows them. An answer with a call that is refused runs none of its
+    calls; nobody is there to be asked.
+
+    guard: given each call and the calls that have run. penalty: taken off the reward for each call that is refused.
+    `signals["refused"]` counts them, `signals["ran"]` those that have run.
+
+    Raises:
+        ValueError: the tasks' calls cannot be read, or penalty < 0.
+    """
+
+    def __init__(self, tasks: Tasks, guard: Guard, *, penalty: float = 0.0) -> None:
+        if not calls_tools(tasks):
+            raise ValueError(
+                f"guarded: {type(tasks).__name__} calls no tools that could be guarded; make the tasks with "
+                "polopt.worlds.tool_environment, and put other worlds around the guarded one, not between"
+            )
+        if penalty < 0:
+            raise ValueError(f"guarded: penalty must be >= 0, found {penalty}")
+        super().__init__(tasks)
+        self.guard, self.penalty = guard, penalty
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*super().signals, "refused", "ran")))
+
+    def episode(self, task: Task) -> Episode:
+        return GuardedEpisode(self, task, self.tasks.episode(task))
+
+    def calls(self, text: str) -> list[ToolCall]:
+        """The calls in an answer, as the tasks themselves read them; none of an answer that they will not run."""
+        try:
+            found: list[ToolCall] = self.tasks.tool_calls(text)  # type: ignore[attr-defined]
+        except ToolCallError:
+            return []
+        return found
+
+
+class GuardedEpisode:
+    """One play behind a guard."""
+
+    def __init__(self, world: GuardedTasks, task: Task, inner: Episode) -> None:
+        self.world, self.task, self.inner = world, task, inner
+        self.memory: list[ToolCall] = []
+        self.refused = 0
+
+    def reset(self) -> str:
+        self.memory, self.refused = [], 0
+        return self.inner.reset()
+
+    def step(self, action: str) -> Step:
+        calls = self.world.calls(action)
+        verdicts: list[GuardVerdict] = []
+        for i, call in enumerate(calls):
+            verdicts.append(self.world.guard(call, (*self.memory, *calls[:i])))
+        if all(verdict.allow for verdict in verdicts):
+            self.memory += calls
+            step = self.inner.step(action)
+            return step if step is LOST else step._replace(info=self._counted(step.info))
+        count = sum(not verdict.allow for verdict in verdicts)
+        self.refused += count
+        return self._refusal(strictest(verdicts), -self.world.penalty * count)
+
+    def _refusal(self, verdict: GuardVerdict, reward: float) -> Step:
+        info = self._counted({"solved": False, "feedback": verdict.reason})
+        if verdict.fallback == "end":
+            return Step("", reward, terminated=True, truncated=False, info=info)
+        told = f"error: {verdict.reason}; nothing was run. The task is still: {self.task.prompt}"
+        return Step(told, reward, terminated=False, truncated=False, info=info)
+
+    def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
+        signals = {**info.get("signals", {}), "refused": float(self.refused), "ran": float(len(self.memory))}
+        return {**info, "signals": signals}
+
+    def demonstrate(self) -> str | None:
+        return self.inner.demonstrate()

@@ -1,0 +1,137 @@
+"""Environments whose policies call tools: Python callables with JSON arguments, over an episode of several turns."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from polopt.guards import ToolCall, ToolCallError
+from polopt.worlds.episodes import Entry, environment
+from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit
+from polopt.worlds.wrapped import WrappedTasks
+
+BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+OPENING = "<tool_call>"
+
+
+class ToolSession(Protocol):
+    """What a policy works with in one episode: a class of a person's own, made anew for each from its `Task`."""
+
+    def tools(self) -> Mapping[str, Callable[..., Any]]:
+        """The tools by name. They take JSON values by name, share what state they like, and return text or JSON data;
+        a ValueError that one raises is told to the policy."""
+
+    def score(self, answer: str) -> float:
+        """The reward of the whole episode, given the answer that ended it."""
+
+
+def tool_calls(text: str) -> list[ToolCall]:
+    """The calls in a policy's answer: each `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or the whole
+    answer where it is such JSON. None: the answer is the last one.
+
+    Raises:
+        ToolCallError: a call that is begun and is none.
+    """
+    if OPENING in text:
+        if len(BLOCK.findall(text)) != text.count(OPENING):
+            raise ToolCallError(f"a tool call begins with {OPENING} and ends with </tool_call>")
+        return [ToolCall.from_json(block) for block in BLOCK.findall(text)]
+    if text.strip().startswith("{") and '"name"' in text:
+        return [ToolCall.from_json(text)]
+    return []
+
+
+class ToolTasks(WrappedTasks):
+    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` reads the calls of an answer."""
+
+    def tool_calls(self, text: str) -> list[ToolCall]:
+        return tool_calls(text)
+
+
+class ToolEpisode:
+    """One episode: answers with calls get the calls' results to read, the first other answer is scored and ends it."""
+
+    def __init__(self, session: ToolSession, task: Task) -> None:
+        self.session, self.task, self._open = session, task, False
+        self.tools = dict(session.tools())
+
+    def reset(self) -> str:
+        self._open = True
+        return self.task.prompt
+
+    def step(self, action: str) -> Step:
+        if not self._open:
+            raise EpisodeError(f"task {self.task.id} is over or has not begun; call reset() first")
+        try:
+            calls = tool_calls(action)
+        except ToolCallError as error:
+            return Step(f"error: {error}", 0.0, terminated=False, truncated=False, info={"solved": False})
+        if calls:
+            results = "\n".join(self._result(call) for call in calls)
+            return Step(results, 0.0, terminated=False, truncated=False, info={"solved": False})
+        self._open = False
+        reward = self.session.score(action)
+        return Step("", reward, terminated=True, truncated=False, info={"solved": reward >= 1})
+
+    def _result(self, call: ToolCall) -> str:
+        """What the policy reads of a call: the tool's result, or what was wrong with the call."""
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return f"error: there is no tool {call.name:.60}; there are {', '.join(self.tools)}"
+        try:
+            inspect.signature(tool).bind(**call.arguments)
+        except TypeError as error:
+            return f"error: {call.name}: {error}"
+        try:
+            result = tool(**call.arguments)
+        except ValueError as error:
+            return f"error: {call.name}: {error}"
+        return result if isinstance(result, str) else json.dumps(result)
+
+    def demonstrate(self) -> str | None:
+        """What the session's own `demonstrate()` does next, None without one."""
+        own = getattr(self.session, "demonstrate", None)
+        return own() if callable(own) else None
+
+
+def tool_environment(
+    session: Callable[[Task], ToolSession],
+    *,
+    train: Sequence[Entry],
+    heldout: Sequence[Entry],
+    turns: int = 8,
+    texts: Sequence[str] = (),
+) -> TaskSplit:
+    """Builds the tasks of an environment whose policies call tools.
+
+    session: a class or function that is called with a `Task` and returns a `ToolSession`. train, heldout, texts: as for
+    `environment`. turns: the most answers of one episode; what tools there are is for the tasks' prompts to say, see
+    `described_tools`.
+
+    Raises:
+        ConfigError: as `environment`.
+    """
+
+    def episode(task: Task) -> Episode:
+        return ToolEpisode(session(task), task)
+
+    split = environment(episode, train=train, heldout=heldout, turns=turns, texts=texts)
+    return TaskSplit(ToolTasks(split.train), ToolTasks(split.heldout), texts)
+
+
+def described_tools(tools: Mapping[str, Callable[..., Any]]) -> str:
+    """Tools for a prompt, one a line: name and parameters, and the first line of the docstring."""
+    lines = []
+    for name, tool in tools.items():
+        parameters = [str(p) for p in inspect.signature(tool).parameters.values()]
+        about = (inspect.getdoc(tool) or "").partition("\n")[0]
+        lines.append(f"{name}({', '.join(parameters)})" + (f": {about}" if about else ""))
+    return "\n".join(lines)
+
+
+def calls_tools(tasks: Tasks) -> bool:
+    """Whether a guard can read these tasks' tool calls: they have `tool_calls(text)`."""
+    return callable(getattr(tasks, "tool_calls", None))

@@ -1,0 +1,90 @@
+"""polopt measure."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from command import flat, polopt
+
+PLAIN = ["episode", "step", "state", "action", "reward", "behaviour_probability", "target_probability"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """200 episodes of one decision in one state: action 1 pays 1 and noise, the target takes it four times in five."""
+    draw = random.Random(0)
+    lines = []
+    for episode in range(200):
+        action = int(draw.random() < 0.5)
+        target = 0.8 if action else 0.2
+        lines.append(
+            json.dumps(dict(zip(PLAIN, [episode, 0, "s", action, action + draw.gauss(0, 1), 0.5, target], strict=True)))
+        )
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    return tmp_path / "log.jsonl"
+
+
+@pytest.mark.parametrize("slug", ["pdis", "wis", "doubly-robust"])
+def test_a_log_is_measured(log: Path, slug: str) -> None:
+    result = polopt("measure", slug, log, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    interval = found["intervals"]["estimate"]
+    assert interval["low"] < 0.8 < interval["high"]
+    assert interval["n"] == 200
+    assert found["cautions"] == []
+    text = flat(polopt("measure", slug, log).output)
+    for word in ("estimate", "effective sample size", "largest weight", "mean return of the log"):
+        assert word in text
+
+
+def test_settings_and_columns(log: Path) -> None:
+    log.write_text(log.read_text().replace("target_probability", "pi"))
+    theirs = ["--column", "target_probability=pi"]
+    result = polopt(
+        "measure", "pdis", log, "--column", "target_probability=pi", "--set", "self_normalised=true", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    settings = ["--set", "model={part: metrics.TabularValues, ridge: 1}", *theirs]
+    assert polopt("measure", "doubly-robust", log, *settings).exit_code == 0
+    own = log.with_name("own.py")
+    own.write_text(
+        "from polopt.metrics import DirectMethod, Metric\n\ndef direct(gamma: float = 1.0) -> Metric:\n"
+        "    return DirectMethod(gamma=gamma, resamples=5)\n"
+    )
+    assert polopt("measure", f"{own}:direct", log, *theirs).exit_code == 0
+
+
+def test_a_weak_log_is_cautioned(log: Path) -> None:
+    log.write_text("\n".join(log.read_text().splitlines()[:10]))
+    output = flat(polopt("measure", "pdis", log).output)
+    assert "Caution: the weights leave" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["grpo"], "'grpo' is an algorithm, expected a metric; it is run by polopt train --method grpo"),
+        (["pdiss"], "there is no method 'pdiss'; did you mean 'pdis'?"),
+        (["pdis", "--set", "gama=1"], "has no setting 'gama'; did you mean 'gamma'?"),
+        (["pdis", "--set", "gamma=2"], "gamma must be in [0, 1], found 2"),
+        (["pdis", "--column", "reward"], "--column reward: expected name=theirs"),
+        (["pdis", "--column", "reward=pay"], "column 'pay' is missing"),
+        (["doubly-robust", "--set", "model={part: metrics.LoggedValues}"], "reads q, v of each decision"),
+    ],
+)
+def test_mistakes_get_a_sentence(log: Path, arguments: list[str], sentence: str) -> None:
+    result = polopt("measure", arguments[0], log, *arguments[1:])
+    assert result.exit_code == 2
+    assert sentence in flat(result.stderr)
+
+
+def test_a_file_that_is_not_there_or_not_a_log(tmp_path: Path) -> None:
+    assert "does not exist" in flat(polopt("measure", "pdis", tmp_path / "no.jsonl").stderr)
+    (tmp_path / "log.csv").write_text("episode,step\n1,0\n")
+    result = polopt("measure", "pdis", tmp_path / "log.csv")
+    assert result.exit_code == 2
+    assert "line 2: column 'reward' is missing" in flat(result.stderr)
