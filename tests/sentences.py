@@ -9,6 +9,7 @@ import torch
 import polopt as po
 from polopt.lab import TokenTree, TreeSource
 from polopt.policies.vocabulary import REDUCTIONS
+from polopt.sampling.parts import RolloutRequest
 
 SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
@@ -26,7 +27,11 @@ def batch_of(
     needs = needs | {"value", "entropy", "prev_logp", "extras.greedy_reward", "extras.prompt_logp"}
     rows = group * prompts
     source = TreeSource(tree, policy, rows=rows, seed=8, behaviour=behaviour, reference=policy, needs=needs)
-    return source.rollout(source.take(prompts), group, po.Support()) if sampling is None else sampling(source)
+    return (
+        source.rollout(RolloutRequest(source.take(prompts), group, po.Support()))
+        if sampling is None
+        else sampling(source)
+    )
 
 
 def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:

@@ -8,6 +8,7 @@ import torch
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.sampling import EqualRollouts, PromptAugmenter, Rollouts, Source, Start, TaskTable, UniformTasks
+from polopt.sampling.parts import RolloutRequest
 
 
 def tree_and_policy() -> tuple[TokenTree, TabularPolicy]:
@@ -27,7 +28,7 @@ def frequencies_fit(leaves: torch.Tensor, expected: torch.Tensor) -> None:
 def test_ragged_groups() -> None:
     tree, policy = tree_and_policy()
     source = TreeSource(tree, policy, rows=8)
-    batch = source.rollout(torch.tensor([3, 1, 3]), torch.tensor([2, 0, 5]), po.Support())
+    batch = source.rollout(RolloutRequest(torch.tensor([3, 1, 3]), torch.tensor([2, 0, 5]), po.Support()))
     assert batch.group.tolist() == [0, 0, 2, 2, 2, 2, 2]
     assert batch.extras["index"].tolist() == [3] * 7
     assert (batch.extras["leaf"] // len(tree.answers) == 3).all()
@@ -37,14 +38,17 @@ def test_equal_copies_are_one_draw_however_they_are_given() -> None:
     tree, policy = tree_and_policy()
     one, other = (TreeSource(tree, policy, rows=8, seed=3) for _ in range(2))
     tasks = torch.arange(4)
-    a, b = one.rollout(tasks, 5, po.Support()), other.rollout(tasks, torch.full((4,), 5), po.Support())
+    a, b = (
+        one.rollout(RolloutRequest(tasks, 5, po.Support())),
+        other.rollout(RolloutRequest(tasks, torch.full((4,), 5), po.Support())),
+    )
     assert torch.equal(a.extras["leaf"], b.extras["leaf"])
 
 
 def test_a_given_prefix_conditions_and_is_never_decided() -> None:
     tree, policy = tree_and_policy()
     source, n = TreeSource(tree, policy, rows=8), 20_000
-    batch = source.rollout(torch.tensor([1]), n, po.Support(), starts=[Start(given=2)])
+    batch = source.rollout(RolloutRequest(torch.tensor([1]), n, po.Support(), starts=[Start(given=2)]))
     assert (batch.extras["given"] == 2).all()
     assert batch.mask.sum(1).tolist() == [1] * n
     assert (batch.extras["tokens"][:, tree.start : tree.start + 2] == 1).all()
@@ -55,13 +59,18 @@ def test_a_given_prefix_conditions_and_is_never_decided() -> None:
     frequencies_fit(batch.extras["leaf"], expected.flatten())
     torch.testing.assert_close(batch.logp[batch.mask].exp(), expected.flatten()[batch.extras["leaf"]])
     # One decision at least is the policy's own.
-    assert source.rollout(torch.tensor([1]), 4, po.Support(), starts=[Start(given=9)]).mask.sum(1).tolist() == [1] * 4
+    assert (
+        source.rollout(RolloutRequest(torch.tensor([1]), 4, po.Support(), starts=[Start(given=9)])).mask.sum(1).tolist()
+        == [1] * 4
+    )
 
 
 def test_rows_with_a_given_prefix_go_on_and_stop_at_a_window() -> None:
     tree, policy = tree_and_policy()
     source = TreeSource(tree, policy, rows=8)
-    batch = source.rollout(torch.tensor([1]), 50, po.Support(), window=1, starts=[Start(given=1)])
+    batch = source.rollout(
+        RolloutRequest(torch.tensor([1]), 50, po.Support(), max_decisions=1, starts=[Start(given=1)])
+    )
     assert not batch.terminated.any()
     assert batch.mask.sum(1).tolist() == [1] * 50
     whole = source.extend(batch, 1)
@@ -76,7 +85,9 @@ def test_a_hidden_hint_is_the_behaviour_of_who_read_it() -> None:
     tree, policy = tree_and_policy()
     reader, n = TabularPolicy(tree, spread=1.5, seed=7), 20_000
     source = TreeSource(tree, policy, rows=8, hinted={"rules": reader})
-    batch = source.rollout(torch.tensor([2]), n, po.Support(), starts=[Start(hint="rules", hidden=True)])
+    batch = source.rollout(
+        RolloutRequest(torch.tensor([2]), n, po.Support(), starts=[Start(hint="rules", hidden=True)])
+    )
     expected = torch.zeros(tree.prompts, len(tree.answers), dtype=torch.double)
     expected[2] = tree.log_probabilities(reader).exp()[2].detach()
     frequencies_fit(batch.extras["leaf"], expected.flatten())
@@ -85,13 +96,13 @@ def test_a_hidden_hint_is_the_behaviour_of_who_read_it() -> None:
         torch.testing.assert_close(batch.logp, torch.where(batch.mask, reader.evaluate(batch).logp, batch.logp))
         torch.testing.assert_close(batch.old_logp, policy.evaluate(batch).logp)
     with pytest.raises(ValueError, match="nobody samples with the hint 'book'"):
-        source.rollout(torch.tensor([2]), 1, po.Support(), starts=[Start(hint="book", hidden=True)])
+        source.rollout(RolloutRequest(torch.tensor([2]), 1, po.Support(), starts=[Start(hint="book", hidden=True)]))
 
 
 def test_a_visible_hint_is_another_prompt_of_the_same_task() -> None:
     tree, policy = tree_and_policy()
     source = TreeSource(tree, policy, rows=8, variants={"aloud": torch.tensor([3, 2, 1, 0])})
-    batch = source.rollout(torch.tensor([0, 0]), 2, po.Support(), starts=[Start(hint="aloud"), Start()])
+    batch = source.rollout(RolloutRequest(torch.tensor([0, 0]), 2, po.Support(), starts=[Start(hint="aloud"), Start()]))
     assert (batch.extras["leaf"] // len(tree.answers)).tolist() == [3, 3, 0, 0]
     assert batch.extras["index"].tolist() == [0] * 4
 
@@ -99,7 +110,7 @@ def test_a_visible_hint_is_another_prompt_of_the_same_task() -> None:
 def test_rows_say_what_they_are_told_and_go_on() -> None:
     tree, policy = tree_and_policy()
     source, n = TreeSource(tree, policy, rows=8), 20_000
-    row = source.rollout(torch.tensor([1]), 1, po.Support())
+    row = source.rollout(RolloutRequest(torch.tensor([1]), 1, po.Support()))
     batch = source.extend(row, n, at=torch.tensor([tree.start + 1]), say=[[2]])
     first = int(row.extras["tokens"][0, tree.start])
     p = tree.log_probabilities(policy).exp()[1].detach()
@@ -112,7 +123,7 @@ def test_rows_say_what_they_are_told_and_go_on() -> None:
     assert (batch.logp[:, tree.start + 1] == 0).all()  # nobody sampled it
     short = TokenTree.full(3, 2, lambda prompt, a: 0.0, stop=0)
     source = TreeSource(short, TabularPolicy(short), rows=8)
-    row = source.rollout(torch.tensor([0]), 1, po.Support())
+    row = source.rollout(RolloutRequest(torch.tensor([0]), 1, po.Support()))
     with pytest.raises(ValueError, match="no answer of the tree begins"):
         source.extend(row, 1, at=torch.tensor([short.start]), say=[[0, 1]])
 
@@ -120,7 +131,7 @@ def test_rows_say_what_they_are_told_and_go_on() -> None:
 def test_gradient_norms_against_autograd() -> None:
     tree, policy = tree_and_policy()
     source = TreeSource(tree, policy, rows=8)
-    batch = source.rollout(torch.arange(4), 3, po.Support())
+    batch = source.rollout(RolloutRequest(torch.arange(4), 3, po.Support()))
     for row, norm in zip(batch.split(1), source.gradient_norms(batch), strict=True):
         said = torch.where(row.mask, policy.evaluate(row).logp, 0).sum()
         torch.testing.assert_close(norm, torch.autograd.grad(said, policy.logits)[0].norm())

@@ -8,6 +8,7 @@ from test_lab import stop_tree
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
+from polopt.sampling.parts import RolloutRequest
 
 
 def source_of(tree: TokenTree, rows: int = 8, seed: int = 0) -> TreeSource:
@@ -37,7 +38,7 @@ def test_branches_are_worth_what_their_state_is() -> None:
 def test_windows_give_the_same_distribution_as_whole_rows() -> None:
     tree = stop_tree(prompts=1)
     source, n = source_of(tree), 30_000
-    rows = source.rollout(source.take(1), n, po.Support(), window=1)
+    rows = source.rollout(RolloutRequest(source.take(1), n, po.Support(), max_decisions=1))
     done = [rows[rows.terminated]]
     assert (rows.lengths == 1).all()
     while not rows.terminated.all():
@@ -57,7 +58,7 @@ def test_windows_give_the_same_distribution_as_whole_rows() -> None:
 def test_an_open_row_has_neither_ended_nor_been_paid() -> None:
     for reward in (lambda p, a: 1.0, lambda p, a: [0.5] * len(a)):
         tree = TokenTree.full(3, 3, reward, stop=2)
-        batch = source_of(tree).rollout(torch.tensor([0]), 200, po.Support(), window=2)
+        batch = source_of(tree).rollout(RolloutRequest(torch.tensor([0]), 200, po.Support(), max_decisions=2))
         over = batch.terminated
         assert over.any()
         assert not over.all()
@@ -71,7 +72,7 @@ def test_an_open_row_has_neither_ended_nor_been_paid() -> None:
 def test_what_was_decided_before_keeps_its_log_probability() -> None:
     tree = stop_tree()
     source = source_of(tree)
-    rows = source.rollout(source.take(2), 20, po.Support(), window=2)
+    rows = source.rollout(RolloutRequest(source.take(2), 20, po.Support(), max_decisions=2))
     rows = rows[~rows.terminated]
     with torch.no_grad():
         source.policy.logits.add_(torch.randn(source.policy.logits.shape))
@@ -91,4 +92,4 @@ def test_what_was_decided_before_keeps_its_log_probability() -> None:
 def test_ended_rows_are_refused() -> None:
     source = source_of(stop_tree())
     with pytest.raises(ValueError, match="some rows have ended"):
-        source.extend(source.rollout(source.take(2), 2, po.Support()), 1)
+        source.extend(source.rollout(RolloutRequest(source.take(2), 2, po.Support())), 1)

@@ -14,6 +14,7 @@ from batches import SampleBatch, gaussian_batch, random_batch
 import polopt as po
 from polopt.lab import ChainSource, GaussianChain, learning
 from polopt.objectives import Clip, GRPOGuardRatio, InverseTimeStep, Surrogate, TokenMean, TokenRatio
+from polopt.sampling.parts import RolloutRequest
 
 SEEDS = pytest.mark.parametrize("seed", range(4))
 STD, DT = [0.5, 0.3, 0.1], [0.4, 0.4, 0.2]
@@ -138,7 +139,7 @@ def test_without_its_three_changes_it_is_flow_grpo_and_on_policy_a_rescaled_scor
     made = chain()
     source = ChainSource(made, lambda x: x[:, 0], rows=32)
     algorithm = po.method("grpo-guard", group=8, clip=0.1, reduce="sum")
-    batch = algorithm.judge(source.rollout(source.take(4), 8))
+    batch = algorithm.judge(source.rollout(RolloutRequest(source.take(4), 8)))
     said = made.evaluate(batch, algorithm.objective.all_evaluates)
     plain = algorithm.but(**{"objective.ratio": TokenRatio(), "objective.weights": []})
     assert po.diff(plain.objective, Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())) == []

@@ -28,6 +28,7 @@ from polopt.lab.kl import kl_table, three_actions
 from polopt.lab.problems import digits, lengths
 from polopt.layers import Layer
 from polopt.objectives import SequenceMean
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import ByEntropy, Support
 
 
@@ -126,7 +127,7 @@ def test_sampling_frequencies_fit_the_probabilities() -> None:
     tree = stop_tree()
     policy = TabularPolicy(tree, spread=1.0, seed=3)
     source = TreeSource(tree, policy, rows=4000, seed=1)
-    batch = source.rollout(source.take(1000), 4, Support(temperature=0.7))
+    batch = source.rollout(RolloutRequest(source.take(1000), 4, Support(temperature=0.7)))
     assert torch.bincount(batch.group).tolist() == [4] * 1000
     counts = torch.bincount(batch.extras["leaf"], minlength=30).numpy()
     expected = np.array(list(brute_force(policy, Support(temperature=0.7)).values())) * 2000
@@ -140,7 +141,7 @@ def test_the_source_deals_what_was_asked_for() -> None:
     needs = frozenset({"value", "entropy", "extras.greedy_reward"})
     other = TabularPolicy(tree, spread=2.0, seed=9, critic=True)
     source = TreeSource(tree, policy, rows=4, needs=needs, behaviour=other)
-    batch = source.rollout(source.take(2), 2, Support())
+    batch = source.rollout(RolloutRequest(source.take(2), 2, Support()))
     assert not torch.equal(batch.logp, batch.old_logp)
     greedy = []
     for prompt in range(2):  # follow the likeliest token from the root
@@ -291,9 +292,9 @@ def test_a_methods_temperature_follows_what_it_learns() -> None:
     algorithm, supports = po.method("hapo", group=4, refills=0), []
 
     class Listening(TreeSource):
-        def rollout(self, tasks: Any, copies: Any, support: Support, **more: Any) -> po.Experience:
-            supports.append(support)
-            return super().rollout(tasks, copies, support, **more)
+        def rollout(self, request: RolloutRequest) -> po.Experience:
+            supports.append(request.support)
+            return super().rollout(request)
 
     source = Listening(tree, policy, rows=8, needs=algorithm.all_needs)
     for _ in range(3):

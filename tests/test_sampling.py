@@ -50,9 +50,9 @@ class Source:
     def take(self, count):
         return torch.arange(count)
 
-    def rollout(self, tasks, copies, support, starts=None):
-        prompts, group = len(tasks), int(copies[0])
-        assert (copies == group).all()
+    def rollout(self, request):
+        prompts, group, support = len(request.tasks), int(request.counts[0]), request.support
+        assert (request.counts == group).all()
         self.calls += 1
         self.asked.append((prompts, group, support))
         number = torch.arange(prompts).repeat_interleave(group)
@@ -112,8 +112,8 @@ def test_demonstrations():
 class Warm(Source):
     """Entropies of 0.1, 0.2, ... times how often it was asked; it samples as it is told to."""
 
-    def rollout(self, tasks, copies, support, starts=None):
-        e = super().rollout(tasks, copies, support)
+    def rollout(self, request):
+        e, support = super().rollout(request), request.support
         plain = self.calls * torch.arange(1.0, 1 + e.mask.numel(), dtype=torch.float64).view(e.mask.shape) / 10
         if support.by_entropy is None:
             return e.replace(entropy=plain)

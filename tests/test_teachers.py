@@ -34,6 +34,7 @@ from polopt.objectives import (
     ValueRegression,
 )
 from polopt.policies.average import Average
+from polopt.sampling.parts import RolloutRequest
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 
 
@@ -309,7 +310,7 @@ def test_a_teacher_on_a_tree(chosen_by: Any) -> None:
     tree, policy = two_choices()
     spec = SelfTeacher(hint=Sibling(rows="wrong", wording="{answer}"), rate=1.0, top=1, chosen_by=chosen_by)
     source = TreeSource(tree, policy, rows=12, seed=5)
-    batch = source.rollout(source.take(3), 4, po.Support())
+    batch = source.rollout(RolloutRequest(source.take(3), 4, po.Support()))
     for sees in ("all", "decisive"):
         teacher = TreeTeacher(policy, spec, pull=2.0, sees=sees)  # type: ignore[arg-type]
         found = teacher.teach(batch, TAUGHT)

@@ -10,6 +10,7 @@ from polopt.experience import Experience
 from polopt.method import Finding, claim
 from polopt.methods.empg import empg
 from polopt.methods.grpo import grpo
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
 
@@ -87,7 +88,7 @@ def rate_matched() -> Finding:
     corridor = Corridor()
     with torch.no_grad():
         corridor.logits[corridor.decisive, 0] = 6.0
-    largest = TurnCertainty()(corridor.rollout(corridor.take(1), 16, Support())).max().item()
+    largest = TurnCertainty()(corridor.rollout(RolloutRequest(corridor.take(1), 16, Support()))).max().item()
     (ours, step), (base, base_step) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
     scaled, equal = updates(PLAIN, 4.0 * largest)[0], updates(PLAIN, 4.0 * step / base_step)[0]
     return Finding(

@@ -13,13 +13,14 @@ from polopt.method import Finding, claim
 from polopt.methods.dapo import dapo
 from polopt.methods.hapo import hapo
 from polopt.rewards import OutcomeReward
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
 
 @claim("The tokens of a group have advantages that sum to 0, however lengths and rewards go together.", baseline="GRPO")
 def sums_to_zero() -> Finding:
     tree, policy = lengths()
-    batch = TreeSource(tree, policy, rows=160).rollout(torch.zeros(20, dtype=torch.long), 8, Support())
+    batch = TreeSource(tree, policy, rows=160).rollout(RolloutRequest(torch.zeros(20, dtype=torch.long), 8, Support()))
 
     def left(credit: Credit) -> float:
         advantage = credit(batch)

@@ -14,6 +14,7 @@ from polopt.metrics import auroc, calibration_error, chronological, release_gate
 from polopt.rewards import LearnedJudge
 from polopt.rewards.judges import TextScorer, fit
 from polopt.rewards.judges.scorer import ScorerShape
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
 
@@ -63,7 +64,7 @@ def released(weight: float) -> dict[str, float]:
         pass
     source.refresh()
     p = policy.tree.log_probabilities(policy).detach().exp()
-    said = source.rollout(torch.arange(source.size).repeat(25), 1, Support()).extras["answer"]
+    said = source.rollout(RolloutRequest(torch.arange(source.size).repeat(25), 1, Support())).extras["answer"]
     return {
         "love": (p * audience.chances).sum(1).mean().item(),
         "helpful": (p * audience.helpful).sum(1).mean().item(),

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.support import PLAIN, Density, Support
+from polopt.sampling.parts import RolloutRequest
+from polopt.support import Density
 
 
 class GaussianChain(nn.Module):
@@ -115,9 +116,9 @@ class ChainSource:
         """There is one context, number 0."""
         return torch.zeros(count, dtype=torch.long)
 
-    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, starts: None = None) -> Experience:
-        """A group of `copies` independent draws for each of `tasks`."""
-        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+    def rollout(self, request: RolloutRequest) -> Experience:
+        """A group of independent draws for each task."""
+        tasks, group = request.tasks, request.group
         batch = self.chain.sample(len(group), self.generator)
         outcome = self.reward(batch.extras["point"])
         return batch.replace(outcome=outcome, reward=outcome, group=group, extras={"index": tasks[group]})

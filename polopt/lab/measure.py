@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,8 +18,7 @@ from polopt.experience import Experience
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
-from polopt.sampling import Start
-from polopt.sampling.lookahead import LookaheadConfig
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import PLAIN, Support
 from polopt.teachers import TAUGHT
 
@@ -174,23 +173,17 @@ class _Dealer(TreeSource):
 
     dealt: Tensor
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        if look is not None and look.share > 0:
+    def rollout(self, request: RolloutRequest) -> Experience:
+        if request.lookahead is not None and request.lookahead.share > 0:
             raise ValueError("expectation: rows that look ahead are not independent answers; use bias_variance")
         index = self.dealt // len(self.tree.answers)
-        batch = self.deck(support)[0][self.dealt].replace(group=torch.zeros_like(index), extras={"index": index})
+        batch = self.deck(request.support)[0][self.dealt].replace(
+            group=torch.zeros_like(index), extras={"index": index}
+        )
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.rollout(self.take(1), rows, Support())
+        shown = self.rollout(RolloutRequest(self.take(1), rows, Support()))
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
 

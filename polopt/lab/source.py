@@ -17,7 +17,7 @@ from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.policies.lookahead import explore
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
-from polopt.sampling.parts import Said
+from polopt.sampling.parts import RolloutRequest, Said
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -149,24 +149,16 @@ class TreeSource:
         chosen = ((logits.argmax(-1) == leaves.extras["tokens"]) | ~leaves.mask).all(1).view(self.tree.prompts, -1)
         return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        """As `Source.rollout`: independent answers to each prompt, or their first `window` tokens.
+    def rollout(self, request: RolloutRequest) -> Experience:
+        """As `Source.rollout`: independent answers to each prompt, or their first tokens.
 
         Raises:
             ValueError: nobody reads the hint of a start, or no prompt stands for one with it.
         """
-        if not torch.is_tensor(copies):
-            copies = torch.full_like(tasks, copies)
+        tasks, copies, support = request.tasks, request.counts, request.support
+        look, starts = request.lookahead, request.starts
         if look is not None and look.share > 0:
-            if window is not None or starts is not None:
+            if request.max_decisions is not None or starts is not None:
                 raise ValueError("TreeSource: a look ahead begins at the prompt and ends with the answer")
             batch = self._explored(tasks, copies.tolist(), support, look)
         elif starts is None:  # one draw for all of them
@@ -177,8 +169,8 @@ class TreeSource:
                 for task, count, start in zip(tasks.tolist(), copies.tolist(), starts, strict=True)
                 if count
             ]
-            batch = Experience.cat(dealt).replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
-        batch = self._until(batch, window)
+            batch = Experience.cat(dealt).replace(group=request.group)
+        batch = self._until(batch, request.max_decisions)
         batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
 

@@ -9,7 +9,7 @@ from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.problems.mdp import TabularMDP
-from polopt.support import PLAIN, Support
+from polopt.sampling.parts import RolloutRequest
 
 
 class StatePolicy(nn.Module):
@@ -90,9 +90,9 @@ class WalkSource:
         pairs = self.reward.numel()
         return nn.functional.one_hot(states * self.reward.shape[1] + actions, pairs).to(self.reward.dtype)
 
-    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, starts: None = None) -> Experience:
-        """As `Source.rollout`: a group of `copies` episodes for each of `tasks`."""
-        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+    def rollout(self, request: RolloutRequest) -> Experience:
+        """As `Source.rollout`: a group of episodes for each task."""
+        tasks, group = request.tasks, request.group
         states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
         paid = torch.where(mask, self.reward[states, actions], 0)
         extras = {"state": states, "action": actions, "features": self._features(states, actions)}
@@ -110,7 +110,7 @@ class WalkSource:
             truncated=cut,
             group=group,
             horizon=self.horizon,
-            support=support,
+            support=request.support,
             extras=extras | {"index": tasks[group]},
         )
         with torch.no_grad():

@@ -12,7 +12,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.parts import Source, Start
+from polopt.sampling.parts import RolloutRequest, Source, Start
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
 from polopt.schedules import Schedule, now
@@ -154,7 +154,7 @@ class LookaheadRollouts(Rollouts):
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
         look = LookaheadConfig(self.look, now(self.share))
-        batch = source.rollout(tasks, copies, support, starts=starts, look=look)
+        batch = source.rollout(RolloutRequest(tasks, copies, support, starts=starts, lookahead=look))
         place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
         leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)
         return batch.replace(extras={"explored": place < leaves[batch.group]})

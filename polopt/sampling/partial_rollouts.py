@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.batch_buffer import BatchBuffer
-from polopt.sampling.parts import Sampling, Source
+from polopt.sampling.parts import RolloutRequest, Sampling, Source
 from polopt.support import Support
 
 
@@ -44,7 +44,7 @@ class PartialRollouts(Sampling):
             parts.append(_marked(source.extend(waiting, 1, window=self.window), waiting.lengths))
         fresh = source.rows - sum(map(len, parts))
         if fresh > 0:
-            rows = source.rollout(source.take(fresh), 1, self.support, window=self.window)
+            rows = source.rollout(RolloutRequest(source.take(fresh), 1, self.support, max_decisions=self.window))
             parts.append(_marked(rows, torch.zeros_like(rows.lengths)))
         batch = Experience.cat(parts)
         batch = batch.replace(group=torch.arange(len(batch), device=batch.device))

@@ -13,7 +13,7 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.part import Part
-from polopt.support import Support
+from polopt.support import PLAIN, Support
 
 if TYPE_CHECKING:
     from polopt.sampling.lookahead import LookaheadConfig
@@ -32,6 +32,43 @@ class Start:
     given: int = 0
     hint: str = ""
     hidden: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RolloutRequest:
+    """The rollouts that a source is asked for.
+
+    tasks: [M] their numbers.
+    copies: rollouts of each task, one number for all or [M]; 0 for none.
+    support: what the policy is sampled over.
+    max_decisions: the most decisions of a row, None for the source's own limit. A row that has not ended by then has
+        neither terminated nor been truncated, and its outcome is what it was paid so far.
+    starts: how the rollouts of each task begin, one for each of `tasks`; None for plain ones.
+    lookahead: lets the first lookahead.branches(copies) rows of each task be the leaves of a tree; it needs a source
+        with "steps".
+    """
+
+    tasks: Tensor
+    copies: int | Tensor
+    support: Support = PLAIN
+    max_decisions: int | None = None
+    starts: Sequence[Start] | None = None
+    lookahead: LookaheadConfig | None = None
+
+    @property
+    def counts(self) -> Tensor:
+        """[M] how many rollouts of each task."""
+        return torch.as_tensor(self.copies, device=self.tasks.device).expand(len(self.tasks))
+
+    def of(self, places: Tensor) -> RolloutRequest:
+        """The same of the tasks at these places in `tasks` alone, [K]."""
+        starts = None if self.starts is None else [self.starts[i] for i in places.tolist()]
+        return dataclasses.replace(self, tasks=self.tasks[places], copies=self.counts[places], starts=starts)
+
+    @property
+    def group(self) -> Tensor:
+        """[B] the place in `tasks` of each rollout's task."""
+        return torch.arange(len(self.tasks), device=self.tasks.device).repeat_interleave(self.counts)
 
 
 # An answer: its text, or its token ids.
@@ -55,29 +92,17 @@ class Source(Protocol):
         """[count] numbers of the next tasks: in random order, all of them before any comes again."""
         ...
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        """Play the tasks of these numbers [M], `copies` times each (one number or [M], 0 for not at all), with the
-        current policy over `support`. `group` is the place in `tasks`, where a task may stand twice.
+    def rollout(self, request: RolloutRequest) -> Experience:
+        """Plays the tasks of a request with the current policy. `group` is the place in `request.tasks`, where a task
+        may stand twice.
 
         Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
         knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
         answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
         `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
         [B] whatever else the world said of it. Where the support's temperature follows the entropy, also
-        `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows.
-
-        window: the most decisions of a row; one that has not ended by then has neither terminated nor been truncated,
-        and its outcome is what it was paid so far. starts: one for each of `tasks`, None for plain ones.
-        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them. look: lets the first
-        look.branches(copies) rows of each task be the leaves of a tree; what asks for it needs a source with "steps".
+        `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows. With starts,
+        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them.
         """
         ...
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
-from polopt.sampling.parts import Source, TaskSampler
+from polopt.sampling.parts import RolloutRequest, Source, TaskSampler
 from polopt.sampling.task_table import TaskTable
 from polopt.support import Support
 
@@ -80,7 +80,7 @@ class VariancePromotingSampler(TaskSampler):
         """[tasks] from fresh rollouts."""
         found = []
         for tasks in torch.arange(source.size).split(max(1, max(source.rows, AT_ONCE) // self.rollouts)):
-            found.append(self._score(source.rollout(tasks, self.rollouts, self.support)))
+            found.append(self._score(source.rollout(RolloutRequest(tasks, self.rollouts, self.support))))
         return torch.cat(found).to(self.table.column("weight"))
 
     def _score(self, experience: Experience) -> Tensor:

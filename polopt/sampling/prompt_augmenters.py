@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.parts import PromptAugmenter, Source, Start
+from polopt.sampling.parts import PromptAugmenter, RolloutRequest, Source, Start
 from polopt.sampling.task_table import TaskTable
 from polopt.situation import Situation
 from polopt.support import Support
@@ -74,7 +74,7 @@ class SolutionPrefixes(PromptAugmenter):
         for k in range(self.checkpoints + 1) if self.tries else ():
             given = self._given(lengths[left], torch.full_like(left, k)).tolist()
             starts = [Start(given=count) for count in given]
-            tried = source.rollout(tasks[left], self.tries, self.support, starts=starts)
+            tried = source.rollout(RolloutRequest(tasks[left], self.tries, self.support, starts=starts))
             best = torch.zeros(len(left), dtype=torch.bool)
             best[tried.group[tried.outcome >= self.solved].cpu()] = True
             found[left[best]] = k

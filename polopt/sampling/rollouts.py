@@ -17,6 +17,7 @@ from polopt.sampling.parts import (
     EqualRollouts,
     PromptAugmenter,
     RolloutAllocator,
+    RolloutRequest,
     Sampling,
     Select,
     Source,
@@ -146,7 +147,7 @@ class Rollouts(Sampling):
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
         """So many rollouts of each task."""
-        return source.rollout(tasks, copies, support, starts=starts)
+        return source.rollout(RolloutRequest(tasks, copies, support, starts=starts))
 
 
 _FIELDS = {field.name: field for field in settings_of(Rollouts)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.sampling.parts import Sampling, Source
+from polopt.sampling.parts import RolloutRequest, Sampling, Source
 from polopt.support import Support
 
 
@@ -69,7 +69,9 @@ class TreeRollouts(Sampling):
         and how many decisions stood before its edge."""
         windows = [self.window] * (len(self.factors) - 1) + [None]
         prompts = max(1, source.rows // self.edges)
-        level = source.rollout(source.take(prompts), self.factors[0], self.support, window=windows[0])
+        level = source.rollout(
+            RolloutRequest(source.take(prompts), self.factors[0], self.support, max_decisions=windows[0])
+        )
         levels, parents, begins = [level], [level.group], [torch.zeros_like(level.lengths)]
         for factor, window in zip(self.factors[1:], windows[1:], strict=True):
             going = (~(level.terminated | level.truncated)).nonzero().flatten()

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.sampling import Start
-from polopt.sampling.lookahead import LookaheadConfig
-from polopt.support import Support
+from polopt.sampling.parts import RolloutRequest
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.partition import joined, shares
 from polopt.training.process_group import ProcessGroup
@@ -36,21 +34,11 @@ class GroupSource(LanguageSource):
     def tokens(self) -> torch.Generator:
         return self._tokens
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        counts = torch.as_tensor(copies).expand(len(tasks))
-        mine, play = shares(counts.tolist(), self.team.size)[self.team.rank], super().rollout
+    def rollout(self, request: RolloutRequest) -> Experience:
+        mine, play = shares(request.counts.tolist(), self.team.size)[self.team.rank], super().rollout
 
         def share() -> tuple[Experience, Tensor]:
-            begun = None if starts is None else [starts[i] for i in mine.tolist()]
-            part = play(tasks[mine], counts[mine], support, window, begun, look)
+            part = play(request.of(mine))
             place = mine[part.group.cpu()]
             return part.replace(group=place.to(part.device)), place
 

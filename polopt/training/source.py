@@ -11,9 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.sampling import Start
-from polopt.sampling.lookahead import LookaheadConfig
-from polopt.sampling.parts import Said
+from polopt.sampling.parts import RolloutRequest, Said
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
@@ -56,20 +54,13 @@ class LanguageSource:
     def take(self, count: int) -> Tensor:
         return torch.tensor(self._next(count))
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        counts = copies if isinstance(copies, int) else copies.tolist()
-        known = self._tasks(tasks.tolist())
-        rows = self.player.play(known, counts, support, self.tokens, window, starts, look)
-        experience = self._experience(rows, support)
-        return experience.replace(extras={"index": tasks.to(experience.device)[experience.group]})
+    def rollout(self, request: RolloutRequest) -> Experience:
+        known, limit = self._tasks(request.tasks.tolist()), request.max_decisions
+        rows = self.player.play(
+            known, request.counts.tolist(), request.support, self.tokens, limit, request.starts, request.lookahead
+        )
+        experience = self._experience(rows, request.support)
+        return experience.replace(extras={"index": request.tasks.to(experience.device)[experience.group]})
 
     def usage(self) -> dict[str, float]:
         """Returns what the player has spent so far: tokens sampled, seconds by kind of work, failed episodes."""

@@ -30,6 +30,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
 from polopt.objectives import TokenMean
 from polopt.part_diff import diff
+from polopt.sampling.parts import RolloutRequest
 from polopt.schedules import Schedule
 
 # Lite PPO -----------------------------------------------------------------------------------------------------
@@ -236,6 +237,6 @@ def test_trees_have_kinds_and_pay_what_is_drawn() -> None:
     source = TreeSource(
         tree, TabularPolicy(tree), rows=8, draw=lambda batch, g: torch.bernoulli(batch.outcome, generator=g)
     )
-    paid = torch.cat([source.rollout(source.take(2), 500, po.Support()).outcome for _ in range(4)])
+    paid = torch.cat([source.rollout(RolloutRequest(source.take(2), 500, po.Support())).outcome for _ in range(4)])
     assert set(paid.tolist()) == {0.0, 1.0}
     assert paid.mean().item() == pytest.approx((0.3 + 0.0 + 0.9 + 1.0) / 4, abs=0.03)

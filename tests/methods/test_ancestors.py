@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from sentences import batch_of, same, slope
 
@@ -15,6 +13,7 @@ from polopt.lab.problems import digits, lengths
 from polopt.objectives import Clip, SequenceMean, SequenceSum, TokenMean, TokenRatio
 from polopt.part_diff import diff
 from polopt.rewards import OutcomeReward
+from polopt.sampling.parts import RolloutRequest
 
 
 def test_rloo_advantage_is_dr_grpo_advantage_times_g_over_g_minus_1() -> None:
@@ -99,9 +98,9 @@ def test_dapo_stops_refilling() -> None:
     asked = []
 
     class Counting(TreeSource):
-        def rollout(self, tasks: Any, copies: Any, support: po.Support, **more: Any) -> po.Experience:
-            asked.append(len(tasks))
-            return super().rollout(tasks, copies, support, **more)
+        def rollout(self, request: RolloutRequest) -> po.Experience:
+            asked.append(len(request.tasks))
+            return super().rollout(request)
 
     algorithm = po.method("dapo", group=4, refills=3)
     policy = TabularPolicy(tree)

@@ -29,6 +29,7 @@ from polopt.sampling import (
     neyman,
 )
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
+from polopt.sampling.parts import RolloutRequest
 from polopt.sampling.task_samplers import foremost
 from polopt.schedules import Schedule
 
@@ -198,7 +199,7 @@ def test_variance_promoting_weighs_tasks_by_the_variance_of_fresh_rollouts() -> 
     twin = copy.deepcopy(start)
     batch = choice(start, 2000)
     assert start.drawn == TASKS * 16
-    p = twin.rollout(torch.arange(TASKS), 16, po.Support()).outcome.view(TASKS, 16).mean(1)
+    p = twin.rollout(RolloutRequest(torch.arange(TASKS), 16, po.Support())).outcome.view(TASKS, 16).mean(1)
     score = p * (1 - p)
     weight = (score - score.min()) / (score.max() - score.min() + 1e-8)
     torch.testing.assert_close(choice.table.column("weight"), weight, rtol=1e-12, atol=0)
@@ -233,7 +234,7 @@ def test_diversity_is_measured_on_each_tasks_answers(measure: Any) -> None:
     twin = copy.deepcopy(start)
     choice = VariancePromotingSampler(rollouts=6, variance=0.8, diversity=0.2, measure=measure)
     scores = choice.scores(start)
-    batch = twin.rollout(torch.arange(3), 6, po.Support())
+    batch = twin.rollout(RolloutRequest(torch.arange(3), 6, po.Support()))
     for task in range(3):
         mine = batch[batch.extras["index"] == task]
         answers = [[int(t) for t in text.split()] for text in mine.extras["answer"]]
@@ -316,7 +317,7 @@ def test_gvm_pays_for_its_first_round_and_learns_from_right_answers_alone() -> N
 def test_gvm_of_groups_that_are_alike_is_raft_over_rows() -> None:
     tree = TokenTree.bandit([[1.0, 0.0, 1.0]] * 6)
     policy = TabularPolicy(tree, spread=1.0, seed=3)
-    batch = TreeSource(tree, policy, rows=24).rollout(torch.arange(6), 4, po.Support())
+    batch = TreeSource(tree, policy, rows=24).rollout(RolloutRequest(torch.arange(6), 4, po.Support()))
     gvm, raft = po.method("gvm"), po.method("raft", keep=None, threshold=1.0)
     rows = gvm.sampling.select[0](batch)
     per_row = raft.but(**{"objective.aggregate": SequenceSum(length=1)})

@@ -22,6 +22,7 @@ from polopt.metrics import correlation, least_true_gain, proxy_hacking
 from polopt.problems.mdp import TabularMDP, random_mdp
 from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
 from polopt.rewards.departure import departure, excess, trimmed_mean
+from polopt.sampling.parts import RolloutRequest
 from polopt.training.provided import unprovided
 
 PROBLEM = correlated_proxies(3, seed=5, states=6, actions=3)
@@ -159,7 +160,7 @@ def test_walks_visit_what_the_occupancy_says() -> None:
         StatePolicy(torch.randn(5, 2, generator=torch.Generator().manual_seed(1)).double()),
     )
     source = WalkSource(mdp, policy, torch.zeros(5, 2).double(), rows=8, base=torch.full((5, 2), 0.5).double())
-    batch = source.rollout(source.take(1), 8000)
+    batch = source.rollout(RolloutRequest(source.take(1), 8000))
     for name, mask, odds in (
         ("features", batch.mask, policy.odds),
         ("base_features", batch.extras["base_mask"], source.base),

@@ -13,6 +13,7 @@ from polopt.claims.problems.mnns import MixtureSource, SignedSums, accuracy, fit
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import SupportError
 from polopt.training.provided import unprovided
 
@@ -30,7 +31,7 @@ def source_of(policy: MixturePolicy, rows: int = 32, **settings) -> MixtureSourc
 def batch_of(policy: MixturePolicy, group: int = 4, **settings) -> Experience:
     """Rollouts that are paid at random: what is untrained is never right."""
     source = source_of(policy, **settings)
-    batch = source.rollout(source.take(8), group, po.Support())
+    batch = source.rollout(RolloutRequest(source.take(8), group, po.Support()))
     paid = torch.rand(len(batch), generator=torch.Generator().manual_seed(0), dtype=torch.double)
     return batch.replace(outcome=paid, reward=paid)
 

@@ -9,6 +9,7 @@ import polopt as po
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
 from polopt.part_diff import diff
+from polopt.sampling.parts import RolloutRequest
 from polopt.training import recipe as recipes
 from polopt.worlds import Critic
 
@@ -62,7 +63,7 @@ def test_without_the_signal_it_is_refused() -> None:
     assert isinstance(policy, TabularPolicy)
     source = po.lab.TreeSource(tree, policy, rows=8)
     with pytest.raises(po.ExperienceError, match=r"rewards\.FieldReward needs experience\.extras\['signal_refined'\]"):
-        po.method("refcritic").judge(source.rollout(torch.tensor([0]), 8, po.Support()))
+        po.method("refcritic").judge(source.rollout(RolloutRequest(torch.tensor([0]), 8, po.Support())))
 
 
 def test_the_recipe_has_the_three_stages() -> None:

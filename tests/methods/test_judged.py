@@ -12,6 +12,7 @@ from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.part_diff import diff
 from polopt.rewards import Judge, JudgedReward
 from polopt.rewards.judges import Judgement, choose_same, prefers
+from polopt.sampling.parts import RolloutRequest
 
 
 class Match(Judge):
@@ -33,7 +34,7 @@ def test_polar_is_grpo_with_another_reward() -> None:
 def test_a_judge_that_says_what_the_world_says_makes_it_grpo() -> None:
     target = Bigrams.any(1)
     source = BigramSource(Bigrams.any(2), target, rows=32, length=1, size=3)
-    batch = source.rollout(source.take(4), 8)
+    batch = source.rollout(RolloutRequest(source.take(4), 8))
     paid = [float(a == task.solution) for a, task in zip(batch.extras["answer"], batch.extras["task"], strict=True)]
     batch = batch.replace(outcome=torch.tensor(paid, dtype=torch.double))
     assert 0 < sum(paid) < 32
@@ -68,7 +69,7 @@ def test_a_group_of_one_reference_is_blind_to_what_its_scores_share() -> None:
             return found._replace(scores=found.scores + torch.tensor([ord(r[0]) for r in references]))
 
     source = BigramSource(Bigrams.any(2), Bigrams.any(1), rows=32, length=1, size=3)
-    batch = source.rollout(source.take(4), 8)
+    batch = source.rollout(RolloutRequest(source.take(4), 8))
     plain, shifted = (po.method("polar", judge=judge).judge(batch).advantage for judge in (Match(), Shifted()))
     assert plain.abs().max() > 0.5
     torch.testing.assert_close(shifted, plain, rtol=1e-4, atol=1e-5)
@@ -88,7 +89,7 @@ class TestBigrams:
     def test_what_it_writes_has_the_probabilities_that_it_says(self) -> None:
         policy = Bigrams.any(5, letters=2)
         source = BigramSource(policy, policy, rows=4000, length=2)
-        batch = source.rollout(source.take(1), 4000)
+        batch = source.rollout(RolloutRequest(source.take(1), 4000))
         assert not batch.mask[:, 0].any()
         assert batch.mask[:, 1:].all()
         for text in ("aa", "ab", "ba", "bb"):
@@ -102,7 +103,7 @@ class TestBigrams:
 
     def test_tasks_come_with_the_targets_texts(self) -> None:
         source = BigramSource(Bigrams.any(0), Bigrams.any(1), rows=4, length=9, size=5)
-        batch = source.rollout(torch.tensor([4, 0]), torch.tensor([1, 3]))
+        batch = source.rollout(RolloutRequest(torch.tensor([4, 0]), torch.tensor([1, 3])))
         assert batch.group.tolist() == [0, 1, 1, 1]
         assert [task.id for task in batch.extras["task"]] == ["bigrams/4"] + ["bigrams/0"] * 3
         assert {len(task.solution) for task in source.tasks} == {9}

@@ -14,6 +14,7 @@ from polopt.lab.problems import digits
 from polopt.part_diff import diff
 from polopt.policies.vllm import VLLMSpec
 from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.sampling.parts import RolloutRequest
 from polopt.schedules import Schedule
 from polopt.support import Support
 
@@ -109,7 +110,15 @@ def test_what_a_tree_cannot_do_is_refused() -> None:
     source = TreeSource(tree, policy, rows=8)
     part = LookaheadRollouts(group=4, look=WIDE)
     with pytest.raises(ValueError, match="a look ahead begins at the prompt"):
-        source.rollout(source.take(1), 4, Support(), window=1, look=po.sampling.lookahead.LookaheadConfig(WIDE, 1.0))
+        source.rollout(
+            RolloutRequest(
+                source.take(1),
+                4,
+                Support(),
+                max_decisions=1,
+                lookahead=po.sampling.lookahead.LookaheadConfig(WIDE, 1.0),
+            )
+        )
     with pytest.raises(ValueError, match=r"share must be in \[0, 1\], found 2.0"):
         LookaheadRollouts(share=2.0)
     with pytest.raises(ValueError, match="a branch may begin with a token that top-k"):

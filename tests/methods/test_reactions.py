@@ -10,12 +10,13 @@ from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSour
 from polopt.lab import TabularPolicy
 from polopt.part_diff import diff
 from polopt.rewards import LearnedJudge, OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.sampling.parts import RolloutRequest
 
 
 def batch(rows: int = 32) -> po.Experience:
     audience = Audience.make()
     policy = TabularPolicy(audience.tree(), spread=0.5)
-    return SpokenSource(audience, policy, rows=rows).rollout(torch.arange(8), rows // 8, po.Support())
+    return SpokenSource(audience, policy, rows=rows).rollout(RolloutRequest(torch.arange(8), rows // 8, po.Support()))
 
 
 def test_rluf_is_grpo_with_another_reward() -> None:

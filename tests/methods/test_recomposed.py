@@ -16,6 +16,7 @@ from polopt.lab.problems import digits, lengths
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
 from polopt.sampling import LengthRecomposed, SelectByField, shortest_right_longest_wrong
+from polopt.sampling.parts import RolloutRequest
 from polopt.schedules import Schedule
 
 NEEDS = frozenset({"value", "prev_logp", "entropy"})
@@ -61,7 +62,7 @@ def test_with_compensation_after_every_batch_all_rollouts_are_learned_from_once(
     one, two = source_of(), source_of()
     part = LengthRecomposed(group=8, compensate=1.0, statistics=statistics)
     for _ in range(4):
-        whole = one.rollout(one.take(6), 8, po.Support())
+        whole = one.rollout(RolloutRequest(one.take(6), 8, po.Support()))
         priority, rest = part(two), part(two)
         assert two.drawn == one.drawn
         ages = [batch.extras["age"].unique().tolist() for batch in (priority, rest)]

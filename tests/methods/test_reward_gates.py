@@ -22,6 +22,7 @@ from polopt.rewards import (
     SumOfRewards,
     TopGroups,
 )
+from polopt.sampling.parts import RolloutRequest
 
 
 def rows(outcome: list[float], lengths: list[int], group: list[int], **fields: object) -> po.Experience:
@@ -36,7 +37,7 @@ def rows(outcome: list[float], lengths: list[int], group: list[int], **fields: o
 def sampled(prompts: int = 24, group: int = 8) -> tuple[po.Experience, object]:
     tree, policy = length_bandit()
     source = po.lab.TreeSource(tree, policy, rows=prompts * group, seed=3, draw=coin)
-    return source.rollout(source.take(prompts), group, po.Support()), policy
+    return source.rollout(RolloutRequest(source.take(prompts), group, po.Support())), policy
 
 
 def by_hand(batch: po.Experience, weight: float, share: float) -> list[float]:

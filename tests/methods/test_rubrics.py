@@ -12,6 +12,7 @@ from polopt.lab import TabularPolicy, train
 from polopt.lab.problems import digits
 from polopt.part_diff import diff
 from polopt.rewards import AuditedRubric, Item, ProgramGrader, RubricReward
+from polopt.sampling.parts import RolloutRequest
 
 
 def test_it_is_ppo_with_another_reward() -> None:
@@ -49,7 +50,7 @@ def test_the_policy_is_not_asked_what_the_rubric_says_of_it() -> None:
     tree, policy = digits()
     assert isinstance(policy, TabularPolicy)
     algorithm = po.method("mpo-meta", every=1, kl=0)
-    batch = po.lab.TreeSource(tree, policy, rows=16).rollout(torch.tensor([0, 1]), 8, po.Support())
+    batch = po.lab.TreeSource(tree, policy, rows=16).rollout(RolloutRequest(torch.tensor([0, 1]), 8, po.Support()))
     first = algorithm.reward(batch)
     assert torch.equal(algorithm.reward(batch), first)
     algorithm.advance()

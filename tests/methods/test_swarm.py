@@ -20,6 +20,7 @@ from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
 from polopt.sampling import FolderPool, LocalPool, Pool, PublishedGroup, Swarm
+from polopt.sampling.parts import RolloutRequest
 
 FORK = multiprocessing.get_context("fork")
 
@@ -338,7 +339,7 @@ def test_its_own_world_pays(tmp_path: Path) -> None:
 def test_what_a_tree_answers_can_be_received() -> None:
     tree, policy = digits()
     source = TreeSource(tree, policy, rows=24, needs=frozenset({"value"}))
-    batch = source.rollout(source.take(4), 6, po.Support(temperature=0.7))
+    batch = source.rollout(RolloutRequest(source.take(4), 6, po.Support(temperature=0.7)))
     first = po.ops.group_first(batch.group)
     tasks = batch.extras["index"][first]
     assert source.names(tasks) == [str(t) for t in tasks.tolist()]

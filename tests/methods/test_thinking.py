@@ -14,6 +14,7 @@ from polopt.lab.problems import digits
 from polopt.part_diff import diff
 from polopt.rewards import AnswerMatches, OutcomeReward, SignalAbove, SumOfRewards, TaskKindIs, ThinkOrNot
 from polopt.sampling import MaskThinkDecision
+from polopt.sampling.parts import RolloutRequest
 
 
 def test_each_fault_has_its_price() -> None:
@@ -93,7 +94,7 @@ def test_the_masked_decision_has_no_gradient_and_the_others_their_own() -> None:
     tree, u = questions()
     policy = ThinkingPolicy(tree, u)
     source = po.lab.TreeSource(tree, policy, rows=80)
-    batch = source.rollout(source.take(10), 8, po.Support())
+    batch = source.rollout(RolloutRequest(source.take(10), 8, po.Support()))
     bare = po.method("dr-grpo")
     found = {}
     for name, select in (("all", []), ("masked", [MaskThinkDecision()])):

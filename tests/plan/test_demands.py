@@ -45,9 +45,8 @@ class Counting:
     def take(self, count):
         return torch.arange(count)
 
-    def rollout(self, tasks, copies, support, **_):
-        copies = copies if isinstance(copies, torch.Tensor) else torch.full_like(tasks, copies)
-        group = torch.arange(len(tasks)).repeat_interleave(copies)
+    def rollout(self, request):
+        group = request.group
         self.played += len(group)
         some = torch.zeros(len(group))
         mask = torch.ones(len(group), 3, dtype=torch.bool)

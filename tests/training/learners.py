@@ -26,6 +26,7 @@ from polopt.objectives import (
     ValueLoss,
 )
 from polopt.policies.language import LanguagePolicy
+from polopt.sampling.parts import RolloutRequest
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.learner import Learner
 from polopt.training.source import LanguageSource
@@ -54,7 +55,7 @@ def batch_of(made: LanguagePolicy, rows: int = 12, support: Support = Support())
     player = EpisodePlayer(made, Digits(50), 5)
     # Stop tokens are made likely, so that lengths differ and answers reach the world.
     source = LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
-    return source.rollout(source.take(rows // 4), 4, support)
+    return source.rollout(RolloutRequest(source.take(rows // 4), 4, support))
 
 
 def stopping(dtype: str = "float64", critic: bool = False) -> LanguagePolicy:

@@ -15,6 +15,7 @@ from tiny_runs import Stop, StopAt, outcome, recipe, training_of
 
 from polopt.config import ConfigError
 from polopt.experience import Experience
+from polopt.sampling.parts import RolloutRequest
 from polopt.sampling.pool import LocalPool
 from polopt.support import PLAIN
 from polopt.training import recipe as recipes
@@ -111,7 +112,7 @@ def rollouts(made: LanguageRecipe, tmp_path: Path, copies: list[int], *, lose: f
     crew.publish(0, flat(domain.policy))
     source: Any = domain.source("rl")
     tasks = source.take(len(copies))
-    return source, source.rollout(tasks, torch.tensor(copies), PLAIN)
+    return source, source.rollout(RolloutRequest(tasks, torch.tensor(copies), PLAIN))
 
 
 def test_every_row_comes_once_and_in_its_place(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import polopt as po
 from polopt.config import ConfigError
 from polopt.policies.vllm import VLLMEngine, VLLMSpec
 from polopt.sampling import EntropyTemperature
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support, SupportError
 from polopt.training import language
 from polopt.training.episode_player import EpisodePlayer
@@ -214,7 +215,7 @@ def test_truncated_importance_corrects_for_the_engine(stand_in: Any) -> None:
         seed=0,
         generator=torch.Generator().manual_seed(0),
     )
-    experience = source.rollout(source.take(1), 3000, Support())
+    experience = source.rollout(RolloutRequest(source.take(1), 3000, Support()))
     assert experience.entropy is None
     learner = Learner(made, po.method("grpo"), StageSpec(steps=1, rows=1), torch.Generator())
     experience = learner.assess(experience, frozenset({"old_logp"}), {})
@@ -248,7 +249,7 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
     )
     corrected = po.method("grpo", kl=0.0).but(recipe(stages=stages(but=CORRECTED)).stages["rl"].but)
     plain = corrected.but({"objective.weights": []})
-    experience = source.rollout(source.take(6), 4, Support())
+    experience = source.rollout(RolloutRequest(source.take(6), 4, Support()))
     learner = Learner(made, corrected, StageSpec(steps=1, rows=1), torch.Generator())
     experience = corrected.judge(learner.assess(experience, frozenset({"old_logp"}), {}))
     by_hand = (experience.old_logp.double() - experience.logp.double()).exp().clamp(max=2.0).float()
@@ -270,6 +271,6 @@ def test_a_truncated_support_without_kept_ids_never_becomes_a_batch(stand_in: An
     player = EpisodePlayer(made, Digits(50), 3, VLLMSpec().build(made))
     source = LanguageSource(player, rows=1, seed=0, generator=torch.Generator().manual_seed(0))
     with pytest.raises(SupportError, match="which ids top-k and top-p left"):
-        source.rollout(source.take(2), 2, Support(top_k=3))
+        source.rollout(RolloutRequest(source.take(2), 2, Support(top_k=3)))
     tasks = [Digits(50)[i] for i in range(3)]
     assert len(source.greedy(tasks)) == 3  # only its reward is looked at

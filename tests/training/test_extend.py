@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
@@ -72,9 +73,9 @@ def logp_close(a: Tensor, b: Tensor) -> None:
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_windows_add_up_to_whole_episodes(window: int) -> None:
     """With one possible answer, windows of any width end with the rows that were never interrupted."""
-    whole = source_of(sure=True).rollout(source_of(sure=True).take(6), 1, GREEDY)
+    whole = source_of(sure=True).rollout(RolloutRequest(source_of(sure=True).take(6), 1, GREEDY))
     source = source_of(sure=True)
-    rows, found, calls = source.rollout(source.take(6), 1, GREEDY, window=window), {}, 0
+    rows, found, calls = source.rollout(RolloutRequest(source.take(6), 1, GREEDY, max_decisions=window)), {}, 0
     while True:
         assert (rows.lengths <= window * (calls + 1)).all()
         assert ((rows.lengths == window * (calls + 1)) | finished(rows)).all()
@@ -93,7 +94,7 @@ def test_windows_add_up_to_whole_episodes(window: int) -> None:
 @pytest.mark.parametrize("support", [Support(), Support(temperature=1.3, top_k=20, top_p=0.9)], ids=str)
 def test_windows_keep_what_each_decision_was_sampled_with(support: Support) -> None:
     source = source_of()
-    rows = source.rollout(source.take(6), 4, support, window=2)
+    rows = source.rollout(RolloutRequest(source.take(6), 4, support, max_decisions=2))
     while not finished(rows).all():
         before = rows[~finished(rows)]
         rows = source.extend(before, 1, window=2)
@@ -112,8 +113,8 @@ def test_a_window_that_ends_with_the_limit_truncates() -> None:
     source = source_of(limit=4)
     head, stop = source.player.policy.model.lm_head, source.player.policy.tokenizer.eos_token_id
     head.bias.data[stop] = -100.0
-    assert source.rollout(source.take(3), 2, Support(), window=4).truncated.all()
-    rows = source.rollout(source.take(3), 2, Support(), window=3)
+    assert source.rollout(RolloutRequest(source.take(3), 2, Support(), max_decisions=4)).truncated.all()
+    rows = source.rollout(RolloutRequest(source.take(3), 2, Support(), max_decisions=3))
     assert not finished(rows).any()
     rows = source.extend(rows, 1, window=3)
     assert rows.truncated.all()
@@ -123,7 +124,7 @@ def test_a_window_that_ends_with_the_limit_truncates() -> None:
 def test_every_decision_can_be_branched_from() -> None:
     """With one possible answer each branch ends as the row that it left."""
     source = source_of(sure=True)
-    batch = source.rollout(source.take(6), 1, GREEDY)
+    batch = source.rollout(RolloutRequest(source.take(6), 1, GREEDY))
     rows, columns = batch.mask.nonzero(as_tuple=True)
     found = source.extend(batch[rows], 2, at=columns)
     assert len(found) == 2 * len(rows)
@@ -137,7 +138,7 @@ def test_every_decision_can_be_branched_from() -> None:
 
 def test_branches_share_their_beginning_and_nothing_else() -> None:
     source = source_of()
-    batch = source.rollout(source.take(6), 2, Support(temperature=1.5))
+    batch = source.rollout(RolloutRequest(source.take(6), 2, Support(temperature=1.5)))
     rows, columns = batch.mask.nonzero(as_tuple=True)
     found = source.extend(batch[rows], 4, at=columns)
     different = 0
@@ -155,7 +156,7 @@ def test_branches_share_their_beginning_and_nothing_else() -> None:
 
 def test_a_world_that_answers_otherwise_is_refused() -> None:
     source = source_of(world=Moody(1, 9, turns=3, size=6))
-    batch = source.rollout(source.take(6), 4, Support())
+    batch = source.rollout(RolloutRequest(source.take(6), 4, Support()))
     later = (batch.turn.amax(1) > 0).nonzero().flatten()
     assert len(later)
     at = torch.where(batch.mask[later] & (batch.turn[later] == 1), 1, 0).argmax(1)
@@ -166,4 +167,4 @@ def test_a_world_that_answers_otherwise_is_refused() -> None:
 def test_rows_that_have_ended_do_not_go_on() -> None:
     source = source_of()
     with pytest.raises(ValueError, match="some rows have ended; leave them out"):
-        source.extend(source.rollout(source.take(2), 1, Support()), 1)
+        source.extend(source.rollout(RolloutRequest(source.take(2), 1, Support())), 1)

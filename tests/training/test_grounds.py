@@ -19,6 +19,7 @@ from waiting import Counter
 
 import polopt as po
 from polopt.config import ConfigError
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
@@ -115,9 +116,11 @@ def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
     for grounds in (InlineExecutor(), ThreadExecutor(3)):
         player = EpisodePlayer(made, world, 6, grounds=grounds)
         source = LanguageSource(player, rows=8, seed=0, generator=torch.Generator().manual_seed(0))
-        whole = source.rollout(source.take(4), 3, Support(), starts=[po.sampling.Start(given=i % 2) for i in range(4)])
+        whole = source.rollout(
+            RolloutRequest(source.take(4), 3, Support(), starts=[po.sampling.Start(given=i % 2) for i in range(4)])
+        )
         assert int(whole.turn.max()) == 2
-        begun = source.rollout(source.take(4), 2, Support(), window=2)
+        begun = source.rollout(RolloutRequest(source.take(4), 2, Support(), max_decisions=2))
         begun = begun[~(begun.terminated | begun.truncated)]
         longer = source.extend(begun, 2)
         recalled = source.recall(whole)

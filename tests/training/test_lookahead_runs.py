@@ -10,6 +10,7 @@ from test_swarm_runs import source_of
 
 import polopt as po
 from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.source import LanguageSource
 from polopt.worlds import GuessNumber
@@ -42,6 +43,6 @@ def test_on_a_language_model(share: float, support: Support) -> None:
         assert torch.equal(plain.logp, batch.logp)
     if share == 1:
         first = [tuple(row[batch.turn[i] == 0].tolist()) for i, row in enumerate(batch.extras["tokens"])]
-        plain = language().rollout(language().take(4), 6, support)
+        plain = language().rollout(RolloutRequest(language().take(4), 6, support))
         drawn = [tuple(row[plain.turn[i] == 0].tolist()) for i, row in enumerate(plain.extras["tokens"])]
         assert 24 >= len({(i // 6, f) for i, f in enumerate(first)}) >= len({(i // 6, f) for i, f in enumerate(drawn)})

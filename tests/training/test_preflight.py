@@ -14,6 +14,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.factory import new_policy
+from polopt.sampling.parts import RolloutRequest
 from polopt.training import language, launch, planning
 from polopt.training import recipe as recipes
 from polopt.training.conversion import policy_at
@@ -171,7 +172,7 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
     assert all(sample["reference"] == str(int(sample["prompt"][0]) + 1) for sample in run.read("samples"))
     domain = LanguageDomain(settings)
     source = domain.source("rl")
-    experience = source.rollout(source.take(1), 2, settings.evaluation.support)
+    experience = source.rollout(RolloutRequest(source.take(1), 2, settings.evaluation.support))
     tokenizer, system = domain.policy.tokenizer, {"role": "system", "content": "add"}
     for batch in (experience, source.demonstrate(2)):
         task, decided = batch.extras["task"][0], int(batch.mask[0].int().argmax())

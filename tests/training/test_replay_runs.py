@@ -13,6 +13,7 @@ from tiny_runs import GUESS, lines, outcome, policy, recipe
 
 from polopt.sampling import Replay
 from polopt.sampling.batch_buffer import packed, unpacked
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.language import LanguageDomain
@@ -119,7 +120,7 @@ def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
     head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
     source = LanguageSource(player, rows=16, seed=0, generator=torch.Generator().manual_seed(0))
-    batch = source.rollout(source.take(6), 6, support)
+    batch = source.rollout(RolloutRequest(source.take(6), 6, support))
     assert {int(t) for t in batch.turn.amax(1)} >= {0, 2}
     again = source.recall(unpacked(packed(batch)))
     assert again.extras["answer"] == batch.extras["answer"]

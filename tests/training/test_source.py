@@ -12,6 +12,7 @@ from tiny_runs import Digits, policy
 from polopt import ops
 from polopt.policies import engine
 from polopt.policies.rollout_record import Sampled
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import ByEntropy, Support, SupportError
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, to_experience
@@ -255,7 +256,7 @@ def test_rollouts_move_the_position_and_greedy_answers_do_not() -> None:
     assert first == made.greedy([world[0], world[1]])
     assert made.position == 0
     assert torch.equal(made.generator.get_state(), state)
-    batch = made.rollout(made.take(2), 4, Support())
+    batch = made.rollout(RolloutRequest(made.take(2), 4, Support()))
     assert made.position == 2
     assert batch.group.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert len(batch.extras["answer"]) == 8

@@ -9,6 +9,7 @@ from tiny_runs import Digits, policy
 
 from polopt.experience import Experience
 from polopt.sampling import Start
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.source import LanguageSource
@@ -36,7 +37,7 @@ def same_logp(source: LanguageSource, batch: Experience) -> None:
 def test_ragged_groups_are_what_they_are_alone() -> None:
     source = digits()
     tasks, copies = torch.tensor([4, 2, 9]), torch.tensor([3, 0, 1])
-    batch = source.rollout(tasks, copies, Support())
+    batch = source.rollout(RolloutRequest(tasks, copies, Support()))
     assert batch.group.tolist() == [0, 0, 0, 2]
     assert batch.extras["index"].tolist() == [4, 4, 4, 9]
     assert [task.id for task in batch.extras["task"]] == [source.player.tasks[i].id for i in (4, 4, 4, 9)]
@@ -49,7 +50,9 @@ def test_a_given_prefix_is_read_and_never_decided() -> None:
     source.player.tasks.episode(source.player.tasks[0]).reset()
     # Its world shows no text but a number: the solution is one digit and the stop, of which one may be given.
     assert source.solution_lengths(torch.arange(3)).tolist() == [2, 2, 2]
-    batch = source.rollout(torch.arange(3), 2, Support(), starts=[Start(), Start(given=1), Start(given=99)])
+    batch = source.rollout(
+        RolloutRequest(torch.arange(3), 2, Support(), starts=[Start(), Start(given=1), Start(given=99)])
+    )
     assert batch.extras["given"].tolist() == [0, 0, 1, 1, 1, 1]
     for row in range(2, 6):
         first = int(batch.mask[row].int().argmax())
@@ -58,7 +61,7 @@ def test_a_given_prefix_is_read_and_never_decided() -> None:
     same_logp(source, batch)
     again = source.recall(batch)
     assert again.extras["answer"] == batch.extras["answer"]
-    going = source.rollout(torch.arange(3), 1, Support(), window=2, starts=[Start(given=1)] * 3)
+    going = source.rollout(RolloutRequest(torch.arange(3), 1, Support(), max_decisions=2, starts=[Start(given=1)] * 3))
     open_rows = going[~(going.terminated | going.truncated)]
     if len(open_rows):
         whole = source.extend(open_rows, 2)
@@ -68,7 +71,7 @@ def test_a_given_prefix_is_read_and_never_decided() -> None:
 
 def test_a_visible_hint_stands_behind_the_prompt() -> None:
     source = digits()
-    batch = source.rollout(torch.tensor([0, 0]), 2, Support(), starts=[Start(hint=" even 4"), Start()])
+    batch = source.rollout(RolloutRequest(torch.tensor([0, 0]), 2, Support(), starts=[Start(hint=" even 4"), Start()]))
     plain, hinted = source.player.tasks[0].prompt, source.player.tasks[0].prompt + " even 4"
     shown = texts(source, batch)
     assert all(hinted in text for text in shown[:2])
@@ -80,7 +83,7 @@ def test_a_visible_hint_stands_behind_the_prompt() -> None:
 def test_a_hidden_hint_is_read_and_left_out() -> None:
     source = digits()
     start = Start(hint=" even 4", hidden=True)
-    batch = source.rollout(torch.tensor([0]), 6, Support(), starts=[start])
+    batch = source.rollout(RolloutRequest(torch.tensor([0]), 6, Support(), starts=[start]))
     assert batch.extras["hinted"].all()
     assert not any(" even 4" in text for text in texts(source, batch))
     # Its log-probabilities are those of the same answers behind the hint, and no others.
@@ -100,7 +103,7 @@ def test_a_hidden_hint_is_read_and_left_out() -> None:
 
 def test_rows_say_what_they_are_told() -> None:
     source = digits(limit=8)
-    batch = source.rollout(torch.arange(4), 1, Support())
+    batch = source.rollout(RolloutRequest(torch.arange(4), 1, Support()))
     words = source.encode("24")
     at = batch.mask.int().argmax(1)
     found = source.extend(batch, 2, at=at, say=[words] * 4)
@@ -115,7 +118,7 @@ def test_rows_say_what_they_are_told() -> None:
 
 def test_gradient_norms_against_one_backward_pass_a_row() -> None:
     source = digits()
-    batch, made = source.rollout(torch.arange(3), 2, Support()), source.player.policy
+    batch, made = source.rollout(RolloutRequest(torch.arange(3), 2, Support())), source.player.policy
     norms = source.gradient_norms(batch, block="wte")
     for row, norm in zip(batch.split(1), norms, strict=True):
         made.zero_grad()

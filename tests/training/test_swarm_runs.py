@@ -11,6 +11,7 @@ from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Swarm
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import resume, train
@@ -32,7 +33,7 @@ def source_of(world: Any, limit: int, rows: int = 16) -> LanguageSource:
 def test_what_was_answered_can_be_received(support: Support, exactly: bool) -> None:
     """Many turns, limits that cut answers off, several tasks: the rows come back as they were, but for who asks."""
     source = source_of(GuessNumber(1, 9, turns=3, size=6), limit=6)
-    batch = source.rollout(source.take(5), 6, support)
+    batch = source.rollout(RolloutRequest(source.take(5), 6, support))
     assert batch.truncated.any()
     assert (batch.turn.amax(1) > 0).any()
     tasks = batch.extras["index"][torch.arange(5) * 6]

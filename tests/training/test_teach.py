@@ -22,6 +22,7 @@ from polopt.layers import Layer
 from polopt.policies.average import Average
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
+from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
 from polopt.training.episode_player import EpisodePlayer
@@ -65,7 +66,7 @@ def guesses(made: LanguagePolicy) -> Experience:
     """Episodes of several turns, the policy's own."""
     player = EpisodePlayer(made, build_tasks(GUESS, seed=0).train, 4)
     source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
-    return source.rollout(source.take(3), 4, Support())
+    return source.rollout(RolloutRequest(source.take(3), 4, Support()))
 
 
 SUPPORTS = [Support(), Support(temperature=0.7, top_k=4)]
@@ -177,7 +178,7 @@ def test_the_world_may_give_feedback() -> None:
     made = stopping()
     player = EpisodePlayer(made, Stern(50), 5)
     source = LanguageSource(player, rows=12, seed=0, generator=torch.Generator().manual_seed(0))
-    batch = source.rollout(source.take(3), 4, Support())
+    batch = source.rollout(RolloutRequest(source.take(3), 4, Support()))
     said = batch.extras["feedback"]
     assert said == [
         f"not {a[:2]}" if stopped and r < 1 else None

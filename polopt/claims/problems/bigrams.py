@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.support import PLAIN, Support
+from polopt.sampling.parts import RolloutRequest
 from polopt.worlds.protocol import Task
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -79,11 +78,9 @@ class BigramSource:
         """[count] any tasks."""
         return torch.randint(self.size, (count,), generator=self.generator)
 
-    def rollout(
-        self, tasks: Tensor, copies: int | Tensor, support: Support = PLAIN, window: Any = None, starts: Any = None
-    ) -> Experience:
-        """As `Source.rollout`, without windows and starts."""
-        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies))
+    def rollout(self, request: RolloutRequest) -> Experience:
+        """As `Source.rollout`: whole rows from their beginning."""
+        tasks, group = request.tasks, request.group
         tokens = self.policy.write(len(group), self.length, self.generator)
         mask = (torch.arange(1 + self.length) > 0).expand(tokens.shape)
         asked: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
@@ -95,7 +92,7 @@ class BigramSource:
             group=group,
             terminated=torch.ones(len(group), dtype=torch.bool),
             truncated=torch.zeros(len(group), dtype=torch.bool),
-            support=support,
+            support=request.support,
             extras={
                 "tokens": tokens,
                 "answer": spelled(tokens[:, 1:]),

@@ -12,7 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.measure import group_of
-from polopt.support import Support
+from polopt.sampling.parts import RolloutRequest
 
 
 class Corridor(nn.Module):
@@ -48,8 +48,8 @@ class Corridor(nn.Module):
         return torch.zeros(count, dtype=torch.long)
 
     @torch.no_grad()
-    def rollout(self, tasks: Tensor, copies: int | Tensor, support: Support, starts: None = None) -> Experience:
-        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand_as(tasks))
+    def rollout(self, request: RolloutRequest) -> Experience:
+        tasks, group = request.tasks, request.group
         rows, steps = len(group), len(self.logits)
         taken = torch.multinomial(self.logits.softmax(-1), rows, replacement=True, generator=self.generator).T
         outcome = (taken[:, self.decisive] == 0).all(1).double()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +18,7 @@ from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.policies.mixture import MixturePolicy, Thoughts
-from polopt.sampling import Start
-from polopt.support import Support
+from polopt.sampling.parts import RolloutRequest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,26 +102,21 @@ class MixtureSource:
         taken, self._queue = self._queue[:count], self._queue[count:]
         return taken
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-    ) -> Experience:
+    def rollout(self, request: RolloutRequest) -> Experience:
         """As `Source.rollout`, whole rows from their beginning alone.
 
         Raises:
             SupportError: the support is not plain. ValueError: rows shall be cut, or begin with something.
         """
-        if window is not None or starts is not None:
-            raise ValueError("MixtureSource: rows are drawn whole, from their beginning; leave out window and starts")
-        group = torch.arange(len(tasks)).repeat_interleave(torch.as_tensor(copies).expand(len(tasks)))
-        rows = tasks[group]
+        if request.max_decisions is not None or request.starts is not None:
+            raise ValueError(
+                "MixtureSource: rows are drawn whole, from their beginning; leave out max_decisions and starts"
+            )
+        group = request.group
+        rows = request.tasks[group]
         beside = () if self.reference is None else (self.reference,)
         batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=beside)
-        return self._known(batch.replace(support=support), rows, group)
+        return self._known(batch.replace(support=request.support), rows, group)
 
     def demonstrate(self, rows: int) -> Experience:
         """The next prompts with their targets read as thoughts: teacher forcing. `extras["targets"]` [B, T, V]."""

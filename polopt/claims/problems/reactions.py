@@ -13,6 +13,7 @@ from polopt.experience import Experience
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree
+from polopt.sampling.parts import RolloutRequest
 from polopt.worlds.protocol import Task
 
 TOPICS = ("cats", "stars", "soup", "chess", "rain", "trees", "maps", "tea")
@@ -83,9 +84,9 @@ class SpokenSource(TreeSource):
         self._answers = audience.texts()[1]
         self._tasks = [Task(f"topic/{i}", "topic", prompt, None, {}) for i, prompt in enumerate(audience.prompts)]
 
-    def rollout(self, *args: Any, **ways: Any) -> Experience:
+    def rollout(self, request: RolloutRequest) -> Experience:
         """As `TreeSource.rollout`, with `extras["answer"]` and `extras["task"]` in words."""
-        batch = super().rollout(*args, **ways)
+        batch = super().rollout(request)
         answers = [self._answers[leaf] for leaf in batch.extras["leaf"].tolist()]
         tasks = [self._tasks[index] for index in batch.extras["index"].tolist()]
         return batch.replace(extras={"answer": answers, "task": tasks})

@@ -14,6 +14,7 @@ from polopt.experience import Experience
 from polopt.lab.measure import learning
 from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.rewards import AlignedReward
+from polopt.sampling.parts import RolloutRequest
 
 
 class SampledBilevel:
@@ -51,7 +52,7 @@ class SampledBilevel:
     def _episodes(self, theta: Tensor) -> Experience:
         self._at(theta.detach())
         self.episodes += self.outer
-        return self.source.rollout(self.source.take(1), self.outer)
+        return self.source.rollout(RolloutRequest(self.source.take(1), self.outer))
 
     def update(self, theta: Tensor, phi: Tensor) -> Tensor:
         """An estimate of `Bilevel.update` from fresh episodes, whose derivatives estimate its derivatives too: each

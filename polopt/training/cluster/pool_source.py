@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,7 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.sampling import Start
-from polopt.sampling.lookahead import LookaheadConfig
-from polopt.sampling.parts import Said
+from polopt.sampling.parts import RolloutRequest, Said
 from polopt.support import Support
 from polopt.training.cluster.rollout_actor import Answer, Order, arrived, travelling
 from polopt.training.cluster.worker_pool import Crew
@@ -62,29 +61,12 @@ class ClusterSource(LanguageSource):
         """What comes next belongs to this batch of the stage, and is drawn with weights of this version."""
         self.batch, self.version, self._asked = batch, version, 0
 
-    def rollout(
-        self,
-        tasks: Tensor,
-        copies: int | Tensor,
-        support: Support,
-        window: int | None = None,
-        starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
-    ) -> Experience:
-        tasks = tasks.cpu()
-        counts = torch.full_like(tasks, copies) if isinstance(copies, int) else copies.cpu()
-        pieces = self._pieces(counts)
-        rest = {"support": support, "window": window, "look": look}
-        given = [
-            {
-                "tasks": tasks[piece],
-                "copies": counts[piece],
-                "starts": None if starts is None else [starts[i] for i in piece.tolist()],
-                **rest,
-            }
-            for piece in pieces
-        ]
-        return self._placed(self._ask("rollout", given, [int(counts[piece].sum()) for piece in pieces]), pieces)
+    def rollout(self, request: RolloutRequest) -> Experience:
+        request = dataclasses.replace(request, tasks=request.tasks.cpu(), copies=request.counts.cpu())
+        pieces = self._pieces(request.counts)
+        given = [{"request": request.of(piece)} for piece in pieces]
+        rows = [int(request.counts[piece].sum()) for piece in pieces]
+        return self._placed(self._ask("rollout", given, rows), pieces)
 
     def extend(
         self,
