@@ -13,7 +13,7 @@ from polopt.rewards import Reward
 class FirstToken(Reward):
     """The id of the answer's first token, over a thousand. An answer cut off by the token limit is paid as well."""
 
-    needs = frozenset({"extras.tokens"})
+    reads = frozenset({"extras.tokens"})
 
     def forward(self, experience: Experience) -> Any:
         first = experience.mask.int().argmax(1, keepdim=True)

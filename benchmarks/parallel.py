@@ -42,7 +42,7 @@ def step_seconds(size: str, parallel: str, steps: int) -> dict[str, float]:
     recipe = load("laptop", {**SIZES[size], "threads": 1, "parallel": parallel})
     team = assemble("cpu")
     domain, stage, algorithm = LanguageDomain(recipe, team), recipe.stages[STAGE], recipe.algorithms[STAGE]
-    settings = {"engine": domain.engine, "grounds": domain.grounds}
+    settings = {"engine": domain.engine, "grounds": domain.executor}
     player = AlternatingOutcome(domain.policy, domain.splits[STAGE].train, recipe.limit_of(STAGE), **settings)
     source = domain.source(STAGE, stage.rows, player)
     learning = StageLearning(domain, algorithm, stage, source, torch.Generator(), team)
@@ -53,7 +53,7 @@ def step_seconds(size: str, parallel: str, steps: int) -> dict[str, float]:
         domain.sync_weights(step + 1)
         whole.append(time.perf_counter() - begun)
         learn.append(record["seconds/learn"])
-    team.leave()
+    team.barrier()
     return {"step": median(whole[1:]), "learn": median(learn[1:]), "tokens": record["tokens"]}
 
 

@@ -2,7 +2,7 @@
 
 import polopt as po
 algorithm = po.method("grpo")
-experience = algorithm.judge(experience)
+experience = algorithm.compute_advantages(experience)
 result = algorithm.objective(experience, evaluation)      # result.loss, result.metrics
 
 run = po.train("smoke", "runs/first")                     # a language policy, in seconds; po.load_run reads it again

@@ -41,13 +41,13 @@ class Algorithm(Part):
     credit: Credit = RelativeAdvantage()
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
-    follow: float | Schedule = 0.0
+    reference_tau: float | Schedule = 0.0
     teacher: SelfTeacher | None = None
 
     def setup(self) -> None:
-        if isinstance(self.follow, float) and not 0 <= self.follow <= 1:
-            raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.follow}")
-        unknown = {"logp", "entropy"} & (self.reward.all_needs | self.credit.all_needs)
+        if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
+            raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.reference_tau}")
+        unknown = {"logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
         if self._judges_demonstrations and unknown:
             raise ValueError(
                 f"Algorithm: {self.credit!r} judges demonstrated rows, which nobody sampled, and reward or credit read "
@@ -58,7 +58,7 @@ class Algorithm(Part):
     def _judges_demonstrations(self) -> bool:
         return any(part.judges_demonstrations for part in self.credit.parts() if isinstance(part, Credit))
 
-    def judge(self, experience: Experience) -> Experience:
+    def compute_advantages(self, experience: Experience) -> Experience:
         """Computes what is to be learned from a batch: its rows are filtered as the sampling part filters, then
         credited, then selected. Rows may be left out.
 
@@ -72,9 +72,9 @@ class Algorithm(Part):
         if not self.sampling.made(experience):
             experience = self._with_outcome(experience)
             self._check_reward(experience)
-            check_values(experience, by="Algorithm.judge")  # before filters, to which NaN is a low outcome
+            check_values(experience, by="Algorithm.compute_advantages")  # before filters, to which NaN is a low outcome
             experience = self.sampling.filtered(experience)
-        return self.selected(self.credited(experience))
+        return self.filtered(self.with_advantages(experience))
 
     def _with_outcome(self, experience: Experience) -> Experience:
         if experience.outcome is not None or experience.reward is None:
@@ -82,16 +82,16 @@ class Algorithm(Part):
         return experience.replace(outcome=experience.returns())
 
     def _check_reward(self, experience: Experience) -> None:
-        if experience.reward is None or experience.reward.ndim == 1 or "reward" in self.reward.all_needs:
+        if experience.reward is None or experience.reward.ndim == 1 or "reward" in self.reward.required_fields:
             return
         raise ExperienceError(
-            f"Algorithm.judge: experience.reward has a reward for each decision, {list(experience.reward.shape)}, and "
-            f"{self.reward!r} would put the outcome of the row in its place; compute it from these rewards with "
-            "algorithm.but(reward=po.rewards.EnvironmentReward()), or give one reward for each row, "
+            f"Algorithm.compute_advantages: experience.reward has a reward for each decision, "
+            f"{list(experience.reward.shape)}, and {self.reward!r} would put the outcome of the row in "
+            "its place; compute it from these rewards with algorithm.but(reward=po.rewards.EnvironmentReward()), or give one reward for each row, "
             f"[{len(experience)}]"
         )
 
-    def credited(self, experience: Experience) -> Experience:
+    def with_advantages(self, experience: Experience) -> Experience:
         """The batch with its shaped `reward` and its `advantage`, computed on the whole of it; no row is left out.
 
         Reward and credit see no demonstrated rows, unless the credit judges them too. Otherwise these are paid their
@@ -102,8 +102,8 @@ class Algorithm(Part):
                 (`values.check_values`).
         """
         experience = self._with_outcome(experience)
-        check_values(experience, by="Algorithm.credited")
-        shown = experience.demonstrated
+        check_values(experience, by="Algorithm.with_advantages")
+        shown = experience.is_demonstration
         if not shown.any() or self._judges_demonstrations:
             return self._credited(experience)
         others = experience[shown]
@@ -112,7 +112,7 @@ class Algorithm(Part):
             return others.replace(reward=others.outcome, advantage=advantage)
         own = self._credited(experience[~shown], (~shown).nonzero().flatten())
         paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
-        joined = Experience.join([own, others.replace(reward=paid, advantage=advantage).matched(own)])
+        joined = Experience.join([own, others.replace(reward=paid, advantage=advantage).with_missing_fields_of(own)])
         return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
@@ -122,15 +122,15 @@ class Algorithm(Part):
             check_values(experience, by=self.reward, rows=rows)
             return self.credit.credited(experience)
 
-    def selected(self, experience: Experience) -> Experience:
+    def filtered(self, experience: Experience) -> Experience:
         """What is worth learning from, of a credited batch. Demonstrated rows stay, unless a part judges them too."""
         with torch.no_grad():
             return select_rows(self.select, experience)
 
     @torch.no_grad()
-    def lead(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
-        """Move the reference's parameters towards the policy's, as far as `follow` says for now."""
-        if (share := now(self.follow)) > 0:
+    def update_reference(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
+        """Move the reference's parameters towards the policy's, as far as `reference_tau` says for now."""
+        if (share := now(self.reference_tau)) > 0:
             for theirs, ours in zip(reference, policy, strict=True):
                 theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
 

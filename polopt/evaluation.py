@@ -32,7 +32,7 @@ class Evaluation:
     value: Tensor = ABSENT
     final_value: Tensor = ABSENT
     extras: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    declared_as: ClassVar[str] = "evaluates"
+    declared_as: ClassVar[str] = "policy_outputs"
 
     def require(self, names: Iterable[str], by: object) -> None:
         """As `Experience.require`, for what the policy was asked to say."""
@@ -71,8 +71,8 @@ class Evaluation:
                     f"found {describe(value)}"
                 )
 
-    def blanked(self, mask: Tensor) -> Evaluation:
-        """As `Experience.blanked`: zeros, and zero gradient, where `mask` is False."""
+    def zero_masked(self, mask: Tensor) -> Evaluation:
+        """As `Experience.zero_masked`: zeros, and zero gradient, where `mask` is False."""
 
         def blank(value: Tensor) -> Tensor:
             return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)

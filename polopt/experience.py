@@ -29,7 +29,7 @@ class Experience:
     ref_logp: [B, T] log-probabilities under a reference policy.
     prev_logp: [B, T] log-probabilities under the learner as it was one batch earlier.
     outcome: [B] what the environment paid for the whole row, before any shaping. reward: [B], or [B, T] for each
-        decision, what credit is computed from; `Algorithm.credited` sets it from the outcome.
+        decision, what credit is computed from; `Algorithm.with_advantages` sets it from the outcome.
     terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
     group: [B] int64, same number = same prompt or start state.
     turn: [B, T] int64, index of the turn of each decision.
@@ -40,7 +40,7 @@ class Experience:
         rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
         decisions where `reward` is [B, T].
     sampled_by: the sampling part that made the batch, as it prints; None for a batch from anywhere else, to which
-        `Algorithm.judge` applies that part's filters.
+        `Algorithm.compute_advantages` applies that part's filters.
     survey: what the policy says now of the whole optimiser batch, without gradient, for the parts that need a
         statistic of all of it (`Part.surveys`). It is there before a batch is split.
 
@@ -67,8 +67,8 @@ class Experience:
     advantage: Tensor = ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
     sampled_by: str | None = None
-    survey: Evaluation = ABSENT
-    declared_as: ClassVar[str] = "needs"  # where a part lists the fields that it reads
+    full_batch_evaluation: Evaluation = ABSENT
+    declared_as: ClassVar[str] = "reads"  # where a part lists the fields that it reads
     _whole: Experience | None = None
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
@@ -93,7 +93,7 @@ class Experience:
         return self.mask.device
 
     @property
-    def whole(self) -> Experience:
+    def full_batch(self) -> Experience:
         """The optimiser batch this micro-batch was split from; itself if it was not.
 
         Every normaliser is computed on it, so that a split never changes a loss.
@@ -101,17 +101,17 @@ class Experience:
         return self if self._whole is None else self._whole
 
     @property
-    def counted(self) -> Experience:
+    def denominator_batch(self) -> Experience:
         """What denominators count: the whole, unless this is a share of a larger loss that has one denominator."""
-        return self.whole if self._counted is None else self._counted
+        return self.full_batch if self._counted is None else self._counted
 
     @property
-    def population(self) -> int:
+    def row_count(self) -> int:
         """Rows that a mean over rows divides by, empty ones too: those that `only` left, all if it named none."""
         return len(self) if self._kept is None else int(self._kept.sum())
 
     @property
-    def demonstrated(self) -> Tensor:
+    def is_demonstration(self) -> Tensor:
         """[B] bool: rows that somebody else decided, to be imitated. A batch without the mark has none.
 
         Nobody sampled their decisions, so they have no behaviour log-probability: `logp` holds 0 there and means
@@ -121,8 +121,9 @@ class Experience:
         shown = self.extras.get("demonstrated")
         return torch.zeros(len(self), dtype=torch.bool, device=self.device) if shown is None else shown
 
-    def mine(self, values: Tensor) -> Tensor:
-        """This micro-batch's rows of `values`, one entry for each row of `whole`: [B of the whole, ...] -> [B, ...]."""
+    def local_rows(self, values: Tensor) -> Tensor:
+        """This micro-batch's rows of `values`, one entry for each row of `full_batch`: [B of the whole, ...] -> [B,
+        ...]."""
         return values if self._rows is None else values[self._rows]
 
     def place(self, index: Tensor | None = None) -> Tensor | None:
@@ -131,33 +132,33 @@ class Experience:
             return self._rows
         return index if self._rows is None else self._rows[index]
 
-    def surveyed(self, evaluation: Evaluation) -> Self:
+    def with_full_batch_evaluation(self, evaluation: Evaluation) -> Self:
         """The batch with a survey; one that was not split is surveyed by `evaluation` itself.
 
         Raises:
             ExperienceError: it was split before anybody surveyed the whole.
         """
         if self._whole is None:
-            return self.replace(survey=evaluation.detach())
-        if self._whole.survey is None:
+            return self.replace(full_batch_evaluation=evaluation.detach())
+        if self._whole.full_batch_evaluation is None:
             raise ExperienceError(
                 "this objective needs a statistic of the whole optimiser batch under the current policy, and the batch "
                 "was split without one; before experience.split, evaluate the policy on the whole and set "
-                "experience.replace(survey=evaluation.detach())"
+                "experience.replace(full_batch_evaluation=evaluation.detach())"
             )
         return self
 
-    def only(self, keep: Tensor, counted: Experience | None = None) -> Self:
+    def restrict(self, keep: Tensor, counted: Experience | None = None) -> Self:
         """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept, and
         the rows if it names rows; denominators too, or what is left in `counted`."""
-        whole, kept = self.whole, self.whole._kept
+        whole, kept = self.full_batch, self.full_batch._kept
         if keep.ndim == 1:
             kept = keep if kept is None else kept & keep
             keep = keep[:, None]
         narrowed = whole._changed({"mask": whole.mask & keep, "_kept": kept, "_counted": counted})
         if self._whole is None:
             return narrowed  # type: ignore[return-value]
-        return self._changed({"mask": self.mask & self.mine(keep), "_whole": narrowed, "_counted": counted})
+        return self._changed({"mask": self.mask & self.local_rows(keep), "_whole": narrowed, "_counted": counted})
 
     def require(self, names: Iterable[str], by: object) -> None:
         """Refuse with one sentence if `by` would read a field that is not there.
@@ -198,7 +199,7 @@ class Experience:
         check_fields(result.mask, changes if sized else {name: getattr(result, name) for name in _FIELDS})
         return result
 
-    def matched(self, other: Experience) -> Self:
+    def with_missing_fields_of(self, other: Experience) -> Self:
         """The batch with whatever only `other` knows, blank: 0 and False, -1 for integers, None in lists."""
         B, T = self.mask.shape
 
@@ -253,7 +254,7 @@ class Experience:
         if not isinstance(rows, slice):
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
-        alone: dict[str, Any] = {"survey": ABSENT, "_whole": None, "_rows": None, "_counted": None}
+        alone: dict[str, Any] = {"full_batch_evaluation": ABSENT, "_whole": None, "_rows": None, "_counted": None}
         alone["_kept"] = None if self._kept is None else self._kept[rows]
         return self._changed({**alone, **self._map(lambda v: take(v, rows))})
 
@@ -284,7 +285,7 @@ class Experience:
 
     def piece(self, index: Tensor) -> Self:
         """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
-        return self[index]._changed({"_whole": self.whole, "_rows": self.place(index), "_counted": self._counted})
+        return self[index]._changed({"_whole": self.full_batch, "_rows": self.place(index), "_counted": self._counted})
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
@@ -300,9 +301,9 @@ class Experience:
             # Never through the floating-point dtype: large group numbers would be rounded together.
             return value.to(torch.empty(0, device=value.device).to(*args, **kwargs).device)
 
-        return self._changed({"survey": ABSENT, "_kept": move(self._kept), **self._map(move)})
+        return self._changed({"full_batch_evaluation": ABSENT, "_kept": move(self._kept), **self._map(move)})
 
-    def blanked(self) -> Self:
+    def zero_masked(self) -> Self:
         """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
         not even NaN."""
         blank: dict[str, Any] = {

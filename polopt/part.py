@@ -53,7 +53,7 @@ class Part(nn.Module):
 
         class Shift(Part):
             by: float = 0.0
-            needs = frozenset({"reward"})
+            reads = frozenset({"reward"})
 
             def forward(self, experience):
                 return experience.reward + self.by
@@ -61,14 +61,14 @@ class Part(nn.Module):
     What it learns between steps is a buffer or parameter, made in `setup`, so `state_dict`, `.to(device)`
     and exact resume need no further code.
 
-    `needs` names the fields of `Experience` that calling it reads, `evaluates` those of `Evaluation` (what the current
-    policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch under the current
-    policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without gradient where
-    batches are split. `gives` names what a part adds to a batch for others to read, beyond what every loop provides.
-    `asks` names what the source of experience must be able to do beyond rollouts: "demonstrations", "texts", "steps"
-    (an engine whose rollouts are steered token by token). Nothing is computed that no part declares. What depends on a
-    setting is a property instead of a class variable. `all_needs` and its like tell what a part will ever declare,
-    `wanted` what it declares now.
+    `reads` names the fields of `Experience` that calling it reads, `policy_outputs` those of `Evaluation` (what the
+    current policy says) beyond `logp`. `full_batch_outputs` names what must be known of the whole optimiser batch under
+    the current policy before a micro-batch can be judged (`experience.full_batch.full_batch_evaluation`); it costs a
+    pass without gradient where batches are split. `writes` names what a part adds to a batch for others to read, beyond
+    what every loop provides. `source_capabilities` names what the source of experience must be able to do beyond
+    rollouts: "demonstrations", "texts", "steps" (an engine whose rollouts are steered token by token). Nothing is
+    computed that no part declares. What depends on a setting is a property instead of a class variable.
+    `required_fields` and its like tell what a part will ever declare, `active_fields` what it declares now.
 
     `binds` names what must stay together in one micro-batch for the part's loss to be right: each row ("row"), or all
     rows of a group ("group"), for a loss that compares the rows of a group under the current policy. `binding` is the
@@ -79,11 +79,11 @@ class Part(nn.Module):
         ValueError: a setting of the wrong type or out of its range.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    evaluates: ClassVar[frozenset[str]] = frozenset()
-    surveys: ClassVar[frozenset[str]] = frozenset()
-    gives: ClassVar[frozenset[str]] = frozenset()
-    asks: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[frozenset[str]] = frozenset()
+    policy_outputs: ClassVar[frozenset[str]] = frozenset()
+    full_batch_outputs: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[frozenset[str]] = frozenset()
+    source_capabilities: ClassVar[frozenset[str]] = frozenset()
     binds: ClassVar[Binding] = "row"
     # What a method is that builds such a part (`polopt.method.KINDS`); None for parts that stand only inside others.
     method_kind: ClassVar[str | None] = None
@@ -152,13 +152,13 @@ class Part(nn.Module):
         """What this part did to a batch, by name, for the log: a function of the batch and of the part's state."""
         return {}
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         """The policy has learned from one more batch: what counts batches counts here."""
 
-    def advance(self) -> None:
+    def step(self) -> None:
         """Tell this part, and every part inside it, that the policy has learned from one more batch."""
         for part in self.parts():
-            part.learned()
+            part.on_step()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check that every declared field is there, then run `forward`."""
@@ -168,54 +168,55 @@ class Part(nn.Module):
         return super().__call__(*args, **kwargs)
 
     @property
-    def all_needs(self) -> frozenset[str]:
-        """`needs` of this part and of every part inside it."""
-        return frozenset().union(*(p.needs for p in self.parts()))
+    def required_fields(self) -> frozenset[str]:
+        """`reads` of this part and of every part inside it."""
+        return frozenset().union(*(p.reads for p in self.parts()))
 
     @property
-    def all_evaluates(self) -> frozenset[str]:
-        """`evaluates` of this part and of every part inside it, and what they survey."""
-        return frozenset().union(*(p.evaluates for p in self.parts()), self.all_surveys - {"logp"})
+    def required_outputs(self) -> frozenset[str]:
+        """`policy_outputs` of this part and of every part inside it, and what they survey."""
+        return frozenset().union(*(p.policy_outputs for p in self.parts()), self.required_full_batch_outputs - {"logp"})
 
     @property
-    def all_surveys(self) -> frozenset[str]:
-        """`surveys` of this part and of every part inside it."""
-        return frozenset().union(*(p.surveys for p in self.parts()))
+    def required_full_batch_outputs(self) -> frozenset[str]:
+        """`full_batch_outputs` of this part and of every part inside it."""
+        return frozenset().union(*(p.full_batch_outputs for p in self.parts()))
 
     @property
-    def all_gives(self) -> frozenset[str]:
-        """`gives` of this part and of every part inside it."""
-        return frozenset().union(*(p.gives for p in self.parts()))
+    def all_writes(self) -> frozenset[str]:
+        """`writes` of this part and of every part inside it."""
+        return frozenset().union(*(p.writes for p in self.parts()))
 
     def parts(self) -> Iterator[Part]:
         """This part and, depth first, every part inside it."""
         return (m for m in self.modules() if isinstance(m, Part))
 
-    def inside(self) -> Iterator[Part]:
+    def active_children(self) -> Iterator[Part]:
         """The parts of this one that are consulted now: all of them, unless some wait for their time."""
         for child in self.children():
             found = list(child) if isinstance(child, Parts) else [child]
             yield from (part for part in found if isinstance(part, Part))
 
-    def consulted(self) -> Iterator[Part]:
+    def active_parts(self) -> Iterator[Part]:
         """This part and, depth first, every part inside it that is consulted now."""
         yield self
-        for part in self.inside():
-            yield from part.consulted()
+        for part in self.active_children():
+            yield from part.active_parts()
 
-    def wanted(self, kind: Literal["needs", "evaluates", "surveys"]) -> frozenset[str]:
-        """As `all_needs`, `all_evaluates` and `all_surveys`, of the parts that are consulted now."""
-        parts = list(self.consulted())
-        surveys = frozenset[str]().union(*(p.surveys for p in parts))
-        if kind == "surveys":
+    def active_fields(self, kind: Literal["reads", "policy_outputs", "full_batch_outputs"]) -> frozenset[str]:
+        """As `required_fields`, `required_outputs` and `required_full_batch_outputs`, of the parts that are consulted
+        now."""
+        parts = list(self.active_parts())
+        surveys = frozenset[str]().union(*(p.full_batch_outputs for p in parts))
+        if kind == "full_batch_outputs":
             return surveys
         own = frozenset[str]().union(*(getattr(p, kind) for p in parts))
-        return own | (surveys - {"logp"}) if kind == "evaluates" else own
+        return own | (surveys - {"logp"}) if kind == "policy_outputs" else own
 
     @property
     def binding(self) -> Binding:
         """What must stay together for this part and every part inside it that is consulted now."""
-        return "group" if any(part.binds == "group" for part in self.consulted()) else "row"
+        return "group" if any(part.binds == "group" for part in self.active_parts()) else "row"
 
     def settings(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in settings_of(type(self))}

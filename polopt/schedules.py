@@ -40,7 +40,7 @@ class Schedule(Part):
     def forward(self) -> float:
         return self.at(int(self.get_buffer("batches")))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("batches").add_(1)
 
     def at(self, batches: int) -> float:

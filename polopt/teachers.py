@@ -64,7 +64,7 @@ class Sibling(Hint):
     rows: Literal["all", "wrong"] = "all"
     wording: str = "\n\nCorrect answer: {answer}"
 
-    needs = frozenset({"group", "outcome", "extras.answer"})
+    reads = frozenset({"group", "outcome", "extras.answer"})
 
     def setup(self) -> None:
         check_wording(self, "answer")
@@ -90,7 +90,7 @@ class Feedback(Hint):
 
     wording: str = "\n\nFeedback on an earlier answer: {feedback}"
 
-    needs = frozenset({"extras.feedback"})
+    reads = frozenset({"extras.feedback"})
 
     def setup(self) -> None:
         check_wording(self, "feedback")

@@ -122,7 +122,7 @@ def _extremes(fields: Sequence[_Field]) -> Tensor:
 def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_Field]:
     mask, sampled = experience.mask, experience.mask
     if "demonstrated" in experience.extras:
-        sampled = mask & ~experience.demonstrated[:, None]
+        sampled = mask & ~experience.is_demonstration[:, None]
     for name in (*ROWS, *DECISIONS):
         if (values := getattr(experience, name)) is not None:
             highest = experience.support.highest if name in LOGPS else None

@@ -32,7 +32,7 @@ OBJECTIVES = {
     "balanced, of sequences": PartRow(
         Surrogate(
             ratio=SequenceRatio(),
-            trust=BalancedClip(ratio=SequenceRatio(), low=(0.9, 0.95), high=(1.0, 1.1), step=0.01),
+            trust=BalancedClip(ratio=SequenceRatio(), low=(0.9, 0.95), high=(1.0, 1.1), step_size=0.01),
         )
     ),
     # s_t has the value of the row's ratio and the gradient of its own token's; the weight has none.

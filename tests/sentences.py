@@ -38,13 +38,13 @@ def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
     """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
     filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
     filled |= {"advantage", "extras.voices"}  # credit's
-    return (algorithm.wanted("needs") - filled) | (algorithm.wanted("evaluates") - SAID)
+    return (algorithm.active_fields("reads") - filled) | (algorithm.active_fields("policy_outputs") - SAID)
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:
     """The gradient of the batch as it is: the sampling part has had its turn."""
-    judged = algorithm.judge(algorithm.sampling.mark(batch))
-    said = policy.evaluate(judged, algorithm.objective.all_evaluates)
+    judged = algorithm.compute_advantages(algorithm.sampling.mark(batch))
+    said = policy.evaluate(judged, algorithm.objective.required_outputs)
     return torch.autograd.grad(algorithm.objective(judged, said).loss, policy.logits)[0]
 
 

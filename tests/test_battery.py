@@ -50,7 +50,7 @@ def published():
             (algorithm.objective, (battery.objective_split, battery.objective_poison, battery.objective_extremes)),
             (algorithm.credit, (battery.credit_padding, battery.credit_permutation, battery.credit_poison)),
         ):
-            if part.all_needs <= filled:
+            if part.required_fields <= filled:
                 rows.setdefault(repr(part), (slug, part, checks))
     return [
         pytest.param(check, PartRow(part, batch=special.get(slug, battery.random_batch)), id=f"{check.__name__}-{slug}")

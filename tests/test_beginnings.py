@@ -111,7 +111,7 @@ def test_rows_say_what_they_are_told_and_go_on() -> None:
     tree, policy = tree_and_policy()
     source, n = TreeSource(tree, policy, rows=8), 20_000
     row = source.rollout(RolloutRequest(torch.tensor([1]), 1, po.Support()))
-    batch = source.extend(row, n, at=torch.tensor([tree.start + 1]), say=[[2]])
+    batch = source.extend(row, n, at=torch.tensor([tree.start + 1]), forced_tokens=[[2]])
     first = int(row.extras["tokens"][0, tree.start])
     p = tree.log_probabilities(policy).exp()[1].detach()
     begins = torch.tensor([a[:2] == (first, 2) for a in tree.answers])
@@ -125,7 +125,7 @@ def test_rows_say_what_they_are_told_and_go_on() -> None:
     source = TreeSource(short, TabularPolicy(short), rows=8)
     row = source.rollout(RolloutRequest(torch.tensor([0]), 1, po.Support()))
     with pytest.raises(ValueError, match="no answer of the tree begins"):
-        source.extend(row, 1, at=torch.tensor([short.start]), say=[[0, 1]])
+        source.extend(row, 1, at=torch.tensor([short.start]), forced_tokens=[[0, 1]])
 
 
 def test_gradient_norms_against_autograd() -> None:

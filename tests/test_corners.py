@@ -35,7 +35,7 @@ def test_the_order_of_siblings_does_not_matter(worth: list[float], dtype: torch.
     gradient that the advantages V - 1/2 give."""
     algorithm = po.method("spo-tree").but(**{"credit.scale": scale})
     orders = list(itertools.permutations(range(6)))
-    judged = algorithm.judge(algorithm.sampling.mark(siblings(worth, orders, dtype)))
+    judged = algorithm.compute_advantages(algorithm.sampling.mark(siblings(worth, orders, dtype)))
     logp = judged.logp.clone().requires_grad_()
     slope = torch.zeros(len(orders), 6, 2, dtype=dtype)
     at = (judged.group, judged.extras["row"])
@@ -55,7 +55,7 @@ def test_the_order_of_siblings_does_not_matter(worth: list[float], dtype: torch.
 def test_a_small_advantage_is_an_advantage() -> None:
     batch = siblings([1.0, 1.0 + 1e-9, 1.0, 1.0, 1.0, 1.0], [tuple(range(6))], DOUBLE)
     algorithm = po.method("spo-tree")
-    assert len(algorithm.judge(algorithm.sampling.mark(batch))) == 6
+    assert len(algorithm.compute_advantages(algorithm.sampling.mark(batch))) == 6
 
 
 def with_an_empty_row() -> po.Experience:
@@ -78,7 +78,7 @@ def test_a_row_without_decisions_keeps_its_outcome_in_the_baseline(slug: str, kl
     algorithm = po.method("rloo", kl=kl)
     if slug == "grpo":
         algorithm = algorithm.but(credit=po.credit.RelativeAdvantage(scale=None))
-    judged = algorithm.judge(with_an_empty_row())
+    judged = algorithm.compute_advantages(with_an_empty_row())
     count = 3 if slug == "rloo" else 4
     others = [sum(R) - r if slug == "rloo" else sum(R) for r in R]
     for row in range(3):
@@ -134,6 +134,6 @@ def test_a_batch_without_columns_has_a_loss_of_0(slug: str, rows: int) -> None:
     outcome, group = torch.arange(rows) % 2.0, torch.arange(rows) // 2
     batch = po.Experience(mask=none.bool(), logp=none, outcome=outcome, group=group, horizon=8)
     algorithm = po.method(slug)
-    judged = algorithm.judge(algorithm.sampling.mark(batch))
+    judged = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     said = po.Evaluation(logp=none[: len(judged)].requires_grad_(), entropy=none[: len(judged)])
     assert algorithm.objective(judged, said).loss.item() == 0

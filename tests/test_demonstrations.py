@@ -63,9 +63,9 @@ def mixed(seed: int = 0, every: int = 3) -> Experience:
 
 def test_a_batch_without_the_mark_holds_none() -> None:
     batch = random_batch(0).experience
-    assert not batch.demonstrated.any()
-    assert batch.demonstrated.shape == (9,)
-    assert mixed()[4:8].demonstrated.tolist() == [True, False, False, True]
+    assert not batch.is_demonstration.any()
+    assert batch.is_demonstration.shape == (9,)
+    assert mixed()[4:8].is_demonstration.tolist() == [True, False, False, True]
 
 
 @pytest.mark.parametrize("mark", [[True] * 9, torch.ones(9), torch.ones(9, 8, dtype=torch.bool)])
@@ -85,13 +85,13 @@ def test_join_keeps_groups_and_cat_does_not() -> None:
 
 def test_rows_are_counted_by_route() -> None:
     batch = mixed()
-    narrowed = batch.only(~batch.demonstrated)
-    assert (batch.population, narrowed.population) == (12, 8)
-    assert narrowed.only(torch.arange(12) < 6).population == 4
-    assert narrowed.only(torch.ones_like(batch.mask)).population == 8  # decisions, not rows
-    assert narrowed[:6].population == 4
-    assert narrowed.to(torch.float32).population == 8
-    assert sum(piece.population for piece in narrowed.split(5)) == 8
+    narrowed = batch.restrict(~batch.is_demonstration)
+    assert (batch.row_count, narrowed.row_count) == (12, 8)
+    assert narrowed.restrict(torch.arange(12) < 6).row_count == 4
+    assert narrowed.restrict(torch.ones_like(batch.mask)).row_count == 8  # decisions, not rows
+    assert narrowed[:6].row_count == 4
+    assert narrowed.to(torch.float32).row_count == 8
+    assert sum(piece.row_count for piece in narrowed.split(5)) == 8
 
 
 # Credit and selection -----------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def test_rollouts_are_credited_as_if_alone(name: str, seed: int) -> None:
     together, alone = SENTENCES[name].but(), SENTENCES[name].but()
     for offset in (0, 10):
         batch = mixed(seed + offset)
-        shown = batch.demonstrated
-        found, expected = together.credited(batch), alone.credited(batch[~shown])
+        shown = batch.is_demonstration
+        found, expected = together.with_advantages(batch), alone.with_advantages(batch[~shown])
         for field in ("advantage", "reward", "logp", "group"):
             torch.testing.assert_close(
                 getattr(found, field)[~shown], getattr(expected, field), rtol=0, atol=0, equal_nan=True
@@ -130,7 +130,7 @@ def test_rollouts_are_credited_as_if_alone(name: str, seed: int) -> None:
 def test_nothing_but_demonstrations() -> None:
     batch = mixed(every=1).replace(extras={"demonstrated": torch.ones(12, dtype=torch.bool)})
     algorithm = po.Algorithm(reward=ScaledReward())
-    found = algorithm.judge(batch)
+    found = algorithm.compute_advantages(batch)
     assert torch.equal(found.advantage, batch.mask.float())
     assert int(algorithm.reward.get_buffer("count")) == 0  # type: ignore[attr-defined]
 
@@ -138,8 +138,8 @@ def test_nothing_but_demonstrations() -> None:
 def test_a_selection_is_shown_the_rollouts() -> None:
     batch = mixed().replace(reward=None)
     algorithm = po.Algorithm(select=[TopK()])
-    found = algorithm.judge(batch)
-    kept = TopK()(batch[~batch.demonstrated]).extras["row"].tolist()
+    found = algorithm.compute_advantages(batch)
+    kept = TopK()(batch[~batch.is_demonstration]).extras["row"].tolist()
     assert 0 < len(kept) < 8
     assert found.extras["row"].tolist() == [*kept, 1, 4, 7, 10]
 
@@ -148,7 +148,7 @@ def test_replaced() -> None:
     batch = mixed().replace(group=torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 3, 4, 5, 4]))
     # Shown are rows 1, 4, 7 and 10, in groups 0, 2, 3 and 5.
     assert ReplacedBySolutions()(batch).extras["row"].tolist() == [1, 3, 4, 7, 9, 10, 11]
-    found = po.Algorithm(select=[ReplacedBySolutions()]).judge(batch)
+    found = po.Algorithm(select=[ReplacedBySolutions()]).compute_advantages(batch)
     assert found.extras["row"].tolist() == [1, 3, 4, 7, 9, 10, 11]
     assert ReplacedBySolutions()(random_batch(0).experience).extras["row"].tolist() == list(range(9))
 
@@ -157,7 +157,7 @@ def test_replaced() -> None:
 @pytest.mark.parametrize("rows", [None, 1, 5])
 def test_each_route_is_the_loss_of_its_rows_alone(aggregate: Any, rows: int | None) -> None:
     said = random_batch(3, B=12)
-    batch = po.Algorithm().credited(said.experience.replace(extras={"demonstrated": torch.arange(12) % 3 == 1}))
+    batch = po.Algorithm().with_advantages(said.experience.replace(extras={"demonstrated": torch.arange(12) % 3 == 1}))
     own, others = (
         Surrogate(trust=Clip(), aggregate=aggregate),
         Surrogate(ratio=None, trust=PolicyGradient(), aggregate=aggregate),
@@ -172,8 +172,8 @@ def test_each_route_is_the_loss_of_its_rows_alone(aggregate: Any, rows: int | No
     pieces = [batch] if rows is None else list(batch.split(rows))
     index = torch.arange(12).split(rows or 12)
     found = sum(both(piece, evaluation(i)).loss for piece, i in zip(pieces, index, strict=True))
-    shown = batch.demonstrated.nonzero().flatten()
-    rest = (~batch.demonstrated).nonzero().flatten()
+    shown = batch.is_demonstration.nonzero().flatten()
+    rest = (~batch.is_demonstration).nonzero().flatten()
     expected = 0.7 * own(batch[rest], evaluation(rest)).loss + 0.3 * others(batch[shown], evaluation(shown)).loss
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
@@ -194,7 +194,7 @@ def prompt_of(tree: TokenTree, batch: Experience) -> torch.Tensor:
 def test_with_demonstrations(each: float, count: int) -> None:
     tree, deals = source()
     batch = Rollouts(group=4, mix=[WithDemonstrations(each=each)])(deals)
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     assert shown.tolist() == [False] * 16 + [True] * count
     assert (batch.outcome[shown] == 1).all()
     assert (tree.outcome.flatten()[batch.extras["leaf"][shown]] == 1).all()
@@ -209,7 +209,7 @@ def test_with_solutions(gate: float) -> None:
     for seed in range(5):
         tree, deals = source(rows=24, seed=seed)
         batch = Rollouts(group=4, mix=[WithSolutions(gate=gate)])(deals)
-        shown = batch.demonstrated
+        shown = batch.is_demonstration
         rates = {int(g): batch.outcome[(batch.group == g) & ~shown].mean().item() for g in batch.group.unique()}
         assert sorted(batch.group[shown].tolist()) == [g for g, rate in rates.items() if rate <= gate]
         for row in shown.nonzero().flatten().tolist():
@@ -221,7 +221,7 @@ def test_with_solutions(gate: float) -> None:
 def test_solutions_after_demonstrations_look_at_rollouts_only() -> None:
     _, deals = source(rows=24)
     batch = Rollouts(group=4, mix=[WithDemonstrations(each=0.5), WithSolutions(gate=1.0)])(deals)
-    assert int(batch.demonstrated.sum()) == 12 + 6
+    assert int(batch.is_demonstration.sum()) == 12 + 6
     assert len(batch.group.unique()) == 6 + 12
 
 
@@ -261,14 +261,14 @@ def test_texts_come_in_proportion() -> None:
     assert set(batch.extras["leaf"].tolist()) == {3, 7 + 5}
     assert abs((batch.extras["leaf"] == 3).double().mean().item() - 0.75) < 5 * math.sqrt(0.1875 / 4000)
     assert (batch.outcome == 1).all()
-    assert not batch.demonstrated.any()  # as if the policy had decided them
+    assert not batch.is_demonstration.any()  # as if the policy had decided them
 
 
 def test_mixing_comes_after_filters_and_refills() -> None:
     _, deals = source(rows=16)
     batch = Rollouts(group=4, select=[MixedGroups()], refills=20, mix=[WithDemonstrations(each=0.5)])(deals)
-    assert batch.demonstrated.tolist() == [False] * 16 + [True] * 8
-    own = batch[~batch.demonstrated]
+    assert batch.is_demonstration.tolist() == [False] * 16 + [True] * 8
+    own = batch[~batch.is_demonstration]
     assert (ops.group_std(own.outcome, own.group) > 0).all()
 
 
@@ -276,7 +276,7 @@ def test_what_the_sampler_knows_is_blank() -> None:
     tree, policy = digits()
     deals = TreeSource(tree, policy, rows=8, reference=policy, needs=frozenset({"entropy", "value"}))
     batch = Rollouts(group=4, support=po.Support(temperature=0.7), mix=[WithDemonstrations()])(deals)
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     assert batch.support == po.Support(temperature=0.7)
     assert batch.horizon == tree.horizon
     assert (batch.entropy[shown] == 0).all()
@@ -289,7 +289,7 @@ def test_what_only_rollouts_know_is_blank_in_the_others() -> None:
     other = other.replace(turn=None, final_value=None, truncated=None, extras={"new": [1, 2, 3]})
     other = other.replace(prev_logp=None)
     del other.extras["age"], other.extras["answer"], other.extras["cold"]
-    found = other.matched(one)
+    found = other.with_missing_fields_of(one)
     assert (found.turn == -1).all()
     assert found.final_value.shape == (3,)
     assert not found.truncated.any()
@@ -306,7 +306,7 @@ def test_demonstrations_join_what_is_replayed() -> None:
     part = Replay(group=4, share=1.0, mix=[WithDemonstrations(each=0.5)])
     for _ in range(3):
         batch = part(deals)
-        assert batch.demonstrated.tolist() == [False] * 16 + [True] * 8
+        assert batch.is_demonstration.tolist() == [False] * 16 + [True] * 8
     ages = batch.extras["age"]
     assert (ages[:16] > 0).any()
     assert (ages[16:] == -1).all()
@@ -317,7 +317,7 @@ def test_demonstrations_join_what_is_replayed() -> None:
 def test_solutions_join_what_is_cut() -> None:
     _, deals = source(rows=16)
     batch = SegmentRollouts(group=4, rollouts=2, mix=[WithSolutions(gate=1.0)])(deals)
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     assert shown.tolist() == [False] * 16 + [True] * 4
     assert batch.extras["cut"][~shown].any()
     assert not batch.extras["cut"][shown].any()
@@ -353,7 +353,7 @@ def test_a_mixed_batch_is_not_listed() -> None:
 
 def test_demonstrations_alone_are_the_policys_own() -> None:
     _, deals = source(rows=5)
-    assert not Demonstrations()(deals).demonstrated.any()
+    assert not Demonstrations()(deals).is_demonstration.any()
 
 
 def test_tied_nodes_share_their_logits() -> None:

@@ -89,8 +89,8 @@ class TestIndexing:
 
     def test_an_index_makes_a_new_whole(self):
         micro = next(small(rows=4).split(2))
-        assert len(micro.whole) == 4
-        assert len(micro[:1].whole) == 1
+        assert len(micro.full_batch) == 4
+        assert len(micro[:1].full_batch) == 1
 
     def test_a_view_leaves_the_original_alone(self):
         e = small(extras={"a": [1, 2, 3]})
@@ -108,11 +108,11 @@ class TestSplit:
         e = random_batch(0).experience
         pieces = list(e.split(rows))
         assert [len(p) for p in pieces] == [min(rows, len(e) - k) for k in range(0, len(e), rows)]
-        assert all(p.whole is e for p in pieces)
+        assert all(p.full_batch is e for p in pieces)
         joined = torch.cat([p.logp for p in pieces])
         torch.testing.assert_close(joined, e.logp, rtol=0, atol=0, equal_nan=True)
-        assert all(q.whole is e for p in pieces for q in p.split(1)), "a split of a split forgets"
-        assert all(p.replace(reward=torch.zeros(len(p))).whole is e for p in pieces)
+        assert all(q.full_batch is e for p in pieces for q in p.split(1)), "a split of a split forgets"
+        assert all(p.replace(reward=torch.zeros(len(p))).full_batch is e for p in pieces)
 
     def test_no_rows_per_piece(self):
         with pytest.raises(ValueError, match=r"rows per micro-batch must be >= 1, found 0"):
@@ -183,15 +183,15 @@ class TestTo:
 
     def test_a_micro_batch_keeps_its_whole(self):
         e = small()
-        assert next(e.split(1)).to(torch.float64).whole is e
+        assert next(e.split(1)).to(torch.float64).full_batch is e
         moved = e.to(torch.float64)
-        assert moved.whole is moved
+        assert moved.full_batch is moved
 
 
 def test_blanked_clears_what_no_decision_owns():
     for seed in range(4):
         batch = random_batch(seed)
-        e, v = batch.experience.blanked(), batch.evaluation().blanked(batch.mask)
+        e, v = batch.experience.zero_masked(), batch.evaluation().zero_masked(batch.mask)
         for x in (e.logp, e.old_logp, e.ref_logp, e.value, e.advantage, e.entropy):
             assert x[~batch.mask].count_nonzero() == 0
             assert x.isfinite().all()

@@ -33,7 +33,7 @@ def test_groups_stay_together() -> None:
     some = torch.tensor([False, True, True, False, True, False, True, True, True])
     assert rows(batch.split(2, only=some, binds="group")) == [[1, 6], [2], [4, 8], [7]]
     assert list(batch.split(2, only=torch.zeros(9, dtype=torch.bool), binds="group")) == []
-    assert all(piece.whole is batch for piece in batch.split(3, binds="group"))
+    assert all(piece.full_batch is batch for piece in batch.split(3, binds="group"))
 
 
 def test_rows_alone_are_cut_as_they_stand() -> None:
@@ -62,6 +62,6 @@ def test_what_a_sentence_binds_is_the_strictest_of_its_active_parts() -> None:
     ]
     schedule = po.objectives.ObjectiveSchedule(phases=phases)
     assert schedule.binding == "group"
-    schedule.advance()
+    schedule.step()
     assert schedule.binding == "row"
     assert {po.method(slug).objective.binding for slug in ("grpo", "gspo", "ppo", "nft", "sft")} == {"row"}

@@ -42,7 +42,7 @@ def test_windows_give_the_same_distribution_as_whole_rows() -> None:
     done = [rows[rows.terminated]]
     assert (rows.lengths == 1).all()
     while not rows.terminated.all():
-        rows = source.extend(rows[~rows.terminated], 1, window=1)
+        rows = source.extend(rows[~rows.terminated], 1, max_decisions=1)
         done.append(rows[rows.terminated])
     leaves = torch.cat([batch.extras["leaf"] for batch in done])
     expected = tree.log_probabilities(source.policy).exp().flatten().detach()

@@ -295,7 +295,7 @@ class TestF12CustomPartsAreCalled:
     def test_what_a_custom_part_raises_is_raised(self):
         experience = batch_of([2, 3]).replace(outcome=torch.ones(2), advantage=torch.ones(2, 3))
         with pytest.raises(RuntimeError, match="my own mistake"):
-            po.Algorithm(credit=Broken()).judge(experience)
+            po.Algorithm(credit=Broken()).compute_advantages(experience)
         with pytest.raises(RuntimeError, match="my own mistake"):
             Surrogate(trust=BrokenTrust())(experience, po.Evaluation(logp=torch.zeros(2, 3)))
 

@@ -168,7 +168,7 @@ def test_rloo(seed):
         batch.experience.outcome[i].item() - 0.05 * sum(x.then[i][t] - x.ref[i][t] for t in row)
         for i, row in enumerate(x.rows)
     ]
-    judged = algorithm.judge(batch.experience.replace(reward=None))
+    judged = algorithm.compute_advantages(batch.experience.replace(reward=None))
     for found, expected in zip(judged.returns(), shaped, strict=True):
         close(found, expected)
     A = loops.rloo_advantage(batch.experience.replace(reward=torch.tensor(shaped, dtype=torch.float64)))

@@ -66,7 +66,7 @@ def test_a_chain_learns_the_gradient_of_its_expected_reward() -> None:
     made, centre = chain(), torch.tensor([0.5, 0.0], dtype=torch.double)
     source = ChainSource(made, lambda x: torch.exp(-(x - centre).square().sum(-1) / 2), rows=1)
     algorithm = po.method("reinforce").but(**{"sampling.group": 50_000})
-    batch = algorithm.judge(algorithm.sampling(source))
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
     (found,) = torch.autograd.grad(algorithm.objective(batch, made.evaluate(batch)).loss, made.shift)
     (exact,) = torch.autograd.grad(made.expected_bump(centre, 1.0), made.shift)
     assert torch.nn.functional.cosine_similarity(-found.flatten(), exact.flatten(), dim=0) > 0.99
@@ -139,8 +139,8 @@ def test_without_its_three_changes_it_is_flow_grpo_and_on_policy_a_rescaled_scor
     made = chain()
     source = ChainSource(made, lambda x: x[:, 0], rows=32)
     algorithm = po.method("grpo-guard", group=8, clip=0.1, reduce="sum")
-    batch = algorithm.judge(source.rollout(RolloutRequest(source.take(4), 8)))
-    said = made.evaluate(batch, algorithm.objective.all_evaluates)
+    batch = algorithm.compute_advantages(source.rollout(RolloutRequest(source.take(4), 8)))
+    said = made.evaluate(batch, algorithm.objective.required_outputs)
     plain = algorithm.but(**{"objective.ratio": TokenRatio(), "objective.weights": []})
     assert po.diff(plain.objective, Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())) == []
     # On policy rho = 1 and its slope is s times that of the plain ratio, per step; 1 / dt is the weight.

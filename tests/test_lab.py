@@ -210,7 +210,7 @@ def test_a_transformer_fits_the_same_interface(method: str) -> None:
     scale = 1.0 if method == "rloo" else 0.5 / tree.horizon
     assert expectation(sentence, tree, policy, scale=scale).relative_bias < 1e-10
     # The direct gradient of one batch equals the one carried through the leaves.
-    batch = sentence.judge(sentence.sampling(TreeSource(tree, policy, rows=8, seed=2)))
+    batch = sentence.compute_advantages(sentence.sampling(TreeSource(tree, policy, rows=8, seed=2)))
     probe = LeafGradient(sentence, tree, policy, Support())
     direct = flat_gradient(sentence.objective(batch, policy.evaluate(batch)).loss, policy)
     assert torch.allclose(probe.pull_back(probe(batch)[None])[0], direct, atol=1e-12)
@@ -296,11 +296,11 @@ def test_a_methods_temperature_follows_what_it_learns() -> None:
             supports.append(request.support)
             return super().rollout(request)
 
-    source = Listening(tree, policy, rows=8, needs=algorithm.all_needs)
+    source = Listening(tree, policy, rows=8, needs=algorithm.required_fields)
     for _ in range(3):
         source.refresh()
-        batch = algorithm.judge(algorithm.sampling(source))
-        said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
+        said = policy.evaluate(batch, algorithm.objective.required_outputs)
         assert algorithm.objective(batch, said).metrics["ratio/square"].item() in (pytest.approx(1.0), 0.0)
         with torch.no_grad():
             policy.logits.mul_(1.5)
@@ -345,11 +345,11 @@ def test_what_is_said_besides_has_its_gradient_too(slug: str) -> None:
     algorithm = po.method(slug, **({"layer": 1} if slug == "bupo" else {}))
     tree = stop_tree()
     policy, old = TinyTransformer(tree, seed=1), TinyTransformer(tree, seed=2)
-    source = TreeSource(tree, old, rows=32, seed=1, needs=algorithm.wanted("needs"))
-    batch = algorithm.judge(algorithm.sampling(source))
+    source = TreeSource(tree, old, rows=32, seed=1, needs=algorithm.active_fields("reads"))
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
     probe = LeafGradient(algorithm, tree, policy, po.Support())
     found = probe.pull_back(probe(batch)[None])[0]
-    said = policy.evaluate(batch, algorithm.objective.wanted("evaluates"))
+    said = policy.evaluate(batch, algorithm.objective.active_fields("policy_outputs"))
     expected = flat_gradient(algorithm.objective(batch, said).loss, policy)
     assert expected.abs().max() > 1e-4
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

@@ -48,28 +48,28 @@ ON_A_TREE: dict[str, dict[str, Any]] = {"gtalign": {"blocks": False}, "rex-rag":
 def test_micro_batches_add_up(slug: str) -> None:
     """In every phase that a table can be asked in: it has no layers."""
     algorithm = po.method(slug, **ON_A_TREE.get(slug, {}))
-    while any("_of_layer_" in name for name in algorithm.wanted("needs")):
-        algorithm.advance()
+    while any("_of_layer_" in name for name in algorithm.active_fields("reads")):
+        algorithm.step()
     tree, policy = digits()
     # Enough prompts that what a method selects of them has a gradient.
     behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
-    needs = frozenset(n for n in algorithm.all_needs if "_of_layer_" not in n)
-    sampling = algorithm.sampling if algorithm.all_gives else None
+    needs = frozenset(n for n in algorithm.required_fields if "_of_layer_" not in n)
+    sampling = algorithm.sampling if algorithm.all_writes else None
     batch = batch_of(tree, policy, prompts=12, behaviour=behaviour, needs=needs, sampling=sampling)
     if algorithm.teacher is not None:
         batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TAUGHT)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
-    batch = algorithm.judge(algorithm.sampling.mark(batch))
-    needs = algorithm.objective.wanted("evaluates")
-    if algorithm.objective.wanted("surveys"):
-        batch = batch.replace(survey=policy.evaluate(batch, needs).detach())
+    batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
+    needs = algorithm.objective.active_fields("policy_outputs")
+    if algorithm.objective.active_fields("full_batch_outputs"):
+        batch = batch.replace(full_batch_evaluation=policy.evaluate(batch, needs).detach())
 
     def slope_of(piece: po.Experience) -> torch.Tensor:
         loss = algorithm.objective(piece, policy.evaluate(piece, needs)).loss
         return torch.autograd.grad(loss, policy.logits)[0]
 
-    surveyed = batch.replace(survey=policy.evaluate(batch, needs).detach())
+    surveyed = batch.replace(full_batch_evaluation=policy.evaluate(batch, needs).detach())
     same(sum(slope_of(piece) for piece in surveyed.split(5)), slope_of(batch))
 
 

@@ -155,9 +155,9 @@ class TestSettings:
 
     def test_needs_are_gathered_from_the_inside(self):
         algorithm = po.method("grpo").but(**{"objective.regularise": [EntropyBonus(), ReferenceKL()]})
-        assert algorithm.all_needs == {"outcome", "reward", "group", "advantage", "logp", "ref_logp"}
-        assert algorithm.all_evaluates == {"entropy"}
-        assert po.method("grpo", kl=0).all_needs == {"outcome", "reward", "group", "advantage", "logp"}
+        assert algorithm.required_fields == {"outcome", "reward", "group", "advantage", "logp", "ref_logp"}
+        assert algorithm.required_outputs == {"entropy"}
+        assert po.method("grpo", kl=0).required_fields == {"outcome", "reward", "group", "advantage", "logp"}
 
 
 class TestBut:
@@ -273,7 +273,7 @@ from polopt.credit import Credit
 
 class Mine(Credit):
     factor: float = 2.0
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def forward(self, experience):
         return experience.mask * experience.returns()[:, None] * self.factor
@@ -339,7 +339,7 @@ class TestYaml:
 
 
 class NeedsEntropy(po.objectives.SurrogateTerm):
-    evaluates = frozenset({"entropy"})
+    policy_outputs = frozenset({"entropy"})
 
     def forward(self, log_ratio, advantage, evaluation):
         return -advantage * evaluation.entropy, torch.zeros_like(advantage)

@@ -150,7 +150,7 @@ def test_a_schedule_ends_replay() -> None:
     old = []
     for _ in range(8):
         old.append(bool((part(source).extras["age"] > 0).any()))
-        part.advance()
+        part.step()
     assert old[1:4] == [True] * 3
     assert old[4:] == [False] * 4
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="low >= 0"):
         CentredClip(low=-0.1)
     with pytest.raises(ValueError, match=r"follow must be in \[0, 1\], found 2"):
-        po.Algorithm(follow=2)
+        po.Algorithm(reference_tau=2)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -221,7 +221,7 @@ def test_a_reference_follows_as_told() -> None:
     """Renewed after 2 batches, then left; or an average of the past."""
     tree, policy = digits()
     renewed = po.method("grpo", group=4, kl=0.1).but(
-        follow=Schedule(knots=[(0, 0.0), (2, 1.0), (3, 0.0)], shape="step")
+        reference_tau=Schedule(knots=[(0, 0.0), (2, 1.0), (3, 0.0)], shape="step")
     )
     reference = TabularPolicy(tree, spread=0.7, seed=3, critic=True)
     start, past = reference.logits.detach().clone(), []
@@ -232,7 +232,7 @@ def test_a_reference_follows_as_told() -> None:
         assert torch.equal(reference.logits, start if k == 0 else past[1])
     tree, policy = digits()
     reference = TabularPolicy(tree, spread=0.7, seed=3, critic=True)
-    loop = training(renewed.but(follow=0.25), tree, policy, rate=0.5, rows=4, reference=reference)
+    loop = training(renewed.but(reference_tau=0.25), tree, policy, rate=0.5, rows=4, reference=reference)
     expected = start
     for _ in range(4):
         next(loop)
@@ -243,7 +243,7 @@ def test_a_reference_follows_as_told() -> None:
 def test_the_previous_policy_is_that_of_one_batch_earlier() -> None:
     tree, policy = digits()
     sentence = po.method("grpo", group=4, kl=0.1).but(**{"objective.regularise": [ReferenceKL(anchor="previous")]})
-    assert "ref_logp" not in sentence.all_needs
+    assert "ref_logp" not in sentence.required_fields
     past = [copy.deepcopy(policy), copy.deepcopy(policy)]  # before the first batch it is its own past
     loop = training(sentence, tree, policy, rate=0.5, rows=4, epochs=2)
     for _ in range(4):
@@ -294,7 +294,7 @@ def test_advantages_of_replayed_rows_come_from_their_own_group() -> None:
     source, _ = source_of()
     algorithm = po.method("remix", group=4, share=0.7, kl=0.0)
     for _ in range(4):
-        batch = algorithm.judge(algorithm.sampling(source))
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
     assert (batch.extras["age"] > 0).any()
     for g in batch.group.unique():
         mine = batch[batch.group == g]

@@ -33,7 +33,7 @@ def test_it_counts_what_the_algorithm_learned_and_resumes() -> None:
         )
     )
     for _ in range(3):
-        algorithm.advance()
+        algorithm.step()
     weight = algorithm.credit.shares[0].weight
     assert weight() == pytest.approx(0.3)
     again = po.from_yaml(algorithm.to_yaml())
@@ -64,6 +64,6 @@ def test_bad_settings(settings: dict[str, object], sentence: str) -> None:
 
 def test_the_count_moves_with_the_part() -> None:
     schedule = Schedule(knots=[(0, 1.0)])
-    schedule.learned()
+    schedule.on_step()
     assert schedule.get_buffer("batches").dtype == torch.int64
     assert schedule.to(torch.float32).state_dict()["batches"] == 1

@@ -17,9 +17,11 @@ from polopt.sampling import NonZeroAdvantage, Rollouts, SegmentRollouts, TreeRol
 class Counting(TreeSource):
     """Notes what it was asked to go on from."""
 
-    def extend(self, experience: po.Experience, copies: int, window: int | None = None, at: torch.Tensor | None = None):  # type: ignore[no-untyped-def]
+    def extend(
+        self, experience: po.Experience, copies: int, max_decisions: int | None = None, at: torch.Tensor | None = None
+    ):  # type: ignore[no-untyped-def]
         self.asked = getattr(self, "asked", 0) + len(experience)
-        return super().extend(experience, copies, window, at)
+        return super().extend(experience, copies, max_decisions, at)
 
 
 def source_of(tree: TokenTree, rows: int = 48, spread: float = 1.5) -> Counting:
@@ -189,8 +191,8 @@ def test_only_what_was_in_doubt_learns() -> None:
     tree = stop_tree()
     algorithm = po.method("spo", group=8, threshold=0.7, interval=1)
     source = source_of(tree)
-    batch = algorithm.credited(algorithm.sampling(source))
-    chosen = algorithm.selected(batch)
+    batch = algorithm.with_advantages(algorithm.sampling(source))
+    chosen = algorithm.filtered(batch)
     doubt = batch.mask & (batch.logp.exp() < 0.7)
     assert torch.equal(chosen.mask, doubt)
     assert 0 < doubt.sum() < batch.mask.sum()

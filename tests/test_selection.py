@@ -94,7 +94,7 @@ def test_shares_follow_their_schedule():
     counts = []
     for _ in range(3):
         counts.append(len(part(e)))
-        part.advance()
+        part.step()
     assert counts == [2, 5, 8]  # of the 8 rows that decided
 
 
@@ -199,7 +199,7 @@ def test_a_selection_after_credit_leaves_baselines_and_normalisers_honest():
     """The kept rows are compared with what all were compared with; the mean is over the kept decisions."""
     e = one_group(4).replace(reward=torch.tensor([0.0, 0.0, 0.0, 1.0]), logp=torch.full((4, 1), -1.0))
     algorithm = po.method("grpo", kl=0.0).but(select=[RankedRows(best=1)])
-    kept = algorithm.judge(e.replace(outcome=e.reward))
+    kept = algorithm.compute_advantages(e.replace(outcome=e.reward))
     assert kept.advantage.flatten().tolist() == pytest.approx([1.5], abs=1e-5)  # (1 - 1/4) / std 1/2
     logp = torch.full((1, 1), -1.0, requires_grad=True)
     algorithm.objective(kept, po.Evaluation(logp=logp)).loss.backward()

@@ -235,14 +235,14 @@ def test_phases_come_one_after_another_and_only_the_present_one_declares() -> No
     ]
     common = {"outcome", "reward", "group", "advantage"}
     for needs, evaluates in expected:
-        assert algorithm.wanted("needs") == needs | common
-        assert algorithm.objective.wanted("evaluates") == evaluates
-        algorithm.advance()
+        assert algorithm.active_fields("reads") == needs | common
+        assert algorithm.objective.active_fields("policy_outputs") == evaluates
+        algorithm.step()
     ever = {"extras.old_logp_of_layer_2_normed", "extras.old_mean_logp", "old_logp", "logp"}
-    assert algorithm.all_needs == ever | common
+    assert algorithm.required_fields == ever | common
     again = po.Algorithm(objective=phased.but())
     again.load_state_dict(algorithm.state_dict())
-    assert again.wanted("needs") == expected[-1][0] | common
+    assert again.active_fields("reads") == expected[-1][0] | common
 
 
 def test_a_phase_of_no_batches_is_never_seen() -> None:

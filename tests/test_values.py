@@ -52,7 +52,7 @@ def test_every_method_refuses(slug: str) -> None:
         batch = spoilt(name, value)
         where = "row 5" if name == "outcome" else "row 5, position 2"
         sentence = rf"experience\.{name} must be finite.*found {value:g} in {where}; "
-        for judge in (algorithm.judge, algorithm.credited, algorithm.credit):
+        for judge in (algorithm.compute_advantages, algorithm.with_advantages, algorithm.credit):
             with pytest.raises(ExperienceError, match=sentence) as caught:
                 judge(algorithm.sampling.mark(batch))
             assert "\n" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_every_method_refuses(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["grpo", "dapo", "raft", "nft", "gspo"])
 def test_what_stands_off_the_mask_does_not_matter(slug: str) -> None:
     algorithm = po.method(slug)
-    batch = algorithm.judge(plain())
+    batch = algorithm.compute_advantages(plain())
     logp = torch.where(batch.mask, torch.full(batch.mask.shape, -1.0), NAN).requires_grad_()
     loss = algorithm.objective(batch, po.Evaluation(logp=logp)).loss
     loss.backward()
@@ -76,20 +76,20 @@ def test_what_stands_off_the_mask_does_not_matter(slug: str) -> None:
 
 def test_rounding_above_0_is_a_log_probability() -> None:
     algorithm = po.method("dr-grpo")
-    algorithm.judge(spoilt("logp", 5e-5))
+    algorithm.compute_advantages(spoilt("logp", 5e-5))
     with pytest.raises(ExperienceError, match=r"give log-probabilities, not probabilities or losses"):
-        algorithm.judge(spoilt("logp", 2e-4))
+        algorithm.compute_advantages(spoilt("logp", 2e-4))
     density = spoilt("logp", 3.0).replace(support=po.Density())
-    assert algorithm.judge(density).advantage[5, 2] != 0
+    assert algorithm.compute_advantages(density).advantage[5, 2] != 0
     with pytest.raises(ExperienceError, match=r"found nan in row 5, position 2"):
-        algorithm.judge(spoilt("logp", NAN).replace(support=po.Density()))
+        algorithm.compute_advantages(spoilt("logp", NAN).replace(support=po.Density()))
 
 
 def test_densities_of_a_narrow_chain_are_above_0_and_learned_from() -> None:
     chain = GaussianChain(2, [0.01, 0.01], [0.5, 0.5])
     source = ChainSource(chain, lambda x: x[:, 0], rows=8)
     algorithm = po.method("grpo", kl=0)
-    batch = algorithm.judge(algorithm.sampling(source))
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
     assert (batch.logp > 1).any()
     assert algorithm.objective(batch, chain.evaluate(batch)).loss.isfinite()
 
@@ -97,8 +97,11 @@ def test_densities_of_a_narrow_chain_are_above_0_and_learned_from() -> None:
 def test_all_rows_are_named_and_a_micro_batch_names_those_of_the_whole() -> None:
     batch = plain()
     with pytest.raises(ExperienceError, match=r"found nan in row 2 \(and in rows 3, 7\); correct what computes"):
-        po.method("grpo").judge(batch.replace(outcome=torch.tensor([0, 1, NAN, NAN, 0, 1, 0, NAN])))
-    objective, piece = po.method("dr-grpo").objective, po.method("dr-grpo").judge(batch).piece(torch.tensor([6, 4]))
+        po.method("grpo").compute_advantages(batch.replace(outcome=torch.tensor([0, 1, NAN, NAN, 0, 1, 0, NAN])))
+    objective, piece = (
+        po.method("dr-grpo").objective,
+        po.method("dr-grpo").compute_advantages(batch).piece(torch.tensor([6, 4])),
+    )
     logp = torch.full((2, T), -1.0)
     logp[1, 3] = NAN
     with pytest.raises(ExperienceError, match=r"^objectives.Surrogate: evaluation.logp .* in row 4, position 3;"):
@@ -107,7 +110,7 @@ def test_all_rows_are_named_and_a_micro_batch_names_those_of_the_whole() -> None
 
 def test_what_a_reward_part_returns_is_looked_at() -> None:
     class Root(po.rewards.Reward):
-        needs = frozenset({"outcome"})
+        reads = frozenset({"outcome"})
 
         def forward(self, experience: po.Experience) -> torch.Tensor:
             return (experience.outcome - 0.5).sqrt()
@@ -116,13 +119,13 @@ def test_what_a_reward_part_returns_is_looked_at() -> None:
     with pytest.raises(
         ExperienceError, match=r"Root.*experience.reward must be finite, found nan in row 2 \(and in row"
     ):
-        po.Algorithm(reward=Root()).judge(plain().replace(extras=shown))
+        po.Algorithm(reward=Root()).compute_advantages(plain().replace(extras=shown))
 
 
 def test_demonstrations_have_no_sampler() -> None:
     """`logp` means nothing there, whatever it holds."""
     batch = spoilt("logp", 3.0).replace(extras={"demonstrated": torch.arange(B) == 5})
-    assert (po.method("dr-grpo").judge(batch).advantage[5] == 1).all()
+    assert (po.method("dr-grpo").compute_advantages(batch).advantage[5] == 1).all()
 
 
 def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
@@ -172,6 +175,6 @@ def test_a_run_whose_world_pays_nan_ends_with_the_sentence(tmp_path: Path) -> No
 
 
 def test_what_is_no_evaluation_is_named() -> None:
-    batch = po.method("grpo").judge(plain())
+    batch = po.method("grpo").compute_advantages(plain())
     with pytest.raises(ExperienceError, match=r"needs the policy's log-probabilities as po\.Evaluation\(logp=\.\.\.\)"):
         po.method("grpo").objective(batch, batch.logp)  # type: ignore[arg-type]

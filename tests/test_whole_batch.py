@@ -30,11 +30,11 @@ from polopt.sampling import Select
 class RelativeEntropy(Weight):
     """The policy's entropy now, over its largest in the whole batch."""
 
-    surveys = frozenset({"entropy"})
+    full_batch_outputs = frozenset({"entropy"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole = experience.whole
-        return evaluation.entropy / torch.where(whole.mask, whole.survey.entropy, 0).max()
+        whole = experience.full_batch
+        return evaluation.entropy / torch.where(whole.mask, whole.full_batch_evaluation.entropy, 0).max()
 
 
 OBJECTIVE = Surrogate(weights=[RelativeEntropy()])
@@ -54,9 +54,9 @@ def gradient(
 def test_a_surveyed_batch_may_be_split() -> None:
     batch = random_batch(seed=3)
     said, every = batch.evaluation(), torch.arange(len(batch.mask))
-    assert OBJECTIVE.all_evaluates == {"entropy"}
+    assert OBJECTIVE.required_outputs == {"entropy"}
     whole = gradient(OBJECTIVE, [(batch.experience, every)], said)
-    surveyed = batch.experience.replace(survey=said.detach())
+    surveyed = batch.experience.replace(full_batch_evaluation=said.detach())
     pieces = list(zip(surveyed.split(4), every.split(4), strict=True))
     torch.testing.assert_close(gradient(OBJECTIVE, pieces, said), whole, rtol=1e-12, atol=0)
     # With each piece surveyed alone, the weights would be others.
@@ -75,20 +75,20 @@ def test_a_micro_batch_finds_its_rows_of_the_whole() -> None:
     experience = random_batch().experience
     values = torch.arange(len(experience)) * 10
     only = torch.tensor([True, False, True, True, False, True, True, True, True])
-    found = [piece.mine(values).tolist() for piece in experience.split(3, only=only)]
+    found = [piece.local_rows(values).tolist() for piece in experience.split(3, only=only)]
     assert found == [[0, 20, 30], [50, 60, 70], [80]]
-    inner = [small.mine(values).tolist() for piece in experience.split(4) for small in piece.split(3)]
+    inner = [small.local_rows(values).tolist() for piece in experience.split(4) for small in piece.split(3)]
     assert inner == [[0, 10, 20], [30], [40, 50, 60], [70], [80]]
-    assert experience.mine(values) is values
+    assert experience.local_rows(values) is values
     piece = next(iter(experience.split(3)))[[1]]
-    assert piece.whole is piece
+    assert piece.full_batch is piece
 
 
 def test_surveys_do_not_outlive_their_batch() -> None:
     batch = random_batch()
-    surveyed = batch.experience.replace(survey=batch.evaluation().detach())
-    assert surveyed[:3].survey is None
-    assert surveyed.to(torch.float32).survey is None
+    surveyed = batch.experience.replace(full_batch_evaluation=batch.evaluation().detach())
+    assert surveyed[:3].full_batch_evaluation is None
+    assert surveyed.to(torch.float32).full_batch_evaluation is None
 
 
 def test_routes_are_the_sum_of_losses_on_their_rows() -> None:
@@ -135,17 +135,17 @@ def test_metrics_of_two_routes_keep_apart() -> None:
 class Positive(Select):
     """Decisions of positive advantage."""
 
-    needs = frozenset({"advantage"})
+    reads = frozenset({"advantage"})
 
     def forward(self, experience: Experience) -> Experience:
-        return experience.only(torch.where(experience.mask, experience.advantage, 0) > 0)
+        return experience.restrict(torch.where(experience.mask, experience.advantage, 0) > 0)
 
 
 def test_selection_comes_after_credit_and_may_take_decisions_away() -> None:
     batch = random_batch(seed=1).replace(reward=None)
     plain = po.Algorithm()
     chosen = plain.but(select=[Positive()])
-    credited, judged = plain.judge(batch.experience), chosen.judge(batch.experience)
+    credited, judged = plain.compute_advantages(batch.experience), chosen.compute_advantages(batch.experience)
     torch.testing.assert_close(judged.advantage, credited.advantage, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(judged.mask, credited.mask & (credited.advantage > 0))
     assert [path for path, *_ in po.diff(plain, chosen)] == ["select"]

@@ -144,7 +144,7 @@ def test_the_policy_learns_from_windows_and_the_critic_from_what_has_ended() -> 
     source = source_of(tree, rows=24)
     algorithm = po.method("t-ppo", window=2, value=0.7)
     algorithm.sampling(source)
-    batch = algorithm.judge(algorithm.sampling(source))
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
     window, over = batch.extras["window"], batch.mask & batch.terminated[:, None]
     assert 0 < window.sum() < batch.mask.sum()
     assert (over & ~window).any()
@@ -153,7 +153,7 @@ def test_the_policy_learns_from_windows_and_the_critic_from_what_has_ended() -> 
     said = policy.evaluate(batch, frozenset({"value"}))
     actor = -(batch.advantage * (said.logp - batch.logp).exp())[window].sum() / window.sum()
     critic = 0.5 * (said.value - batch.outcome[:, None])[over].square().sum() / over.sum()
-    loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.all_evaluates))
+    loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.required_outputs))
     expected = torch.autograd.grad(actor + 0.7 * critic, list(policy.parameters()))
     found = torch.autograd.grad(loss.loss, list(policy.parameters()))
     for a, b in zip(found, expected, strict=True):
@@ -174,8 +174,8 @@ def test_without_window_and_value_it_is_ppo() -> None:
     theirs = theirs.but(**{"objective.regularise.0.target": GAE(lam=1.0, cut="zero")})
     slopes = []
     for algorithm in (ours, theirs):
-        source = TreeSource(tree, policy, rows=32, seed=1, needs=algorithm.all_needs)
-        batch = algorithm.judge(algorithm.sampling(source))
+        source = TreeSource(tree, policy, rows=32, seed=1, needs=algorithm.required_fields)
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
         loss = algorithm.objective(batch, policy.evaluate(batch, frozenset({"value"}))).loss
         slopes.append(torch.autograd.grad(loss, list(policy.parameters())))
     for a, b in zip(*slopes, strict=True):

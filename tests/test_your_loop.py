@@ -42,22 +42,24 @@ def rows_of(batch: po.Experience) -> list[int]:
 
 
 def test_raft_imitates_the_best_row_alone() -> None:
-    judged = po.method("raft").judge(plain([0, 0, 0, 1, 0, 0, 1, 1]))
+    judged = po.method("raft").compute_advantages(plain([0, 0, 0, 1, 0, 0, 1, 1]))
     assert rows_of(judged) == [3, 6]
     assert (judged.advantage == 1).all()
 
 
 def test_dapo_leaves_out_unanimous_groups() -> None:
-    judged = po.method("dapo").judge(plain([1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]))
+    judged = po.method("dapo").compute_advantages(plain([1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]))
     assert rows_of(judged) == [4, 5, 6, 7]
-    assert len(po.method("dapo").judge(plain([1.0] * 4))) == 0
+    assert len(po.method("dapo").compute_advantages(plain([1.0] * 4))) == 0
     # The scale and the penalty of its reward part are there too: 2r - 1, of length 3 of 9 nothing is charged.
     assert judged.reward.tolist() == [-1, 1, -1, -1]
 
 
 def test_demonstrated_rows_pass_the_filters() -> None:
     shown = {"row": torch.arange(8), "demonstrated": torch.arange(8) == 0}
-    judged = po.Algorithm(sampling=Rollouts(select=[TopK()])).judge(plain([0, 0, 1, 0, 1, 0, 0, 0], extras=shown))
+    judged = po.Algorithm(sampling=Rollouts(select=[TopK()])).compute_advantages(
+        plain([0, 0, 1, 0, 1, 0, 0, 0], extras=shown)
+    )
     assert sorted(rows_of(judged)) == [0, 2, 4]
 
 
@@ -71,12 +73,12 @@ def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
     tree, policy = digits()
     made = algorithm.sampling(TreeSource(tree, policy, rows=40))
     assert algorithm.sampling.made(made)
-    assert len(algorithm.judge(made)) == len(made)
-    assert rows_of(algorithm.judge(algorithm.sampling.mark(once))) == rows_of(once)
-    assert rows_of(algorithm.judge(batch)) == rows_of(once)
+    assert len(algorithm.compute_advantages(made)) == len(made)
+    assert rows_of(algorithm.compute_advantages(algorithm.sampling.mark(once))) == rows_of(once)
+    assert rows_of(algorithm.compute_advantages(batch)) == rows_of(once)
     # Another sampling part's mark does not count, nor does it survive being mixed.
     other = Rollouts(group=5, select=[MixedGroups()])
-    assert rows_of(algorithm.judge(other.mark(batch))) == rows_of(once)
+    assert rows_of(algorithm.compute_advantages(other.mark(batch))) == rows_of(once)
     assert po.Experience.cat([other.mark(batch), batch]).sampled_by is None
     assert other.made(po.Experience.cat([other.mark(batch), other.mark(batch)])[:3])
 
@@ -85,9 +87,9 @@ def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
 def test_what_is_too_late_for_a_finished_batch_is_refused(slug: str) -> None:
     algorithm, batch = po.method(slug), plain([0, 1, 0, 1])
     with pytest.raises(
-        ExperienceError, match=r"Algorithm.judge: sampling\.\w+.* decides how a batch is made"
+        ExperienceError, match=r"Algorithm.compute_advantages: sampling\.\w+.* decides how a batch is made"
     ) as caught:
-        algorithm.judge(batch)
+        algorithm.compute_advantages(batch)
     assert "\n" not in str(caught.value)
     made = algorithm.sampling.mark(batch)
     assert algorithm.sampling.made(made)
@@ -103,10 +105,10 @@ def test_a_part_of_a_method_decides_not_its_name() -> None:
 def test_imitation_takes_rows_that_nobody_sampled() -> None:
     sft, batch = po.method("sft"), plain([1, 1, 1, 1])
     with pytest.raises(ExperienceError, match=r"experience.logp says that these rows were sampled: leave logp out"):
-        sft.judge(batch)
-    assert (sft.judge(batch.replace(logp=None)).advantage == 1).all()
+        sft.compute_advantages(batch)
+    assert (sft.compute_advantages(batch.replace(logp=None)).advantage == 1).all()
     shown = {"demonstrated": torch.ones(4, dtype=torch.bool)}
-    assert (sft.judge(batch.replace(extras=shown)).advantage == 1).all()
+    assert (sft.compute_advantages(batch.replace(extras=shown)).advantage == 1).all()
 
 
 # Outcome and reward ----------------------------------------------------------------------------------------------
@@ -116,12 +118,12 @@ def test_a_reward_is_the_outcome_where_there_is_none() -> None:
     for slug in ("grpo", "dapo", "raft", "dr-grpo"):
         algorithm = po.method(slug, **({"kl": 0} if slug == "grpo" else {}))
         given = plain([0, 1, 0, 0, 1, 0, 1, 1])
-        found = algorithm.judge(given.replace(reward=given.outcome, outcome=None))
-        expected = algorithm.judge(given)
+        found = algorithm.compute_advantages(given.replace(reward=given.outcome, outcome=None))
+        expected = algorithm.compute_advantages(given)
         assert rows_of(found) == rows_of(expected)
         torch.testing.assert_close(found.advantage, expected.advantage, rtol=0, atol=0)
     with pytest.raises(ExperienceError, match=r"needs experience.outcome of shape \[4\], found None; give each row's"):
-        po.method("dr-grpo").judge(plain([0, 1, 0, 0]).replace(outcome=None))
+        po.method("dr-grpo").compute_advantages(plain([0, 1, 0, 0]).replace(outcome=None))
 
 
 @pytest.mark.parametrize("outcome", [None, torch.tensor([6.0, 6.0])])
@@ -137,14 +139,14 @@ def test_a_reward_for_each_decision_is_kept_or_refused(outcome: torch.Tensor | N
     with pytest.raises(
         ExperienceError, match=r"rewards\.OutcomeReward\(\) would put the outcome .*po\.rewards\.EnvironmentReward"
     ):
-        algorithm.judge(batch)
-    kept = algorithm.but(reward=po.rewards.EnvironmentReward()).judge(batch)
+        algorithm.compute_advantages(batch)
+    kept = algorithm.but(reward=po.rewards.EnvironmentReward()).compute_advantages(batch)
     assert kept.advantage.tolist() == [[2.75, 3.5, 3.0], [1.5, 3.0, 6.0]]
     assert kept.outcome.tolist() == [6.0, 6.0]
     priced = po.rewards.SumOfRewards(
         terms=[po.rewards.EnvironmentReward(), po.rewards.OverlongPenalty(limit=10, buffer=1)]
     )
-    assert algorithm.but(reward=priced).judge(batch).advantage.tolist() == kept.advantage.tolist()
+    assert algorithm.but(reward=priced).compute_advantages(batch).advantage.tolist() == kept.advantage.tolist()
 
 
 def test_a_reward_for_each_decision_may_be_anything_off_the_mask() -> None:
@@ -154,7 +156,7 @@ def test_a_reward_for_each_decision_may_be_anything_off_the_mask() -> None:
         group=torch.zeros(2, dtype=torch.long),
     )
     algorithm = po.Algorithm(reward=po.rewards.EnvironmentReward(), credit=po.credit.RewardToGo())
-    assert algorithm.judge(batch).advantage.tolist() == [[2.0, 0.0], [0.0, 0.0]]
+    assert algorithm.compute_advantages(batch).advantage.tolist() == [[2.0, 0.0], [0.0, 0.0]]
 
 
 # The pages -------------------------------------------------------------------------------------------------------

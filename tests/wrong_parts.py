@@ -37,7 +37,7 @@ class UnguardedMean(Aggregate):
     """0 / 0 on a batch without decisions."""
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
-        return ops.masked_sum(terms, experience.mask) / experience.whole.mask.sum()
+        return ops.masked_sum(terms, experience.mask) / experience.full_batch.mask.sum()
 
 
 class MicroBatchStd(Weight):
@@ -75,7 +75,7 @@ class Leaky(Objective):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         terms = -evaluation.logp * experience.advantage * experience.mask
-        return Loss(terms.sum() / experience.whole.mask.sum().clamp(min=1), {})
+        return Loss(terms.sum() / experience.full_batch.mask.sum().clamp(min=1), {})
 
 
 class AverageMetric(Surrogate):
@@ -89,13 +89,13 @@ class AverageMetric(Surrogate):
 class UndeclaredPairs(Objective):
     """Compares the rows of a group, and does not declare that it binds them."""
 
-    needs = frozenset({"ref_logp", "outcome", "group"})
+    reads = frozenset({"ref_logp", "outcome", "group"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         reward = torch.where(experience.mask, evaluation.logp - experience.ref_logp, 0).sum(1)
         preferred, other = self.pairs(experience)
         loss = -torch.nn.functional.logsigmoid(reward[preferred] - reward[other]).sum()
-        return Loss(loss / max(1, len(self.pairs(experience.whole)[0])), {})
+        return Loss(loss / max(1, len(self.pairs(experience.full_batch)[0])), {})
 
     def pairs(self, experience: Experience) -> tuple[Tensor, Tensor]:
         better = experience.outcome[:, None] > experience.outcome

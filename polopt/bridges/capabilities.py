@@ -29,14 +29,14 @@ class TrainerCapabilities:
     """
 
     name: str
-    judges: frozenset[str]
-    learns: frozenset[str]
-    says: frozenset[str] = frozenset()
+    advantage_fields: frozenset[str]
+    loss_fields: frozenset[str]
+    policy_outputs: frozenset[str] = frozenset()
     sampling: frozenset[str] = frozenset({"group", "support"})
-    surveys: bool = False
+    full_batch: bool = False
     selects: bool = True
-    follows: bool = False
-    remembers: bool = True
+    moves_reference: bool = False
+    keeps_state: bool = True
 
     def refusals(self, algorithm: Algorithm) -> list[str]:
         """Why the algorithm cannot run there, a sentence each; empty if it can."""
@@ -60,25 +60,25 @@ class TrainerCapabilities:
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
         yield from self._sampled(algorithm.sampling)
-        given = self.judges | algorithm.reward.all_gives | algorithm.credit.all_gives
+        given = self.advantage_fields | algorithm.reward.all_writes | algorithm.credit.all_writes
         for room in (algorithm.reward, algorithm.credit, *algorithm.select):
-            yield from _lacking(room.parts(), "needs", given)
+            yield from _lacking(room.parts(), "reads", given)
         if len(algorithm.select) and not self.selects:
             yield f"{algorithm.select[0]!r} leaves out rows after credit, for which there is no place"
         objective = algorithm.objective
-        yield from _lacking(objective.parts(), "needs", self.learns | algorithm.all_gives)
-        yield from _lacking(objective.parts(), "evaluates", self.says | {"logp"})
-        if objective.all_surveys and not self.surveys:
+        yield from _lacking(objective.parts(), "reads", self.loss_fields | algorithm.all_writes)
+        yield from _lacking(objective.parts(), "policy_outputs", self.policy_outputs | {"logp"})
+        if objective.required_full_batch_outputs and not self.full_batch:
             yield f"{objective!r} needs a statistic of the whole optimiser batch under the current policy"
         for part in objective.parts():
             if part.binds == "group":
                 yield f"{name_of(type(part))} compares the rows of a group, which {self.name}'s micro-batches may part"
         if algorithm.teacher is not None:
             yield f"{algorithm.teacher!r} asks the policy about its own decisions again"
-        if algorithm.follow != 0.0 and not self.follows:
+        if algorithm.reference_tau != 0.0 and not self.moves_reference:
             yield "its reference follows the policy"
-        for part in () if self.remembers else algorithm.parts():
-            if type(part).learned is not Part.learned or any(True for _ in part.buffers(recurse=False)):
+        for part in () if self.keeps_state else algorithm.parts():
+            if type(part).on_step is not Part.on_step or any(True for _ in part.buffers(recurse=False)):
                 yield f"{name_of(type(part))} remembers earlier batches, for which {self.name} has no place"
 
     def _sampled(self, sampling: Part) -> Iterator[str]:

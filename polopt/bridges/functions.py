@@ -53,7 +53,7 @@ def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
     Raises:
         BridgeError: the objective reads both, and `sampler` is not "engine".
     """
-    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.all_needs:
+    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.required_fields:
         raise BridgeError(f"{algorithm.objective!r} reads the engine's log-probabilities too: give sampler='engine'")
 
 
@@ -127,10 +127,10 @@ def not_in_proportion(objective: Objective) -> Iterator[str]:
 def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
     """Why credit cannot be given one prompt at a time: it differs with the other prompts of the batch."""
     for experience, _ in _batches():
-        whole = algorithm.credited(experience).advantage
+        whole = algorithm.with_advantages(experience).advantage
         for prompt in range(PROMPTS):
             mine = experience.group == prompt
-            if not _same(whole[mine], algorithm.credited(experience[mine]).advantage):
+            if not _same(whole[mine], algorithm.with_advantages(experience[mine]).advantage):
                 yield f"reward or credit, {algorithm.reward!r} and {algorithm.credit!r}, compares prompts and sees one"
                 return
 

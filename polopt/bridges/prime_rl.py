@@ -36,11 +36,11 @@ class _PrimeRL(FunctionTrainer):
 
 HOST = _PrimeRL(
     name="prime-rl",
-    judges=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
-    learns=frozenset({"logp", "advantage"}),
+    advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
+    loss_fields=frozenset({"logp", "advantage"}),
     sampling=frozenset({"group"}),
     selects=False,
-    remembers=False,
+    keeps_state=False,
 )
 
 
@@ -119,7 +119,7 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequen
             turn=turn,
             horizon=horizon,
         )
-        found = algorithm.credited(experience).advantage
+        found = algorithm.with_advantages(experience).advantage
         return [row[: len(of)].tolist() for row, of in zip(found, turns, strict=True)]
 
     return credit

@@ -70,11 +70,11 @@ class _SkyRL(FunctionTrainer):
 
 HOST = _SkyRL(
     name="SkyRL",
-    judges=frozenset({"reward", "outcome", "group"}),
-    learns=frozenset({"logp", "old_logp", "advantage"}),
+    advantage_fields=frozenset({"reward", "outcome", "group"}),
+    loss_fields=frozenset({"logp", "old_logp", "advantage"}),
     sampling=frozenset({"group", "select", "refills"}),
     selects=False,
-    remembers=False,
+    keeps_state=False,
 )
 
 
@@ -142,7 +142,7 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tu
             horizon=horizon,
         )
         found = torch.zeros_like(token_level_rewards)
-        found[rows] = torch.where(experience.mask, algorithm.credited(experience).advantage, 0).to(found)
+        found[rows] = torch.where(experience.mask, algorithm.with_advantages(experience).advantage, 0).to(found)
         return found, found
 
     return estimator

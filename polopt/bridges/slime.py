@@ -29,11 +29,11 @@ class _Slime(FunctionTrainer):
 
 HOST = _Slime(
     name="slime",
-    judges=frozenset({"reward", "outcome", "group", "terminated", "truncated"}),
-    learns=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated"}),
+    loss_fields=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
     sampling=frozenset({"group"}),
     selects=False,
-    remembers=False,
+    keeps_state=False,
 )
 
 
@@ -59,7 +59,7 @@ def rewards(method: Method, *, horizon: int | None = None) -> Callable[..., tupl
             terminated=~cut,
             horizon=horizon,
         )
-        found, mask = algorithm.credited(experience).advantage, experience.mask
+        found, mask = algorithm.with_advantages(experience).advantage, experience.mask
         one = ops.row_mean(found, mask)
         if not torch.allclose(found[mask], one[:, None].expand_as(found)[mask]):
             raise BridgeError(f"{algorithm.credit!r} gives decisions of one answer different advantages")
@@ -131,7 +131,7 @@ def _arguments(algorithm: Algorithm) -> dict[str, Any]:
         "advantage_estimator": "grpo",
         "normalize_advantages": False,
         "calculate_per_token_loss": isinstance(objective.aggregate, TokenMean),
-        "use_kl_loss": "ref_logp" in objective.all_needs,  # slime then has a reference; the term is the method's
+        "use_kl_loss": "ref_logp" in objective.required_fields,  # slime then has a reference; the term is the method's
         "entropy_coef": 0.0,
         "use_tis": False,
         "use_opsm": False,

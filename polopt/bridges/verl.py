@@ -54,7 +54,7 @@ class _Runs:
     def sampler_apart(self) -> bool:
         """Whether the sampler's log-probabilities are told from the learner's own before its first update. Who asks
         only for one is given verl's `old_log_probs`."""
-        return "old_logp" in self.algorithm.all_needs
+        return "old_logp" in self.algorithm.required_fields
 
 
 def register(name: str, algorithm: Algorithm) -> None:
@@ -132,7 +132,7 @@ def _estimate(
             "false, and rewards.KLPenalty in the sentence"
         )
     runs, mask = _runs(name, settings), response_mask.bool()
-    needs, real = runs.algorithm.reward.all_needs | runs.algorithm.credit.all_needs, mask.any(1)
+    needs, real = runs.algorithm.reward.required_fields | runs.algorithm.credit.required_fields, mask.any(1)
     if index is not None:
         real = ops.group_sum(real.double(), groups_of(index).to(mask.device)) > 0
     horizon = settings.get("horizon")
@@ -140,10 +140,10 @@ def _estimate(
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
     if not real.any():
         return advantages, returns
-    credited = runs.algorithm.credited(experience)
+    credited = runs.algorithm.with_advantages(experience)
     advantages[real] = credited.advantage.to(advantages)
     returns[real] = _returns(runs.whole, credited).to(returns)
-    runs.algorithm.advance()
+    runs.algorithm.step()
     return advantages, returns
 
 

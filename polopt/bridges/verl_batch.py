@@ -27,7 +27,7 @@ def experience_of(
     horizon: int | None,
     apart: bool,
 ) -> Experience:
-    """The batch as experience, with those of `needs` that verl has.
+    """The batch as experience, with those of `reads` that verl has.
 
     heard: as `verl_heard.heard`. rewards, mask: [B, T]. index: [B] names of the prompts. apart: whether `logp` is the
     sampler's, beside the learner's `old_logp`.

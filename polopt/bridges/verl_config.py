@@ -34,9 +34,9 @@ class _Verl(TrainerCapabilities):
         if support is not None and support.by_entropy is not None:
             yield f"{support} gives each token a temperature, and verl has one for all"
         # A reward function of verl's may return a dictionary: what it says beside the score are the signals.
-        signals = {name for name in algorithm.all_needs if name.startswith(SIGNAL)}
+        signals = {name for name in algorithm.required_fields if name.startswith(SIGNAL)}
         yield from TrainerCapabilities._refusals(
-            dataclasses.replace(self, judges=self.judges | signals), _fitted(algorithm)
+            dataclasses.replace(self, advantage_fields=self.advantage_fields | signals), _fitted(algorithm)
         )
         objective = algorithm.objective
         if type(objective) is not Surrogate:
@@ -55,10 +55,12 @@ class _Verl(TrainerCapabilities):
 # What verl's trainer has when it asks for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
 HOST = _Verl(
     name="verl",
-    judges=frozenset({"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"})
+    advantage_fields=frozenset(
+        {"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
+    )
     | {"turn", "extras.answer", "extras.kind"},
-    learns=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
-    says=frozenset({"entropy"}),
+    loss_fields=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    policy_outputs=frozenset({"entropy"}),
     selects=False,
 )
 
@@ -141,7 +143,7 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
     runs = fitted(name, algorithm)
     objective, critic = runs.objective, critic_of(algorithm)
     assert isinstance(objective, Surrogate)
-    needs, aggregate = runs.all_needs, objective.aggregate
+    needs, aggregate = runs.required_fields, objective.aggregate
     length, sentence = getattr(aggregate, "length", None), "${algorithm.polopt.algorithm"
     credit: dict[str, Any] = {
         "adv_estimator": name,
@@ -160,7 +162,7 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
         "use_kl_loss": "ref_logp" in needs,
         "kl_loss_coef": 0.0,
         "entropy_coeff": 0.0,
-        "calculate_entropy": any("entropy" in p.evaluates for p in objective.parts()),
+        "calculate_entropy": any("entropy" in p.policy_outputs for p in objective.parts()),
     }
     rollout = {
         "n": f"{sentence}.sampling.group}}",

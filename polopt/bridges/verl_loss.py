@@ -23,7 +23,7 @@ from polopt.objectives.parts import Aggregate
 class RolloutCorrection(Weight):
     """w = `extras["rollout_is_weights"]` [B, T]: verl's rollout correction."""
 
-    needs = frozenset({"extras.rollout_is_weights"})
+    reads = frozenset({"extras.rollout_is_weights"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return experience.extras["rollout_is_weights"]
@@ -46,7 +46,7 @@ def policy_loss(
     """
     mask, objective = response_mask.bool(), algorithm.objective
     assert isinstance(objective, Surrogate)
-    held = {"old_log_probs": old_log_prob, **_micro(objective.all_needs, apart)}
+    held = {"old_log_probs": old_log_prob, **_micro(objective.required_fields, apart)}
     found = behaviour(held.get, apart) | {"ref_logp": held.get("ref_log_prob")}
     experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
     if rollout_is_weights is not None:
@@ -72,7 +72,7 @@ def _micro(needs: frozenset[str], apart: bool) -> dict[str, Any]:
 
 def _entropy(objective: Surrogate) -> dict[str, Any]:
     call = heard.get().get("ppo_loss", {})
-    if "entropy" not in objective.all_evaluates or (said := call.get("model_output", {}).get("entropy")) is None:
+    if "entropy" not in objective.required_outputs or (said := call.get("model_output", {}).get("entropy")) is None:
         return {}
     from verl.workers.utils.padding import no_padding_2_padding
 

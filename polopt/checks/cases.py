@@ -170,8 +170,8 @@ def spoken(name: str) -> str:
 
 def split(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     whole, surveyed = PartCall(batch), batch.experience
-    if row.part.all_surveys:
-        surveyed = surveyed.replace(survey=batch.evaluation().detach())
+    if row.part.required_full_batch_outputs:
+        surveyed = surveyed.replace(full_batch_evaluation=batch.evaluation().detach())
     for size in (1, 4):
         calls, cuts = {"whole": whole}, surveyed.micro_batches(size, binds=row.part.binding)
         for index, rows in enumerate(cuts):

@@ -57,7 +57,7 @@ def _divided(found: CheckResult, row: PartRow) -> CheckResult:
 def _idling(found: CheckResult, row: PartRow) -> CheckResult:
     """A distance to a reference moves without advantages, and so does a penalty on the ratio; nothing else may."""
     on_policy = found.said.startswith("advantage 0, ratio 1")
-    referred = "ref_logp" in row.part.all_needs or any(isinstance(p, Regulariser) for p in row.part.parts())
+    referred = "ref_logp" in row.part.required_fields or any(isinstance(p, Regulariser) for p in row.part.parts())
     if "finite" in found.said or "nan" in found.said or (on_policy and not referred):
         return found
     by = "a regulariser" if referred else "off policy, a penalty on the ratio"

@@ -155,7 +155,11 @@ class PartWriter:
         said = called("po.Evaluation", _said(batch.evaluation()), "    ")
         if call.piece is not None:
             rows, index = call.piece
-            whole = "whole[0].replace(survey=whole[1].detach())" if self.part.all_surveys else "whole[0]"
+            whole = (
+                "whole[0].replace(full_batch_evaluation=whole[1].detach())"
+                if self.part.required_full_batch_outputs
+                else "whole[0]"
+            )
             said = called("po.Evaluation", _said(batch.evaluation()))
             binds = "" if self.part.binding == "row" else f", binds={quoted(self.part.binding)}"
             return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {said}"]

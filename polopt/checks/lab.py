@@ -85,9 +85,11 @@ def measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison]
 
 
 def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
-    if "demonstrations" in algorithm.sampling.asks:
+    if "demonstrations" in algorithm.sampling.source_capabilities:
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
-    missing = (algorithm.all_needs - KNOWN) | (algorithm.all_evaluates - {"logp", "entropy", "logits", "value"})
+    missing = (algorithm.required_fields - KNOWN) | (
+        algorithm.required_outputs - {"logp", "entropy", "logits", "value"}
+    )
     if missing:
         return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size

@@ -57,7 +57,7 @@ class PlainLoss(Objective):
         self.asked = arguments_of(self.function)
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         asked = set(self.asked.values())
         fields = {"reference": "ref_logp", "advantage": "advantage", "reward": "reward", "group": "group"}
         fields |= {"old": "logp", "sampler": "logp", "old_value": "value"}
@@ -65,7 +65,7 @@ class PlainLoss(Objective):
         return frozenset({fields[k] for k in asked if k in fields} | own)
 
     @property
-    def evaluates(self) -> frozenset[str]:  # type: ignore[override]
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"entropy", "value", "logits"} & set(self.asked.values()))
 
     def arguments(self, experience: Experience, evaluation: Evaluation) -> dict[str, Any]:
@@ -91,9 +91,9 @@ class PlainLoss(Objective):
             case "reward":
                 return experience.returns()
             case "decisions":
-                return experience.whole.mask.sum()
+                return experience.full_batch.mask.sum()
             case "rows":
-                return len(experience.whole)
+                return len(experience.full_batch)
             case _:
                 return getattr(experience, meaning)
 

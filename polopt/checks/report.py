@@ -112,13 +112,13 @@ def refusal(part: Part, make: Maker) -> str:
     """Why a part cannot be checked on these batches; empty if it can."""
     made, e = make(0), make(0).experience
     filled = {n for n in SHAPES if getattr(e, n) is not None} | {f"extras.{k}" for k in e.extras}
-    missing = sorted(part.all_needs - filled)
+    missing = sorted(part.required_fields - filled)
     if missing:
         return (
             f"{part!r} needs {missing[0]}, which the batches of the check do not have; give a function that makes one "
             "from a seed, with --batch file.py:function"
         )
-    unsaid = sorted(part.all_evaluates - set(made.leaves))
+    unsaid = sorted(part.required_outputs - set(made.leaves))
     if unsaid:
         return f"{part!r} needs {unsaid[0]} of what the policy says, which the batches of the check do not have"
     try:
@@ -141,7 +141,7 @@ def findings(place: PartKind, made_by: list[str], make: Maker) -> list[CheckResu
         drawn = None if measure.repeats(place.whole, make) else DRAWN
         made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if drawn else [])]
     found = [_finding(check, row, made_by) for check in place.battery]
-    if isinstance(place.whole, Objective) and "advantage" in place.whole.all_needs:
+    if isinstance(place.whole, Objective) and "advantage" in place.whole.required_fields:
         found += _moving(row, made_by)
     return [*found, *([drawn] if drawn else [])]
 
@@ -158,7 +158,7 @@ SEEDED = ["drawn = loss", "loss = lambda **given: (torch.manual_seed(0), drawn(*
 
 def _row(part: Part, make: Maker) -> PartRow:
     """What a checked row would have to say of itself, found out."""
-    needs = sorted(part.all_needs)
+    needs = sorted(part.required_fields)
     of_rows = all(n.startswith("extras.") or "BT" not in SHAPES[n] for n in needs)
     key = Fields(tuple(needs)) if needs and of_rows else Fields()
     relative = isinstance(part, Credit) and _relative(part, make)

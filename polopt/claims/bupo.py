@@ -14,9 +14,11 @@ def stays_below() -> Finding:
     tree, policy = modular_sums(seed=0)
     largest: dict[str, float] = {}
     for name, sentence in {"layer 2": bupo(layer=2), "GRPO": bupo(batches=0)}.items():
-        batch = sentence.judge(sentence.sampling(TreeSource(tree, policy, rows=200, needs=sentence.wanted("needs"))))
+        batch = sentence.compute_advantages(
+            sentence.sampling(TreeSource(tree, policy, rows=200, needs=sentence.active_fields("reads")))
+        )
         policy.zero_grad()
-        said = policy.evaluate(batch, sentence.objective.wanted("evaluates"))
+        said = policy.evaluate(batch, sentence.objective.active_fields("policy_outputs"))
         sentence.objective(batch, said).loss.backward()
         for where, layers in {"below": policy.layers[:2], "above": policy.layers[2:]}.items():
             grads = [p.grad.abs().max().item() for p in layers.parameters() if p.grad is not None]

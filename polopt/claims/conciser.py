@@ -21,13 +21,13 @@ def walk_then_run() -> Finding:
         group=torch.zeros(3, dtype=torch.long),
     )
     algorithm = conciser(group=3, limit=100).but(**{"credit.scale.correction": 0, "credit.scale.eps": 0.0})
-    right = algorithm.credited(batch)
-    one_wrong = algorithm.credited(batch.replace(outcome=torch.tensor([1.0, 0.0, 1.0], dtype=torch.double)))
+    right = algorithm.with_advantages(batch)
+    one_wrong = algorithm.with_advantages(batch.replace(outcome=torch.tensor([1.0, 0.0, 1.0], dtype=torch.double)))
     off = (right.reward - torch.tensor([1.9, 1.8, 1.7], dtype=torch.double)).abs().max().item()
     spread = torch.tensor([1.5**0.5, 0.0, -(1.5**0.5)], dtype=torch.double)
     apart = (right.advantage[:, 0] - spread).abs().max().item()
     length = (one_wrong.reward - one_wrong.outcome).abs().max().item()
-    plain = algorithm.but(reward=OutcomeReward()).credited(batch).advantage.abs().max().item()
+    plain = algorithm.but(reward=OutcomeReward()).with_advantages(batch).advantage.abs().max().item()
     return Finding(
         measured={"rewards off": off, "advantages off": apart, "length with one wrong": length, "GRPO": plain},
         criterion="lengths 10, 20, 30 of 100: rewards 1.9, 1.8, 1.7 and advantages 1.2247, 0, -1.2247 to 1e-12; with "

@@ -23,7 +23,7 @@ def unanimous() -> Finding:
     batch = leaves.replace(logp=policy.evaluate(leaves).logp.detach())
     slope = {}
     for name, sentence in (("copo", copo()), ("grpo", grpo(kl=0))):
-        judged = sentence.judge(batch)
+        judged = sentence.compute_advantages(batch)
         slope[name] = -flat_gradient(sentence.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
     taken = slope["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
     return Finding(

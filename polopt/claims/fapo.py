@@ -31,10 +31,10 @@ def turning_point() -> Finding:
                 horizon=10,
                 extras={"signal_flawed": torch.tensor([0.0] * (a + b) + [1.0] * flawed)},
             )
-            found = algorithm.credited(batch).advantage[-1, 0].sign().item()
+            found = algorithm.with_advantages(batch).advantage[-1, 0].sign().item()
             excess = weight * a - (2 - weight) * b
             wrong_signs += found != (excess < 0) - (excess > 0)
-            plain += bare.credited(batch).advantage[-1, 0].item() < 0
+            plain += bare.with_advantages(batch).advantage[-1, 0].item() < 0
             cases += 1
     return Finding(
         measured={

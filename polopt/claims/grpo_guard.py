@@ -62,7 +62,7 @@ def pulls(algorithm: Algorithm) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
     sign = torch.randint(0, 2, (500, 1), generator=draw).double() * 2 - 1
     batch = chain.sample(500, draw).replace(advantage=sign.expand(500, 5))
-    said = chain.evaluate(batch, algorithm.objective.all_evaluates)
+    said = chain.evaluate(batch, algorithm.objective.required_outputs)
     return torch.autograd.grad(algorithm.objective(batch, said).loss, chain.shift)[0].norm(dim=1)
 
 

@@ -52,7 +52,9 @@ def sources() -> Finding:
         policy = TabularPolicy(tree, critic=True)
         algorithm = gtalign(group=512).but(reward=OutcomeReward(), credit=credit)
         algorithm = algorithm.but(**{"objective.regularise": []})
-        batch = algorithm.judge(algorithm.sampling(TreeSource(tree, policy, rows=1024, needs=algorithm.all_needs)))
+        batch = algorithm.compute_advantages(
+            algorithm.sampling(TreeSource(tree, policy, rows=1024, needs=algorithm.required_fields))
+        )
         slope = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[: policy.logits.numel()]
         plain, large = slope.view(policy.logits.shape).norm(dim=1)
         pulls[name] = (large / plain).item()
@@ -74,8 +76,8 @@ def no_trade() -> Finding:
         algorithm = gtalign(group=64).but(reward=OutcomeReward(), credit=RelativeAdvantage(scale=None))
         algorithm = algorithm.but(**{"objective.regularise": []})
         for seed in range(30):
-            source = TreeSource(tree, policy, rows=64, seed=seed, needs=algorithm.all_needs)
-            batch = algorithm.judge(algorithm.sampling(source))
+            source = TreeSource(tree, policy, rows=64, seed=seed, needs=algorithm.required_fields)
+            batch = algorithm.compute_advantages(algorithm.sampling(source))
             loss = algorithm.objective(batch, policy.evaluate(batch)).loss
             with torch.no_grad():
                 policy.logits.sub_(10.0 * torch.autograd.grad(loss, policy.logits)[0])

@@ -53,7 +53,7 @@ def opens() -> Finding:
 def ratio_is_one() -> Finding:
     tree, policy = forks_and_fillers()
     algorithm = hapo(group=16)
-    source = TreeSource(tree, policy, rows=64, needs=algorithm.all_needs)
+    source = TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)
     algorithm.sampling(source)
     batch = algorithm.sampling(source)
 

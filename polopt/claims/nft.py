@@ -85,7 +85,7 @@ def fixed_point() -> Finding:
     distance = {}
     for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unclipped()}))):
         policy = TabularPolicy(tree).set_probabilities(odds.double())
-        data = algorithm.judge(batch.replace(logp=policy.evaluate(batch).logp.detach()))
+        data = algorithm.compute_advantages(batch.replace(logp=policy.evaluate(batch).logp.detach()))
         for _ in range(400):
             slope = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
             with torch.no_grad():

@@ -45,7 +45,7 @@ def learned(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tu
     """Rollouts, and how often 8 rules are followed without the book then: at the goal, or after `most` rollouts."""
     tree, policy, right = rulebook(seed=seed)
     book = {"rules": Reading(policy, right)}
-    source = TreeSource(tree, policy, rows=64, seed=seed, hinted=book, needs=algorithm.all_needs)
+    source = TreeSource(tree, policy, rows=64, seed=seed, hinted=book, needs=algorithm.required_fields)
     spent, values = course(algorithm, source, rate=4.0, most=most, goal=goal)
     return spent, sum(values) / len(values)
 

@@ -17,7 +17,7 @@ def opened(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0, easy: 
     """Rollouts, 16 a lock and batch, and how often each lock opens then: at the goal, or after `most` rollouts. The
     rate is one lock's, as rows of other locks dilute its share of a batch's mean."""
     tree, policy = lock(easy=easy)
-    source = TreeSource(tree, policy, rows=16 * tree.prompts, seed=seed, needs=algorithm.all_needs)
+    source = TreeSource(tree, policy, rows=16 * tree.prompts, seed=seed, needs=algorithm.required_fields)
     return course(algorithm, source, rate=4.0 * tree.prompts, most=most, goal=goal)
 
 

@@ -45,7 +45,9 @@ def consistency() -> Finding:
     plain = rec(clip="none").but(**{"objective.aggregate": SequenceSum(length=1)})
     gap = {}
     for name, sentence in (("REC", plain), ("no mean", plain.but(**{"credit.baseline": None}))):
-        ours = flat_gradient(sentence.objective(sentence.judge(chosen), policy.evaluate(chosen)).loss, policy)
+        ours = flat_gradient(
+            sentence.objective(sentence.compute_advantages(chosen), policy.evaluate(chosen)).loss, policy
+        )
         gap[name] = ((ours - wanted).norm() / wanted.norm()).item()
     return Finding(
         measured={"relative distance": gap["REC"], "without the mean": gap["no mean"]},

@@ -74,7 +74,7 @@ def restart_ends_higher() -> Finding:
     variants = {
         "with": lambda: remix(kl=0.2, restart=20),
         "without": lambda: remix(kl=0.2, restart=None),
-        "anchor alone": lambda: remix(kl=0.2, restart=None).but(follow=remix(restart=20).follow),
+        "anchor alone": lambda: remix(kl=0.2, restart=None).but(reference_tau=remix(restart=20).reference_tau),
     }
     found = {name: [final(build(), seed) for seed in range(10)] for name, build in variants.items()}
     wins = sum(a > b for a, b in zip(found["with"], found["without"], strict=True))

@@ -40,7 +40,7 @@ def balanced() -> Finding:
 def success(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tuple[int, float]:
     """Rollouts in batches of 8 groups, probes counted, and the success then: at the goal, or after `most`."""
     tree, policy = dead_end()
-    source = TreeSource(tree, policy, rows=40, seed=seed, needs=algorithm.all_needs)
+    source = TreeSource(tree, policy, rows=40, seed=seed, needs=algorithm.required_fields)
     spent, values = course(algorithm, source, rate=1.0, most=most, goal=goal)
     return spent, values[0]
 

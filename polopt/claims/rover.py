@@ -73,9 +73,9 @@ def first_step() -> Finding:
     off = {}
     for rho in (0.3, 1.0, 2.0):
         ours = rover(rho=rho)
-        batch = ours.judge(ours.sampling(TreeSource(tree, policy, rows=64, needs=ours.all_needs)))
+        batch = ours.compute_advantages(ours.sampling(TreeSource(tree, policy, rows=64, needs=ours.required_fields)))
         slopes = [
-            flat_gradient(a.objective(batch, policy.evaluate(batch, a.objective.all_evaluates)).loss, policy)
+            flat_gradient(a.objective(batch, policy.evaluate(batch, a.objective.required_outputs)).loss, policy)
             for a in (ours, plain)
         ]
         off[f"relative error, rho {rho}"] = ((slopes[0] - 2 * rho * slopes[1]).norm() / slopes[0].norm()).item()

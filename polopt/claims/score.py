@@ -25,7 +25,7 @@ def table() -> Finding:
         ref_logp=torch.zeros_like(paid),
         group=torch.arange(4),  # a group of one has baseline 0
     )
-    second = {alpha: score(alpha=alpha).judge(batch).advantage[:, 1].tolist() for alpha in (10.0, 0.0)}
+    second = {alpha: score(alpha=alpha).compute_advantages(batch).advantage[:, 1].tolist() for alpha in (10.0, 0.0)}
     names = ("wrong, wrong", "wrong, right", "right, wrong", "right, right")
     return Finding(
         measured=dict(zip(names, second[10.0], strict=True)) | {"alpha 0: right, wrong": second[0.0][2]},

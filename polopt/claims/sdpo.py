@@ -18,13 +18,13 @@ def localised() -> Finding:
     for reader in ("decisive", "all"):
         algorithm = sdpo()
         teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher(), sees=reader)
-        batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.all_needs))
+        batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
         batch = teacher.teach(batch, TAUGHT)
         rows, at = batch.extras["taught"], tree.start + 1
         gap = torch.where(batch.mask, batch.extras["teacher_logp"] - batch.old_logp, 0)[rows].abs()
         elsewhere = torch.cat([gap[:, :at], gap[:, at + 1 :]], 1)
         found[f"{reader}: decisive"], found[f"{reader}: elsewhere"] = gap[:, at].mean().item(), elsewhere.max().item()
-        even = grpo(kl=0).judge(batch).advantage[rows]
+        even = grpo(kl=0).compute_advantages(batch).advantage[rows]
         spread = (even - even[:, at, None])[batch.mask[rows]].abs().max().item()
     return Finding(
         measured={**found, "GRPO, differences": spread},
@@ -43,7 +43,9 @@ def sampled() -> Finding:
     tree, policy = one_decisive(success=0.3)
     algorithm = sdpo()
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
-    batch = teacher.teach(algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.all_needs)), TAUGHT)
+    batch = teacher.teach(
+        algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)), TAUGHT
+    )
     rows = batch.extras["taught"][:, None]
     gap = torch.where(batch.mask & rows, batch.extras["teacher_logp"] - batch.logp, 0)
     slopes = []

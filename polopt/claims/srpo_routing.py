@@ -25,9 +25,9 @@ def identities() -> Finding:
     tree, policy = one_decisive(success=0.3)
     algorithm = srpo_routing(beta=2.0)
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
-    batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.all_needs))
-    batch = algorithm.judge(teacher.teach(batch, TAUGHT))
-    said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+    batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
+    batch = algorithm.compute_advantages(teacher.teach(batch, TAUGHT))
+    said = policy.evaluate(batch, algorithm.objective.required_outputs)
     taught = batch.extras["taught"]
     weights = TeacherCertainty(beta=2.0)(batch, said)[batch.mask & taught[:, None]]
     nobody = batch.replace(extras={"taught": torch.zeros_like(taught)})

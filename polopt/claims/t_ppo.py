@@ -23,7 +23,7 @@ def _unfinished() -> tuple[Experience, torch.Tensor]:
     """Walks of one window under a critic that is exact, and which of them go on."""
     tree, policy = with_exact_critic(*corridor(LENGTH))
     sentence = t_ppo(window=WINDOW)
-    batch = sentence.sampling(TreeSource(tree, policy, rows=64, needs=sentence.all_needs))
+    batch = sentence.sampling(TreeSource(tree, policy, rows=64, needs=sentence.required_fields))
     return batch, ~batch.terminated
 
 
@@ -62,16 +62,16 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
     for seed in range(seeds):
         tree, policy = corridor(LENGTH)
         sentence = build()
-        source = TreeSource(tree, policy, rows=32, seed=seed, needs=sentence.all_needs)
+        source = TreeSource(tree, policy, rows=32, seed=seed, needs=sentence.required_fields)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.05)
         for _ in range(120):
             source.refresh()
             batch = sentence.sampling(source)
             waits += int(batch.extras["window"].sum(1).max())
-            batch = sentence.judge(batch)
+            batch = sentence.compute_advantages(batch)
             for _ in range(2):
                 optimiser.zero_grad()
-                said = policy.evaluate(batch, sentence.objective.all_evaluates)
+                said = policy.evaluate(batch, sentence.objective.required_outputs)
                 sentence.objective(batch, said).loss.backward()
                 optimiser.step()
             if tree.value(policy) >= 0.8:

@@ -23,7 +23,7 @@ def advantages(way: Way, rewards: list[float]) -> list[float]:
         group=torch.zeros(len(rewards), dtype=torch.long),
         extras={"demonstrated": shown},
     )
-    return tempsamp_r1(way=way, kl=0).credited(batch).advantage[:, 0].tolist()
+    return tempsamp_r1(way=way, kl=0).with_advantages(batch).advantage[:, 0].tolist()
 
 
 @claim("Beside a perfect row the best rollout's advantage becomes positive.", baseline="rewards as paid")

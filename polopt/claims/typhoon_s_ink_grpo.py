@@ -43,7 +43,7 @@ def average() -> Finding:
     source, slopes = TreeSource(tree, policy, rows=8, texts=written), []
     probe = LeafGradient(ink, tree, policy, ink.sampling.support)  # type: ignore[arg-type]
     for _ in range(1000):
-        slopes.append(probe(ink.judge(ink.sampling(source))))
+        slopes.append(probe(ink.compute_advantages(ink.sampling(source))))
     found = probe.pull_back(torch.stack(slopes)).mean(0)
     likelihood = tree.log_probabilities(policy) / 2  # two tokens each
     exact = flat_gradient(-(written / written.sum() * likelihood).sum(), policy)

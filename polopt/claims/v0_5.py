@@ -94,7 +94,7 @@ def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float,
         group=torch.arange(len(won) // k).repeat_interleave(k),
         extras={"predicted": rate.repeat_interleave(len(outcomes) * k)},
     )
-    advantage = sentence.credited(batch).advantage.view(len(rate), -1, k)
+    advantage = sentence.with_advantages(batch).advantage.view(len(rate), -1, k)
     # d log pi / d logit of an answer that is right with probability p is R - p.
     slope = (advantage * (outcomes - rate[:, None, None])).mean(-1)
     mean, exact = (odds * slope).sum(1), rate * (1 - rate)

@@ -23,7 +23,7 @@ class AcrossGroups(Credit):
     eps: float = 1e-6
     within: Grouping = SamePrompt()
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def setup(self) -> None:
         if self.eps <= 0:

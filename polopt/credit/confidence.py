@@ -24,7 +24,7 @@ class Confidence(Measure):
 
     share: float = 0.2
 
-    needs = frozenset({"logp"})
+    reads = frozenset({"logp"})
 
     def setup(self) -> None:
         if not 0 < self.share <= 1:
@@ -56,7 +56,7 @@ class SemanticEntropy(Measure):
     pattern: str = ""
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"group", "extras.answer"} | (set() if self.weigh == "count" else {"logp"}))
 
     def setup(self) -> None:

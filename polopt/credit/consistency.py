@@ -48,7 +48,7 @@ class SameMeaning(Grouping):
 
     field: str = "meaning"
 
-    needs = frozenset({"extras.task", "extras.index"})
+    reads = frozenset({"extras.task", "extras.index"})
 
     def forward(self, experience: Experience) -> Tensor:
         numbers = experience.extras["index"].tolist()
@@ -68,7 +68,7 @@ class TermEntropy(Measure):
 
     of: Grouping = SamePrompt()
 
-    needs = frozenset({"extras.tokens"})
+    reads = frozenset({"extras.tokens"})
 
     def forward(self, experience: Experience) -> Tensor:
         prompt, _ = ops.group_index(self.of(experience))
@@ -95,7 +95,7 @@ class ParaphraseConsistency(Measure):
     within: Grouping = WholeBatch()
     of: Grouping = SamePrompt()
 
-    needs = frozenset({"extras.tokens"})
+    reads = frozenset({"extras.tokens"})
 
     def forward(self, experience: Experience) -> Tensor:
         within = self.within(experience)

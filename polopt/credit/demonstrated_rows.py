@@ -36,14 +36,14 @@ class AnchoredDemonstrations(Credit):
     factor: float = 1.2
 
     judges_demonstrations: ClassVar[bool] = True
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
 
     def setup(self) -> None:
         if self.factor < 0:
             raise ValueError(f"credit.AnchoredDemonstrations: factor must be >= 0, found {self.factor}")
 
     def forward(self, experience: Experience) -> Tensor:
-        shown, mask = experience.demonstrated, experience.mask
+        shown, mask = experience.is_demonstration, experience.mask
         if shown.all():
             return torch.zeros_like(mask, dtype=experience.precision)
         own = self.credit(experience[~shown])

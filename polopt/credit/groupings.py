@@ -18,7 +18,7 @@ class SamePrompt(Grouping):
 
     parts_prompts = True
 
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.group
@@ -28,7 +28,7 @@ class SameTask(Grouping):
     """Rows of one task, however they began: `extras["index"]`, the task's number. Rows of a task that a guide lists
     several times are several groups."""
 
-    needs = frozenset({"extras.index"})
+    reads = frozenset({"extras.index"})
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.extras["index"]
@@ -44,7 +44,7 @@ class WholeBatch(Grouping):
 class SameKind(Grouping):
     """Rows of one kind of task: `extras["kind"]`, one label for each row."""
 
-    needs = frozenset({"extras.kind"})
+    reads = frozenset({"extras.kind"})
 
     def forward(self, experience: Experience) -> Tensor:
         return torch.tensor(ops.numbered(experience.extras["kind"]), dtype=torch.long, device=experience.device)
@@ -83,7 +83,7 @@ class DecisionCount(Measure):
 class TurnCount(Measure):
     """Number of turns in which something was decided."""
 
-    needs = frozenset({"turn"})
+    reads = frozenset({"turn"})
 
     def forward(self, experience: Experience) -> Tensor:
         turn = torch.where(experience.mask, experience.turn, -1).sort(1).values
@@ -94,7 +94,7 @@ class TurnCount(Measure):
 class MeanEntropy(Measure):
     """Mean entropy of the sampler at the row's decisions, in nats; 0 for a row without decisions."""
 
-    needs = frozenset({"entropy"})
+    reads = frozenset({"entropy"})
 
     def forward(self, experience: Experience) -> Tensor:
         entropy = torch.where(experience.mask, experience.entropy, 0)
@@ -107,7 +107,7 @@ class FieldMeasure(Measure):
     name: str
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.{self.name}"})
 
     def forward(self, experience: Experience) -> Tensor:

@@ -38,7 +38,7 @@ class HalfGroupAdvantage(Credit):
     lower: float = 1.0
     within: Grouping = SamePrompt()
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         yield from alone(self.within, situation)

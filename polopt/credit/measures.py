@@ -29,7 +29,7 @@ class AnswerEntropy(Measure):
     base: float = 2.0
     within: Grouping = SamePrompt()
 
-    needs = frozenset({"extras.answer"})
+    reads = frozenset({"extras.answer"})
 
     def setup(self) -> None:
         if self.base <= 1:
@@ -49,7 +49,7 @@ class SuccessRate(Measure):
     within: Grouping = WholeBatch()
     invert: bool = False
 
-    needs = frozenset({"outcome"})
+    reads = frozenset({"outcome"})
 
     def forward(self, experience: Experience) -> Tensor:
         rate = ops.group_mean(experience.outcome, self.within(experience))

@@ -55,7 +55,7 @@ class CentredAdvantage(Credit):
     unit: Literal["decision", "turn"] = "decision"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"turn"} if self.unit == "turn" else ())
 
     def forward(self, experience: Experience) -> Tensor:
@@ -106,7 +106,7 @@ class TurnCertainty(Signal):
     turn: Literal["own", "next"] = "own"
     weight: float | None = None
 
-    needs = frozenset({"entropy", "turn"})
+    reads = frozenset({"entropy", "turn"})
 
     def forward(self, experience: Experience) -> Tensor:
         mask = experience.mask
@@ -137,7 +137,7 @@ class RelativeSurprisal(Signal):
     solved: float = 1.0
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"outcome", "group"} | ({"extras.prompt_logp"} if self.than == "prompt" else set()))
 
     def forward(self, experience: Experience) -> Tensor:

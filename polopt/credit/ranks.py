@@ -27,7 +27,7 @@ class NormalScores(Credit):
 
     within: Sequence[Grouping] = (SamePrompt(),)
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def setup(self) -> None:
         if not len(self.within):

@@ -81,7 +81,7 @@ class MovingAverage(Baseline):
 class GreedyReturn(Baseline):
     """Return of the greedy answer to the same prompt, `extras["greedy_reward"]`. Source: ReMax, arXiv:2310.10505."""
 
-    needs = frozenset({"extras.greedy_reward"})
+    reads = frozenset({"extras.greedy_reward"})
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return experience.extras["greedy_reward"].to(returns.dtype)
@@ -122,7 +122,7 @@ class RelativeAdvantage(Credit):
     baseline: Baseline | None = GroupMean()
     scale: Scale | None = GroupStd()
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def forward(self, experience: Experience) -> Tensor:
         returns = experience.returns().detach()

@@ -27,7 +27,7 @@ class RewardTransform(Credit):
 
     credit: Credit = RelativeAdvantage()
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def worth(self, returns: Tensor, experience: Experience) -> Tensor:
         raise NotImplementedError

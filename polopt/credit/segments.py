@@ -20,7 +20,7 @@ class SegmentAdvantage(Credit):
     Source: SPO, arXiv:2505.23564.
     """
 
-    needs = frozenset({"outcome", "extras.cut", "extras.cut_value"})
+    reads = frozenset({"outcome", "extras.cut", "extras.cut_value"})
 
     def forward(self, experience: Experience) -> Tensor:
         cut = experience.extras["cut"] & experience.mask

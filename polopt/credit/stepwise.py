@@ -30,7 +30,7 @@ class RewardToGo(Credit):
 
     gamma: float = 1.0
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def setup(self) -> None:
         if not 0 <= self.gamma <= 1:
@@ -55,7 +55,7 @@ class LearnedDiscount(Credit):
 
     start: float = 0.99
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def setup(self) -> None:
         if not 0 < self.start < 1:
@@ -92,7 +92,7 @@ class GAE(Credit):
     cut: Literal["bootstrap", "zero"] = "bootstrap"
     open: Literal["cut", "last"] = "cut"
 
-    needs = frozenset({"reward", "value", "terminated"})
+    reads = frozenset({"reward", "value", "terminated"})
 
     def setup(self) -> None:
         if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:

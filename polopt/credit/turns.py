@@ -32,7 +32,7 @@ class TurnAdvantage(Credit):
     bonus: float = 0.0
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"reward", "turn"} | ({"extras.paid"} if self.bonus else set()))
 
     def cautions(self, situation: Situation) -> Iterator[str]:

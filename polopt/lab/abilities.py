@@ -107,7 +107,7 @@ def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: in
         run = []
         for step in range(steps):
             source.refresh()
-            batch = part.judge(part.sampling(source))
+            batch = part.compute_advantages(part.sampling(source))
             optimiser.zero_grad()
             part.objective(batch, policy.evaluate(batch)).loss.backward()
             optimiser.step()

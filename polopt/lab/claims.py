@@ -30,7 +30,7 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
         probe = LeafGradient(algorithm, tree, policy, deck.support)
         weights = torch.distributions.Binomial(group, torch.tensor(p).double()).log_prob(torch.arange(group + 1)).exp()
         counts = (weights > 1e-6).nonzero().flatten()
-        slopes = [probe(algorithm.judge(deck[(torch.arange(group) >= right).long()])) for right in counts]
+        slopes = [probe(algorithm.compute_advantages(deck[(torch.arange(group) >= right).long()])) for right in counts]
         norms[p] = (weights[counts] @ probe.pull_back(torch.stack(slopes))).norm().item()
     return max(abs(norms[p] / norms[0.5] / (4 * p * (1 - p)) ** power - 1) for p in norms)
 
@@ -60,7 +60,7 @@ def unanimous(algorithm: Algorithm) -> tuple[float, float]:
     source = TreeSource(tree, policy, rows=10 * group_of(algorithm))
     idle, groups, norms = 0, 0, []
     for _ in range(20):
-        batch = algorithm.judge(algorithm.sampling(source))
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
         for group in batch.group.unique():
             idle += int((batch.advantage[batch.group == group].abs() < 1e-9).all())
             groups += 1
@@ -99,7 +99,7 @@ def fitted(algorithm: Algorithm, counts: list[int]) -> tuple[float, float]:
     tree = TokenTree.full(3, 2, lambda prompt, answer: 1.0, stop=2)
     policy = TabularPolicy(tree, spread=0.5, seed=4)
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    batch = algorithm.judge(tree.leaves()[rows])
+    batch = algorithm.compute_advantages(tree.leaves()[rows])
     wanted = torch.tensor(counts, dtype=torch.double) / sum(counts)
 
     def distance() -> float:
@@ -142,12 +142,12 @@ def collapse(
     found = []
     for seed in range(seeds):
         tree, policy = problem()
-        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.all_needs)
+        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.required_fields)
         while tree.value(policy) < 0.95:
             source.refresh()
-            batch = algorithm.judge(algorithm.sampling(source))
+            batch = algorithm.compute_advantages(algorithm.sampling(source))
             for _ in range(steps):
-                said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+                said = policy.evaluate(batch, algorithm.objective.required_outputs)
                 loss = algorithm.objective(batch, said).loss
                 with torch.no_grad():
                     policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
@@ -163,7 +163,7 @@ def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
         with torch.no_grad():
             policy.logits.mul_(3)
         source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
-        batch = algorithm.judge(algorithm.sampling(source))
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
         descend(algorithm, batch, policy, steps=10)
         found.append(effective(tree, policy))
     return sum(found) / len(found)
@@ -212,7 +212,7 @@ def effort(build: Callable[[], Algorithm], tree: TokenTree, goal: float, seeds: 
         while updates < 200 and tree.value(policy) < goal:
             updates += 1
             source.refresh()
-            batch = algorithm.judge(algorithm.sampling(source))
+            batch = algorithm.compute_advantages(algorithm.sampling(source))
             optimiser.zero_grad()
             algorithm.objective(batch, policy.evaluate(batch)).loss.backward()
             optimiser.step()

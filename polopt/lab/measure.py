@@ -91,12 +91,12 @@ def bias_variance(
         seed=seed,
         behaviour=behaviour,
         reference=reference,
-        needs=algorithm.all_needs,
+        needs=algorithm.required_fields,
     )
     algorithm = algorithm.but()
     slopes, first = [], True
     for _ in range(batches):
-        experience = algorithm.judge(algorithm.sampling(source))
+        experience = algorithm.compute_advantages(algorithm.sampling(source))
         if first:
             probe, first = LeafGradient(algorithm, problem, policy, experience.support), False
         slopes.append(probe(experience))
@@ -121,15 +121,17 @@ def expectation(
     Raises:
         ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
-    if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.asks:
+    if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.source_capabilities:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
-    dealer = _Dealer(problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.all_needs)
+    dealer = _Dealer(
+        problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.required_fields
+    )
     support = algorithm.sampling.rollout_support or PLAIN
-    shown = "demonstrations" in algorithm.sampling.asks
+    shown = "demonstrations" in algorithm.sampling.source_capabilities
     odds = dealer.demonstrations if shown else dealer.deck(support)[1]
     odds = odds / odds.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
@@ -139,7 +141,7 @@ def expectation(
             weight = problem.prompts ** (group - 1) * math.prod(odds[prompt, a].item() for a in answers)
             if weight > 0:
                 dealer.dealt = torch.tensor(answers) + prompt * len(problem.answers)
-                slopes.append(probe(algorithm.judge(algorithm.sampling(dealer))))
+                slopes.append(probe(algorithm.compute_advantages(algorithm.sampling(dealer))))
                 weights.append(weight)
     gradients = -probe.pull_back(torch.stack(slopes))
     w = gradients.new_tensor(weights)
@@ -195,7 +197,7 @@ class LeafGradient:
     """
 
     def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: TreePolicy, support: Support) -> None:
-        said = policy.evaluate(problem.leaves(support), algorithm.objective.wanted("evaluates"))
+        said = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
         self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}
@@ -287,7 +289,7 @@ def training(
     **dealt: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """As `train`, without end: each batch that was learned from, and the source that dealt it."""
-    needs = algorithm.all_needs
+    needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(
         problem,
@@ -323,23 +325,23 @@ def learning(
         source.refresh()
         experience = algorithm.sampling(source)
         if teacher is not None:
-            experience = teacher.teach(experience, TAUGHT & algorithm.wanted("needs"))
-        experience = algorithm.judge(experience)
+            experience = teacher.teach(experience, TAUGHT & algorithm.active_fields("reads"))
+        experience = algorithm.compute_advantages(experience)
         if previous is not None:
             with torch.no_grad():
                 for past, present in zip(previous.parameters(), parameters, strict=True):
                     past.copy_(present)
         for _ in range(epochs):
-            said = policy.evaluate(experience, algorithm.objective.wanted("evaluates"))
+            said = policy.evaluate(experience, algorithm.objective.active_fields("policy_outputs"))
             loss = algorithm.objective(experience, said).loss
             slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
             with torch.no_grad():
                 for p, slope in zip(parameters, slopes, strict=True):
                     if slope is not None:
                         p -= rate * slope
-        algorithm.advance()
+        algorithm.step()
         if teacher is not None:
             teacher.follow()
         if reference is not None:
-            algorithm.lead(reference.parameters(), parameters)
+            algorithm.update_reference(reference.parameters(), parameters)
         yield experience

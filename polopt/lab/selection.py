@@ -41,10 +41,10 @@ def learn(
 def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed: int) -> float:
     """Norm of the gradient of one batch in which every prompt is asked once."""
     rows = tree.prompts * group_of(algorithm)
-    source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.all_needs)
+    source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.required_fields)
     algorithm = algorithm.but()
-    batch = algorithm.judge(algorithm.sampling(source))
-    said = policy.evaluate(batch, algorithm.objective.all_evaluates)
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
+    said = policy.evaluate(batch, algorithm.objective.required_outputs)
     return flat_gradient(algorithm.objective(batch, said).loss, policy).norm().item()
 
 

@@ -31,7 +31,7 @@ def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
     slopes, weights = [], []
     for right in itertools.product(*((c > 1e-6).nonzero().flatten().tolist() for c in chances)):
         wrong = [(torch.arange(group) >= k).long() + 2 * i for i, k in enumerate(right)]
-        slopes.append(probe(algorithm.judge(deck[torch.cat(wrong)])))
+        slopes.append(probe(algorithm.compute_advantages(deck[torch.cat(wrong)])))
         weights.append(torch.stack([c[k] for c, k in zip(chances, right, strict=True)]).prod())
     mean = torch.stack(weights) @ probe.pull_back(torch.stack(slopes))
     return mean.view(len(rates), 2).norm(dim=1).tolist()
@@ -65,7 +65,7 @@ class LinearPolicy(nn.Module):
         self.weights = nn.Parameter(weights.clone())
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `needs` beyond logp are not met."""
+        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `reads` beyond logp are not met."""
         table = (self.get_buffer("features") @ self.weights).log_softmax(-1)
         prompt, arm = experience.extras["leaf"] // len(self.tree.answers), experience.extras["leaf"] % table.shape[1]
         return Evaluation(logp=torch.where(experience.mask, table[prompt, arm][:, None], 0), support=experience.support)

@@ -30,7 +30,7 @@ class TreeSource:
 
     rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
     `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
-    that the algorithm reads (`algorithm.all_needs`): `entropy` is the sampler's, `value` the learner's critic's,
+    that the algorithm reads (`algorithm.required_fields`): `entropy` is the sampler's, `value` the learner's critic's,
     `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
     sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens,
     `extras.old_<name>` what the learner says as `extras.<name>`. demonstrations: [prompts, answers] how often each
@@ -264,9 +264,9 @@ class TreeSource:
         self,
         experience: Experience,
         copies: int,
-        window: int | None = None,
+        max_decisions: int | None = None,
         at: Tensor | None = None,
-        say: Sequence[Sequence[int]] | None = None,
+        forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """As `Source.extend`: answers drawn with their exact probabilities, given how they begin.
 
@@ -278,7 +278,7 @@ class TreeSource:
         stands = self.tree.start + given + experience.lengths if at is None else at
         if (stands - self.tree.start >= deck.lengths[leaf]).any():
             raise ValueError("TreeSource.extend: some rows have ended; leave them out, or say `at` which column")
-        words = [list(ids) for ids in say] if say is not None else [[]] * len(leaf)
+        words = [list(ids) for ids in forced_tokens] if forced_tokens is not None else [[]] * len(leaf)
         said = (columns < stands[:, None]) & deck.mask[leaf]
         tokens, wanted, fixed = deck.extras["tokens"], deck.extras["tokens"][leaf], said.clone()
         for row, (ids, place) in enumerate(zip(words, stands.tolist(), strict=True)):
@@ -300,7 +300,7 @@ class TreeSource:
             extras={"given": given[rows], "index": experience.extras["index"][rows]},
         )
         before = (fixed[rows] & ~stood).sum(1)
-        return self._settled(self._until(batch, window, before), before)
+        return self._settled(self._until(batch, max_decisions, before), before)
 
     def _until(self, batch: Experience, window: int | None, before: Tensor | int = 0) -> Experience:
         """The first `before` + `window` decisions of each row. One that has not ended was paid only on the way."""
@@ -329,7 +329,7 @@ class TreeSource:
         """Demonstrated answers to the next `rows` prompts, with outcome 1."""
         return self._shown(self.demonstrations, self.take(rows))
 
-    def solve(self, experience: Experience) -> Experience:
+    def demonstrate_groups(self, experience: Experience) -> Experience:
         """A demonstrated answer to each group's prompt, with outcome 1."""
         first = ops.group_first(experience.group)
         asked = experience.extras["leaf"][first] // len(self.tree.answers)
@@ -346,14 +346,15 @@ class TreeSource:
     def _paid(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
-    def recall(self, experience: Experience) -> Experience:
-        """As `Source.recall`: whoever sampled the rows, the learner, the reference and the critic judge them now."""
+    def restore_rows(self, experience: Experience) -> Experience:
+        """As `Source.restore_rows`: whoever sampled the rows, the learner, the reference and the critic judge them
+        now."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
         return _as_sampled(now, experience, experience.mask).replace(extras=extras, **paid)
 
-    def names(self, tasks: Tensor) -> list[str]:
+    def task_ids(self, tasks: Tensor) -> list[str]:
         return [str(task) for task in tasks.tolist()]
 
     def answers(self, experience: Experience) -> list[list[str]]:
@@ -361,8 +362,10 @@ class TreeSource:
         texts = [" ".join(map(str, answer)) for answer in self.tree.answers]
         return [[texts[leaf % len(texts)]] for leaf in experience.extras["leaf"].tolist()]
 
-    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
-        """As `Source.receive`; it counts as nothing drawn.
+    def import_answers(
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+    ) -> Experience:
+        """As `Source.import_answers`; it counts as nothing drawn.
 
         Raises:
             ValueError: an answer that the tree has not.

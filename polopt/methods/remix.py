@@ -73,5 +73,7 @@ def remix(
             aggregate=SequenceMean(),
             regularise=(anchors if kl else []) + bonus,
         ),
-        follow=0.0 if restart is None else Schedule(knots=[(0, 0.0), (restart, 1.0), (restart + 1, 0.0)], shape="step"),
+        reference_tau=0.0
+        if restart is None
+        else Schedule(knots=[(0, 0.0), (restart, 1.0), (restart + 1, 0.0)], shape="step"),
     )

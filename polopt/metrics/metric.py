@@ -43,7 +43,7 @@ class Metric(Part):
     """
 
     method_kind: ClassVar[str | None] = "metric"
-    needs = frozenset({"logp", "reward"})
+    reads = frozenset({"logp", "reward"})
 
     @property
     def columns(self) -> frozenset[str]:

@@ -59,7 +59,7 @@ class SequenceSum(Aggregate):
                 "objectives.SequenceSum needs a constant length: set SequenceSum(length=...) or give the batch "
                 "its horizon, found neither"
             )
-        return torch.tensor(float(whole.population * length), device=whole.device)
+        return torch.tensor(float(whole.row_count * length), device=whole.device)
 
 
 class PromptMean(Aggregate):
@@ -71,11 +71,11 @@ class PromptMean(Aggregate):
 
     decisions: Literal["mean", "sum"] = "mean"
 
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
 
     def weights(self, experience: Experience) -> Tensor:
-        whole = experience.whole
-        rows = experience.mine(ops.group_sum(whole.mask.any(1).double(), whole.group)).clamp(min=1)
+        whole = experience.full_batch
+        rows = experience.local_rows(ops.group_sum(whole.mask.any(1).double(), whole.group)).clamp(min=1)
         weights = experience.mask.double() / rows[:, None]
         return weights if self.decisions == "sum" else weights / experience.lengths.clamp(min=1)[:, None]
 

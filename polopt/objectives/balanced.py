@@ -48,26 +48,26 @@ def wrong_pull(
 class BalancedClip(SurrogateTerm):
     """PPO's clip, max(-A r, -A clip(r, c_low, c_high)), with bounds searched anew for every optimiser step.
 
-    low, high: (start, limit) of c_low and c_high, bounds of the ratio itself. From the starts, c_low rises by `step`
-    as long as P / N of the whole optimiser batch is below `target`; then c_high does. share: what P and N add up, see
-    `right_pull` and `wrong_pull`. dual, if given (> 1), bounds the term of a negative advantage: min(that, -A dual).
-    ratio: that of the sentence, once more, for it is taken of the whole batch. A batch without negative advantages
-    keeps the starts.
+    low, high: (start, limit) of c_low and c_high, bounds of the ratio itself. From the starts, c_low rises by
+    `step_size` as long as P / N of the whole optimiser batch is below `target`; then c_high does. share: what P and N
+    add up, see `right_pull` and `wrong_pull`. dual, if given (> 1), bounds the term of a negative advantage: min(that,
+    -A dual). ratio: that of the sentence, once more, for it is taken of the whole batch. A batch without negative
+    advantages keeps the starts.
 
     Source: BAPO, arXiv:2510.18927.
     """
 
     low: tuple[float, float] = (0.6, 0.9)
     high: tuple[float, float] = (1.2, 3.0)
-    step: float = 0.05
+    step_size: float = 0.05
     target: float = 1.0
     share: Share = "gradient"
     dual: float | None = 3.0
     ratio: Ratio = TokenRatio()
 
-    needs = frozenset({"advantage"})
-    surveys = frozenset({"logp"})
-    silent_at_zero = True
+    reads = frozenset({"advantage"})
+    full_batch_outputs = frozenset({"logp"})
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         (start, limit), (first, last) = self.low, self.high
@@ -76,9 +76,9 @@ class BalancedClip(SurrogateTerm):
                 "objectives.BalancedClip: low and high are (start, limit) of the ratio's bounds, with "
                 f"0 <= low <= 1 <= high, found low = {self.low}, high = {self.high}"
             )
-        if self.step <= 0 or self.target < 0:
+        if self.step_size <= 0 or self.target < 0:
             raise ValueError(
-                f"objectives.BalancedClip: need step > 0 and target >= 0, found {self.step} and {self.target}"
+                f"objectives.BalancedClip: need step > 0 and target >= 0, found {self.step_size} and {self.target}"
             )
         if self.dual is not None and self.dual <= 1:
             raise ValueError(f"objectives.BalancedClip: dual must be > 1, found {self.dual}")
@@ -86,7 +86,7 @@ class BalancedClip(SurrogateTerm):
         self.register_buffer("bounds", torch.tensor([start, first]), persistent=False)
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        low, high = self.search(experience.whole)
+        low, high = self.search(experience.full_batch)
         self.get_buffer("bounds").copy_(torch.tensor([low, high]))
         return pessimistic(log_ratio.exp(), experience.advantage, low, high, self.dual)
 
@@ -98,8 +98,12 @@ class BalancedClip(SurrogateTerm):
     def search(self, whole: Experience) -> tuple[float, float]:
         """(c_low, c_high) for a surveyed batch: the first pair on the way up that meets the target, else the limits."""
         decided = whole.mask
-        ratio = self.ratio(whole.blanked(), whole.survey.blanked(decided)).exp()[decided]
-        advantage, lows, highs = whole.advantage[decided], _ladder(*self.low, self.step), _ladder(*self.high, self.step)
+        ratio = self.ratio(whole.zero_masked(), whole.full_batch_evaluation.zero_masked(decided)).exp()[decided]
+        advantage, lows, highs = (
+            whole.advantage[decided],
+            _ladder(*self.low, self.step_size),
+            _ladder(*self.high, self.step_size),
+        )
         right = right_pull(ratio, advantage, ratio.new_tensor(highs), self.share)
         wrong = wrong_pull(ratio, advantage, ratio.new_tensor(lows), self.share, self.dual or inf)
         # First c_low rises at c_high's start, then c_high at c_low's limit.

@@ -32,18 +32,18 @@ class EntropyBand(Regulariser):
     of: Literal["exact", "sampled"] = "sampled"
     kinds: tuple[str, ...] | None = None
 
-    needs = frozenset({"extras.kind"})
+    reads = frozenset({"extras.kind"})
 
     def setup(self) -> None:
         if not 0 <= self.low <= self.high:
             raise ValueError(f"objectives.EntropyBand: need 0 <= low <= high, found {self.low} and {self.high}")
 
     @property
-    def surveys(self) -> frozenset[str]:  # type: ignore[override]
+    def full_batch_outputs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"entropy" if self.of == "exact" else "logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        slope, bound = (experience.mine(x)[:, None] for x in self._sides(experience.whole))
+        slope, bound = (experience.local_rows(x)[:, None] for x in self._sides(experience.full_batch))
         return slope * (self._entropy(evaluation) - bound)
 
     def _entropy(self, evaluation: Evaluation) -> Tensor:
@@ -51,7 +51,7 @@ class EntropyBand(Regulariser):
 
     def _sides(self, whole: Experience) -> tuple[Tensor, Tensor]:
         """[B] +1, 0 or -1 times N / N_k for each row's kind, and the bound that it is beyond."""
-        seen = torch.where(whole.mask, self._entropy(whole.survey), 0)
+        seen = torch.where(whole.mask, self._entropy(whole.full_batch_evaluation), 0)
         kind = torch.tensor(ops.numbered(whole.extras["kind"]), dtype=torch.long, device=seen.device)
         decisions = ops.group_sum(whole.lengths.to(seen), kind)
         entropy = ops.group_sum(seen.sum(1), kind) / decisions.clamp(min=1)

@@ -25,12 +25,12 @@ class RowMask(Part):
 
 
 class IsDemonstration(RowMask):
-    """Rows that somebody else decided, see `Experience.demonstrated`; `invert` turns it round."""
+    """Rows that somebody else decided, see `Experience.is_demonstration`; `invert` turns it round."""
 
     invert: bool = False
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.demonstrated != self.invert
+        return experience.is_demonstration != self.invert
 
 
 class IsCorrect(RowMask):
@@ -39,7 +39,7 @@ class IsCorrect(RowMask):
     threshold: float = 1.0
     invert: bool = False
 
-    needs = frozenset({"outcome"})
+    reads = frozenset({"outcome"})
 
     def forward(self, experience: Experience) -> Tensor:
         return (experience.outcome >= self.threshold) != self.invert
@@ -57,7 +57,7 @@ class HasTeacher(RowMask):
     invert: bool = False
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"extras.taught"} | ({"outcome"} if self.below is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
@@ -74,7 +74,7 @@ class FieldMask(RowMask):
     invert: bool = False
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.{self.name}"})
 
     def forward(self, experience: Experience) -> Tensor:
@@ -86,7 +86,7 @@ class Finished(RowMask):
 
     invert: bool = False
 
-    needs = frozenset({"terminated", "truncated"})
+    reads = frozenset({"terminated", "truncated"})
 
     def forward(self, experience: Experience) -> Tensor:
         over = torch.zeros_like(experience.mask)
@@ -136,10 +136,10 @@ class BranchedObjective(Objective):
 
     def _divided(self, experience: Experience) -> list[Experience]:
         """What each route sees."""
-        whole = experience.whole
+        whole = experience.full_batch
         chosen = [self._rows(route, whole) for route in self.routes]
-        counted = whole.only(_union(chosen)) if self.count == "all" else None
-        return [experience.only(rows, counted) for rows in chosen]
+        counted = whole.restrict(_union(chosen)) if self.count == "all" else None
+        return [experience.restrict(rows, counted) for rows in chosen]
 
     def _rows(self, route: Branch, whole: Experience) -> Tensor:
         if route.rows is None:

@@ -41,9 +41,9 @@ class ClipCov(SurrogateTerm):
     ratio: Ratio = TokenRatio()
     seed: int = 0
 
-    needs = frozenset({"logp"})
-    surveys = frozenset({"logp"})
-    silent_at_zero = True
+    reads = frozenset({"logp"})
+    full_batch_outputs = frozenset({"logp"})
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if not 0 <= self.share <= 1 or not 0 <= self.low <= 1 or self.high < 0:
@@ -53,12 +53,12 @@ class ClipCov(SurrogateTerm):
             )
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("batches").add_(1)
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         terms, clipped = self._clip(log_ratio, experience.advantage)
-        stopped = experience.mine(self.stopped(experience))
+        stopped = experience.local_rows(self.stopped(experience))
         return torch.where(stopped, 0, terms), clipped.maximum(stopped.to(clipped))
 
     def stopped(self, experience: Experience) -> Tensor:
@@ -97,14 +97,14 @@ class KLCov(SurrogateTerm):
     percent: float = 0.2
     coefficient: float = 1.0
 
-    surveys = frozenset({"logp"})
+    full_batch_outputs = frozenset({"logp"})
 
     def setup(self) -> None:
         if not 0 <= self.percent <= 100:
             raise ValueError(f"objectives.KLCov: percent must be in [0, 100], found {self.percent}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        held = experience.mine(self.held(experience))
+        held = experience.local_rows(self.held(experience))
         penalty = torch.where(held, self.coefficient * log_ratio.abs(), 0)
         return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
 

@@ -32,8 +32,8 @@ class Distillation(SurrogateTerm):
     alpha: float = 0.5
     rest: Literal["bucket", "renormalise"] = "bucket"
 
-    needs = frozenset({"extras.taught", "extras.candidates", "extras.teacher_candidate_logp"})
-    evaluates = frozenset({"extras.candidate_logp"})
+    reads = frozenset({"extras.taught", "extras.candidates", "extras.teacher_candidate_logp"})
+    policy_outputs = frozenset({"extras.candidate_logp"})
 
     def setup(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -59,7 +59,7 @@ class SampledDistillation(SurrogateTerm):
     Source: SDPO, arXiv:2601.20802; on-policy distillation.
     """
 
-    needs = frozenset({"extras.taught", "extras.teacher_logp"})
+    reads = frozenset({"extras.taught", "extras.teacher_logp"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         taught = experience.mask & experience.extras["taught"][:, None]
@@ -76,14 +76,14 @@ class TeacherCertainty(Weight):
 
     beta: float = 1.0
 
-    needs = frozenset({"extras.taught", "extras.teacher_entropy"})
+    reads = frozenset({"extras.taught", "extras.teacher_entropy"})
 
     def setup(self) -> None:
         if self.beta < 0:
             raise ValueError(f"objectives.TeacherCertainty: beta must be >= 0, found {self.beta}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        entropy, taught = self._doubt(experience.whole)
+        entropy, taught = self._doubt(experience.full_batch)
         # In units of the surest decision: no large entropy makes all weights 0.
         least = torch.where(taught.any(), torch.where(taught, entropy, torch.inf).amin(), 0)
         sure = lambda entropy, taught: torch.where(taught, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731

@@ -55,10 +55,10 @@ class STEERWeight(Weight):
     floor: float = 0.02
     ratio: Ratio = TokenRatio()
 
-    needs = frozenset({"advantage"})
+    reads = frozenset({"advantage"})
 
     @property
-    def surveys(self) -> frozenset[str]:  # type: ignore[override]
+    def full_batch_outputs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"logp", "entropy"} | ({"extras.entropy_slope"} if self.score == "exact" else set()))
 
     def setup(self) -> None:
@@ -76,7 +76,7 @@ class STEERWeight(Weight):
         change = entropy_change(push, said.logp, said.entropy, slope).abs()
         weights = torch.ones_like(change)
         weights[whole.mask] = self._map(change[whole.mask])
-        return experience.mine(weights)
+        return experience.local_rows(weights)
 
     def _map(self, change: Tensor) -> Tensor:
         """[N] weights of all decisions."""
@@ -100,7 +100,7 @@ class EntropyLevel(Part):
     quantile: float = 0.8
     compat: Literal["text", "released"] = "text"
 
-    surveys = frozenset({"entropy"})
+    full_batch_outputs = frozenset({"entropy"})
 
     def setup(self) -> None:
         if not 0 <= self.quantile <= 1:
@@ -109,9 +109,9 @@ class EntropyLevel(Part):
     def forward(self, experience: Experience) -> Tensor:
         whole, said = whole_of(experience)
         if not whole.mask.any():
-            return experience.mine(torch.zeros_like(said.entropy))
+            return experience.local_rows(torch.zeros_like(said.entropy))
         scale = ops.entropy_scale(said.entropy[whole.mask], self.quantile)
-        return experience.mine(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
+        return experience.local_rows(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
 
 
 class EntropyClip(SurrogateTerm):
@@ -130,7 +130,7 @@ class EntropyClip(SurrogateTerm):
     dual: float | None = None
     level: EntropyLevel = EntropyLevel()
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0 or self.strength < 0:
@@ -167,7 +167,7 @@ class EntropyAdvantage(SurrogateTerm):
     trust: EntropyClip = EntropyClip()
     strength: float = 1.0
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if not 0 <= self.strength <= 1:

@@ -31,8 +31,8 @@ class GRPOGuardRatio(Ratio):
 
     reduce: Literal["sum", "mean"] = "mean"
 
-    needs = frozenset({"logp", "extras.mean", "extras.std"})
-    evaluates = frozenset({"extras.mean"})
+    reads = frozenset({"logp", "extras.mean", "extras.std"})
+    policy_outputs = frozenset({"extras.mean"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         mean, old = evaluation.extras["mean"], experience.extras["mean"]
@@ -54,7 +54,7 @@ class InverseTimeStep(Weight):
         ExperienceError: a dt of the wrong shape, or not positive.
     """
 
-    needs = frozenset({"extras.dt"})
+    reads = frozenset({"extras.dt"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return _positive(experience, "dt", "the length of each step's interval", self).reciprocal()

@@ -19,7 +19,7 @@ class NormalisedEntropy(Weight):
 
     eps: float = 1e-6
 
-    evaluates = frozenset({"entropy"})
+    policy_outputs = frozenset({"entropy"})
 
     def setup(self) -> None:
         if self.eps <= 0:
@@ -49,7 +49,7 @@ class HybridClip(SurrogateTerm):
     sequence: tuple[float, float] = (3e-4, 4e-4)
     weight: float | Weight = 0.5
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         for name, (low, high) in (("token", self.token), ("sequence", self.sequence)):

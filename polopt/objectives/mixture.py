@@ -41,14 +41,14 @@ class MixtureRatio(Ratio):
     unit: Literal["token", "row"] = "token"
     share: float | None = None
 
-    needs = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
+    reads = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
 
     def setup(self) -> None:
         if self.share is not None and not 0 <= self.share <= 1:
             raise ValueError(f"objectives.MixtureRatio: share must be in [0, 1], found {self.share}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        mask, whole = experience.mask, experience.whole.extras["probe"]
+        mask, whole = experience.mask, experience.full_batch.extras["probe"]
         share = whole.double().mean().item() if self.share is None else self.share
         said, probe = (torch.where(mask, experience.extras[name], 0) for name in ("policy_logp", "probe_logp"))
         if self.unit == "token":

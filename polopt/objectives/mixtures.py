@@ -22,7 +22,7 @@ class DrawMeanRatio(Ratio):
     token: Ratio = TokenRatio()
     root: bool = True
 
-    needs = frozenset({"extras.drawn"})
+    reads = frozenset({"extras.drawn"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         log_ratio = self.token(experience, evaluation)
@@ -38,8 +38,8 @@ class SoftTargets(Regulariser):
 
     coefficient: float | Schedule = 1.0
 
-    needs = frozenset({"extras.targets"})
-    evaluates = frozenset({"logits"})
+    reads = frozenset({"extras.targets"})
+    policy_outputs = frozenset({"logits"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         decided = experience.mask[..., None]

@@ -22,7 +22,7 @@ class PerAdvantageSurrogate(SurrogateTerm):
 
     trust: SurrogateTerm = Clip()
 
-    needs = frozenset({"extras.voices"})
+    reads = frozenset({"extras.voices"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         voices = torch.where(experience.mask[..., None], experience.extras["voices"], 0).unbind(-1)

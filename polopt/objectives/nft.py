@@ -31,7 +31,7 @@ class NFTTerm(SurrogateTerm):
     floor: float = 1.0
     threshold: float = 1.0
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def setup(self) -> None:
         if self.floor <= 0:
@@ -52,6 +52,6 @@ class NFTTerm(SurrogateTerm):
 
     def _rates(self, experience: Experience, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[B, 1] whether each row is right, and the share of right rows in its group."""
-        right = experience.whole.outcome >= self.threshold
-        rate = ops.group_mean(right.to(dtype), experience.whole.group)
-        return experience.mine(right)[:, None], experience.mine(rate)[:, None]
+        right = experience.full_batch.outcome >= self.threshold
+        rate = ops.group_mean(right.to(dtype), experience.full_batch.group)
+        return experience.local_rows(right)[:, None], experience.local_rows(rate)[:, None]

@@ -30,7 +30,7 @@ class RatioGate(Weight):
     outer: tuple[float, float] = (0.6, 2.0)
     ratio: Ratio = TokenRatio()
 
-    needs = frozenset({"advantage"})
+    reads = frozenset({"advantage"})
 
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
@@ -77,7 +77,7 @@ class ExponentialAdvantageWeight(Weight):
 
     temperature: float = 1.0
 
-    needs = frozenset({"advantage"})
+    reads = frozenset({"advantage"})
 
     def setup(self) -> None:
         if self.temperature <= 0:
@@ -92,7 +92,7 @@ class ExponentialAdvantageWeight(Weight):
 class SamplerKL(Regulariser):
     """coefficient * k2 to the sampler: (logp - its logp)^2 / 2 at each decision. OPMD's regulariser."""
 
-    needs = frozenset({"logp"})
+    reads = frozenset({"logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return ops.kl_estimate("k2", evaluation.logp, experience.logp)

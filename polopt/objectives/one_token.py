@@ -33,9 +33,9 @@ class OneToken(SurrogateTerm):
     floor: float = -20.0
     seed: int = 0
 
-    needs = frozenset({"extras.tokens"})
-    evaluates = frozenset({"logits"})
-    silent_at_zero = True
+    reads = frozenset({"extras.tokens"})
+    policy_outputs = frozenset({"logits"})
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if self.draws is not None and self.draws < 1:
@@ -44,7 +44,7 @@ class OneToken(SurrogateTerm):
             raise ValueError(f"objectives.OneToken: temperature must be > 0, found {self.temperature}")
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("batches").add_(1)
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:

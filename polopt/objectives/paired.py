@@ -51,7 +51,7 @@ class LogRatioReward(ImplicitReward):
     scale: float = 0.1
     decisions: Decisions = "sum"
 
-    needs = frozenset({"ref_logp"})
+    reads = frozenset({"ref_logp"})
 
     def setup(self) -> None:
         _check_scale(self, self.scale)
@@ -146,7 +146,7 @@ class PairedObjective(Objective):
     regularise: Sequence[Regulariser] = ()
     aggregate: Aggregate = TokenMean()
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
     binds = "group"
 
     def contributes(self, experience: Experience) -> Tensor:
@@ -161,11 +161,11 @@ class PairedObjective(Objective):
                 f"over {evaluation.support}; evaluate the policy with the batch's support"
             )
         self._check_groups(experience)
-        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
         reward = self.implicit(experience, evaluation)
         preferred, other = pairs(experience)
         margin = reward[preferred] - reward[other]
-        count = (partners(experience.counted).sum() / 2).to(reward).clamp(min=1)
+        count = (partners(experience.denominator_batch).sum() / 2).to(reward).clamp(min=1)
         loss = self.link(margin).sum() / count
         with torch.no_grad():
             found = {
@@ -179,7 +179,7 @@ class PairedObjective(Objective):
         return Loss(loss + added, metrics | more)
 
     def _check_groups(self, experience: Experience) -> None:
-        there, expected = partners(experience), experience.mine(partners(experience.whole))
+        there, expected = partners(experience), experience.local_rows(partners(experience.full_batch))
         if not torch.equal(there, expected.to(there)):
             raise ExperienceError(
                 "objectives.PairedObjective compares the rows of a group, and this micro-batch of "

@@ -29,8 +29,8 @@ class Objective(Part):
             )
         evaluation.check(experience.mask)
         check_values(experience, name, evaluation, experience.place())
-        if self.wanted("surveys"):
-            experience = experience.surveyed(evaluation)
+        if self.active_fields("full_batch_outputs"):
+            experience = experience.with_full_batch_evaluation(evaluation)
         return super().__call__(experience, evaluation)
 
     def contributes(self, experience: Experience) -> Tensor:
@@ -58,7 +58,7 @@ class SurrogateTerm(Part):
     decisions need not be evaluated.
     """
 
-    silent_at_zero: ClassVar[bool] = False
+    zero_at_zero_advantage: ClassVar[bool] = False
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -98,13 +98,13 @@ class Aggregate(Part):
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
         weights = self.weights(experience).to(terms)
-        return ops.reduce(terms, weights, self.denominator(experience.counted).to(terms))
+        return ops.reduce(terms, weights, self.denominator(experience.denominator_batch).to(terms))
 
 
 def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
     """The whole optimiser batch and what the policy says of it now, for parts that survey; 0 off the mask."""
-    whole = experience.whole.blanked()
-    return whole, whole.survey.blanked(whole.mask)
+    whole = experience.full_batch.zero_masked()
+    return whole, whole.full_batch_evaluation.zero_masked(whole.mask)
 
 
 def unused(name: str, metrics: Mapping[str, object]) -> str:

@@ -47,7 +47,7 @@ class ObjectiveSchedule(Objective):
             )
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("batches").add_(1)
 
     @property
@@ -60,7 +60,7 @@ class ObjectiveSchedule(Objective):
                 return phase.objective
         return self.phases[-1].objective
 
-    def inside(self) -> Iterator[Part]:
+    def active_children(self) -> Iterator[Part]:
         yield self.present
 
     def contributes(self, experience: Experience) -> Tensor:
@@ -92,7 +92,7 @@ class LayerEntropy(DecisionMetric):
         return Layer(self.layer, self.final_norm, self.among).name("entropy")
 
     @property
-    def evaluates(self) -> frozenset[str]:  # type: ignore[override]
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"extras." + self._name})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -111,7 +111,7 @@ class WithMetrics(Objective):
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, metrics = self.objective(experience, evaluation)
         read = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
-        mask, whole = read(experience), experience.whole
+        mask, whole = read(experience), experience.full_batch
         decisions = read(whole).sum().clamp(min=1).to(mask.device)
         metrics = dict(metrics)
         with torch.no_grad():

@@ -16,7 +16,7 @@ from polopt.ops import LIMIT
 class TokenRatio(Ratio):
     """Per-decision ratio to the behaviour policy: log r_t = logp_t - behaviour logp_t, within +-20."""
 
-    needs = frozenset({"logp"})
+    reads = frozenset({"logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return (evaluation.logp - experience.logp).clamp(-LIMIT, LIMIT)
@@ -29,7 +29,7 @@ class OldPolicyRatio(Ratio):
     trust region, one by the cap. Source: decoupled PPO, arXiv:2110.00641.
     """
 
-    needs = frozenset({"old_logp"})
+    reads = frozenset({"old_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
@@ -43,7 +43,7 @@ class RatioExceptDemonstrations(Ratio):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         own = evaluation.logp - evaluation.logp.detach()
-        return torch.where(experience.demonstrated[:, None], own, self.ratio(experience, evaluation))
+        return torch.where(experience.is_demonstration[:, None], own, self.ratio(experience, evaluation))
 
 
 class LayerRatio(Ratio):
@@ -68,11 +68,11 @@ class LayerRatio(Ratio):
         return Layer(self.layer, self.final_norm, self.among).name("logp")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({OLD + self._name})
 
     @property
-    def evaluates(self) -> frozenset[str]:  # type: ignore[override]
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"extras." + self._name})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:

@@ -37,7 +37,7 @@ class ReferenceKL(Regulariser):
     ratio: Ratio | None = None
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"ref_logp" if self.anchor == "reference" else "prev_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -54,7 +54,7 @@ class EntropyBonus(Regulariser):
 
     coefficient: float | Schedule = 0.01
 
-    evaluates = frozenset({"entropy"})
+    policy_outputs = frozenset({"entropy"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return -evaluation.entropy
@@ -70,12 +70,12 @@ class EntropyTarget(Regulariser):
     coefficient: float | Schedule = 0.01
     target: float
 
-    evaluates = frozenset({"entropy"})
-    surveys = frozenset({"entropy"})
+    policy_outputs = frozenset({"entropy"})
+    full_batch_outputs = frozenset({"entropy"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole = experience.whole
-        side = (ops.masked_mean(whole.survey.entropy, whole.mask) - self.target).sign()
+        whole = experience.full_batch
+        side = (ops.masked_mean(whole.full_batch_evaluation.entropy, whole.mask) - self.target).sign()
         return side * (evaluation.entropy - self.target)
 
 
@@ -91,8 +91,8 @@ class ValueLoss(Regulariser):
     coefficient: float | Schedule = 0.5
     clip: float | None = 0.2
 
-    needs = frozenset({"value"})
-    evaluates = frozenset({"value"})
+    reads = frozenset({"value"})
+    policy_outputs = frozenset({"value"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         old, now = experience.value, evaluation.value

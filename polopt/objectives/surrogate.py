@@ -38,12 +38,12 @@ class Surrogate(Objective):
     aggregate: Aggregate = TokenMean()
     regularise: Sequence[Regulariser] = ()
 
-    needs = frozenset({"advantage"})
+    reads = frozenset({"advantage"})
 
     def contributes(self, experience: Experience) -> Tensor:
         """Without regularisers, and with a trust region that is silent at advantage 0, rows of advantage 0
         contribute nothing."""
-        if len(self.regularise) or not self.trust.silent_at_zero:
+        if len(self.regularise) or not self.trust.zero_at_zero_advantage:
             return experience.mask.any(1)
         return (experience.mask & (experience.advantage != 0)).any(1)
 
@@ -54,7 +54,7 @@ class Surrogate(Objective):
                 f"objectives.Surrogate: behaviour log-probs were taken over {experience.support}, the policy's over "
                 f"{evaluation.support}: their ratio would be a bias; evaluate the policy with the batch's support"
             )
-        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
         log_ratio = (
             self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
         )
@@ -73,7 +73,7 @@ class Surrogate(Objective):
     def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
         """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
         active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
-        decisions, mask = active(experience.whole).sum().clamp(min=1).to(log_ratio.device), active(experience)
+        decisions, mask = active(experience.full_batch).sum().clamp(min=1).to(log_ratio.device), active(experience)
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
         metrics = {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
@@ -91,7 +91,7 @@ class AuxiliaryLoss(Objective):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         evaluation.check(experience.mask)
-        experience, evaluation = experience.blanked(), evaluation.blanked(experience.mask)
+        experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
         return Loss(*regularised(self.regularise, self.aggregate, experience, evaluation))
 
 

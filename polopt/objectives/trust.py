@@ -31,7 +31,7 @@ def pessimistic(
 class PolicyGradient(SurrogateTerm):
     """The score function alone: -A_t logp_t. No ratio, no limit; with A = 1 it is the negative log-likelihood."""
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         return -experience.advantage * evaluation.logp, torch.zeros_like(experience.advantage)
@@ -40,7 +40,7 @@ class PolicyGradient(SurrogateTerm):
 class Unclipped(SurrogateTerm):
     """The plain surrogate -A_t r_t: importance-weighted, without a limit."""
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         return -experience.advantage * log_ratio.exp(), torch.zeros_like(experience.advantage)
@@ -55,7 +55,7 @@ class SaturatedRatio(SurrogateTerm):
 
     bend: float = 0.1
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if self.bend <= 0:
@@ -76,7 +76,7 @@ class Clip(SurrogateTerm):
     high: Unbounded = 0.2
     dual: float | None = None
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
@@ -102,8 +102,8 @@ class CentredClip(SurrogateTerm):
     high: Unbounded = 0.2
     centre: Ratio = TokenRatio()
 
-    needs = frozenset({"old_logp"})
-    silent_at_zero = True
+    reads = frozenset({"old_logp"})
+    zero_at_zero_advantage = True
 
     def setup(self) -> None:
         if self.low < 0 or self.high < 0:
@@ -124,7 +124,7 @@ class ClipWeight(SurrogateTerm):
     low: float | None = None
     high: Unbounded = 4.0
 
-    silent_at_zero = True
+    zero_at_zero_advantage = True
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         ratio, advantage = log_ratio.detach().exp(), experience.advantage
@@ -144,8 +144,8 @@ class ValueRegression(SurrogateTerm):
 
     rho: float = 1.0
 
-    needs = frozenset({"extras.old_mean_logp"})
-    evaluates = frozenset({"extras.mean_logp"})
+    reads = frozenset({"extras.old_mean_logp"})
+    policy_outputs = frozenset({"extras.mean_logp"})
 
     def setup(self) -> None:
         if self.rho <= 0:

@@ -26,7 +26,7 @@ class TruncatedImportance(Weight):
     cap: Unbounded = 2.0
     unit: Literal["token", "sequence"] = "token"
 
-    needs = frozenset({"logp", "old_logp"})
+    reads = frozenset({"logp", "old_logp"})
 
     def setup(self) -> None:
         if self.cap <= 0:

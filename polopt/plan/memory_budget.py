@@ -46,7 +46,7 @@ class Holds:
 
 def holds(job: PlannedJob) -> dict[str, Holds]:
     """By kind of device: "device" where all do both, else "learner" and "sampler"."""
-    samples = bool(job.demands.drawn)
+    samples = bool(job.demands.sampling_overhead)
     if not job.apart:
         return {"device": _holds(job, {**_learned(job), **_served(job)}, learns=True, samples=samples)}
     return {
@@ -96,7 +96,7 @@ def _copy(job: PlannedJob) -> float:
 def _served(job: PlannedJob) -> dict[str, float]:
     """What an engine of its own holds beside the learner; polopt's own sampler reads the learner's weights, or, where
     these lie in pieces, a whole copy of them."""
-    if not job.demands.drawn or (job.engine == "native" and job.shards == 1):
+    if not job.demands.sampling_overhead or (job.engine == "native" and job.shards == 1):
         return {}
     return {"sampler's weights": _copy(job) if job.engine == "paged" else job.size * job.shape.parameters}
 

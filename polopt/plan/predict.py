@@ -84,7 +84,7 @@ def phases(
     concurrent = max(held.concurrent for held in memory.values())
     if any(held.over > 0 for held in memory.values()):  # the times are those of a device that is large enough
         concurrent = math.ceil(job.rows / job.replicas)
-    drawn, found, decoding = job.demands.drawn, {}, None
+    drawn, found, decoding = job.demands.sampling_overhead, {}, None
     if drawn:
         decoding = seconds.decoding(job, eff, concurrent)
         more = drawn + job.demands.once / job.group
@@ -123,7 +123,7 @@ def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
         memory=memory,
         phases=spans,
         step=step,
-        sampling=_spanned(sampled, known).over(job.batch.tokens * job.demands.drawn) if decoding else None,
+        sampling=_spanned(sampled, known).over(job.batch.tokens * job.demands.sampling_overhead) if decoding else None,
         learning=_spanned(learned, known).over(job.batch.tokens),
         whole=step.over(job.batch.tokens),
         run=run,

@@ -28,7 +28,7 @@ class Demands:
     prompts: float = 0
     heads: int = 0
     whole: bool = False
-    drawn: float = 1.0
+    sampling_overhead: float = 1.0
     once: float = 0
     steered: bool = False
     group: int = 1
@@ -41,8 +41,10 @@ class Demands:
             f"{self.own + self.other:g} forward passes over the batch before learning" if self.own + self.other else "",
             "a survey of the batch before each optimiser step" if self.survey else "",
             "all logits at once" if self.whole else "",
-            f"{self.drawn:.2g} tokens sampled for one of the batch" if self.drawn not in (0, 1) else "",
-            "nothing is sampled" if not self.drawn else "",
+            f"{self.sampling_overhead:.2g} tokens sampled for one of the batch"
+            if self.sampling_overhead not in (0, 1)
+            else "",
+            "nothing is sampled" if not self.sampling_overhead else "",
             "one more rollout per prompt" if self.once else "",
         ]
         return ", ".join(filter(None, said))
@@ -51,7 +53,7 @@ class Demands:
 def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) -> Demands:
     """kept: share of the groups that filters keep, where sampling goes on until a batch is full. decisions: tokens of
     an answer, for parts that cut answers."""
-    needs, evaluates, sampling = algorithm.all_needs, algorithm.all_evaluates, algorithm.sampling
+    needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
     compared = len({"ref_logp", "prev_logp"} & needs)
     teacher = algorithm.teacher
     asks = teacher is not None and bool(needs & TAUGHT)
@@ -65,12 +67,12 @@ def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) 
         critic="value" in needs | evaluates,
         own=bool(old) + names,
         other=compared + asks,
-        survey=bool(algorithm.all_surveys),
+        survey=bool(algorithm.required_full_batch_outputs),
         prompts="extras.prompt_logp" in needs,
         heads=len(layers),
         whole="logits" in evaluates,
-        drawn=sampling.drawn(kept, decisions),
+        sampling_overhead=sampling.sampling_overhead(kept, decisions),
         once="extras.greedy_reward" in needs,
-        steered=any("steps" in part.asks for part in algorithm.parts()),
+        steered=any("steps" in part.source_capabilities for part in algorithm.parts()),
         group=sampling.group_size,
     )

@@ -168,7 +168,7 @@ def _links(job: PlannedJob, pieces: int, learned: float, before: float) -> float
 
 def handing_over(job: PlannedJob, eff: Efficiency) -> float:
     """The new weights' way to the samplers: laid out anew beside the learner, gathered from its shards, or sent."""
-    if not job.demands.drawn:
+    if not job.demands.sampling_overhead:
         return 0.0
     whole = memory.weights(job.shape.parameters, job.work)
     laid_out = 2 * whole / job.tensor / (eff.memory * job.device.bandwidth)

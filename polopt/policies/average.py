@@ -13,7 +13,7 @@ from polopt.policies.sharded import laid
 
 
 class Average:
-    """average <- average + rate (policy - average) at each `follow`, from the policy's weights of now on.
+    """average <- average + rate (policy - average) at each `reference_tau`, from the policy's weights of now on.
 
     copied: makes the copy that will hold the average.
     policy: with the averaged weights, without gradient. Rate 1 is the followed policy itself and rate 0 a frozen copy.

@@ -44,7 +44,7 @@ class Engine(Protocol):
         """
         ...
 
-    def hand_over(self, version: int) -> None:
+    def sync_weights(self, version: int) -> None:
         """The policy's weights have changed, and are called `version`: the next `sample` draws with them."""
         ...
 
@@ -157,5 +157,5 @@ class NativeEngine:
                 generator=generator,
             )
 
-    def hand_over(self, version: int) -> None:
+    def sync_weights(self, version: int) -> None:
         self.version = version

@@ -87,7 +87,7 @@ class NetworkPolicy(nn.Module):
         """Evaluates the policy on the decisions of a batch.
 
         Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one, and
-        `extras["action"]`, [B, T] int64 or [B, T, A]. Gives logp [B, T] and, if they are among `needs`, the entropy of
+        `extras["action"]`, [B, T] int64 or [B, T, A]. Gives logp [B, T] and, if they are among `reads`, the entropy of
         the decision and the value before it; with the value also final_value [B, T], the value after each decision.
         """
         needs = frozenset(needs)

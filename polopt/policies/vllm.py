@@ -52,14 +52,14 @@ class VLLMSpec(EngineSpec):
                     f"stages.{stage}: the sampling's {support} is truncated, and vLLM does not tell the learner which "
                     "ids top-k and top-p left; set top_k: 0 and top_p: 1 there, or rollout.engine: native"
                 )
-            steered = [type(part).__name__ for part in algorithm.parts() if "steps" in part.asks]
+            steered = [type(part).__name__ for part in algorithm.parts() if "steps" in part.source_capabilities]
             if steered:
                 raise ConfigError(
                     f"stages.{stage}: {steered[0]} steers rollouts token by token, which vLLM does not let it; set "
                     "rollout.engine: native, or another sampling"
                 )
-            if "entropy" in algorithm.all_needs:
-                readers = sorted(type(part).__name__ for part in algorithm.parts() if "entropy" in part.needs)
+            if "entropy" in algorithm.required_fields:
+                readers = sorted(type(part).__name__ for part in algorithm.parts() if "entropy" in part.reads)
                 raise ConfigError(
                     f"stages.{stage}: {', '.join(readers)} needs the sampler's entropy, which vLLM does not return; "
                     "set rollout.engine: native, or another part"
@@ -93,7 +93,7 @@ class VLLMSpec(EngineSpec):
 class VLLMEngine:
     """Answers from `vllm.LLM` in this process.
 
-    The weights are copied into vLLM at the first `sample` after each `hand_over`, under the names of the
+    The weights are copied into vLLM at the first `sample` after each `sync_weights`, under the names of the
     checkpoint format, and what vLLM had cached of prompts is dropped. Log-probabilities are vLLM's own, after the
     temperature; it returns neither entropy nor the ids that a truncated support keeps, so `Sampled.entropy` and
     `Sampled.kept` are None.
@@ -125,7 +125,7 @@ class VLLMEngine:
             generation_config="vllm",
         )
 
-    def hand_over(self, version: int) -> None:
+    def sync_weights(self, version: int) -> None:
         self.version, self._stale = version, True
 
     def sample(

@@ -22,7 +22,7 @@ class AlignedReward(Reward):
 
     features: int = 1
 
-    needs = frozenset({"reward", "extras.aux", "extras.features"})
+    reads = frozenset({"reward", "extras.aux", "extras.features"})
 
     def setup(self) -> None:
         if self.features < 1:

@@ -39,7 +39,7 @@ def begins_with(text: str, names: Sequence[str]) -> bool:
 class TextReward(Reward):
     """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
 
-    needs = frozenset({"extras.answer"})
+    reads = frozenset({"extras.answer"})
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         raise NotImplementedError
@@ -110,7 +110,7 @@ class LengthFunction(Reward):
             raise ValueError(f"{type(self).__name__}: the length of block {piece!r} is counted in words or characters")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset() if self.unit == "decisions" else frozenset({"extras.answer"})
 
     def worth(self, length: Tensor) -> Tensor:

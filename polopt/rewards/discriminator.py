@@ -32,7 +32,7 @@ class Discriminator(LogRatio):
     seed: int = 0
 
     reads_batch: ClassVar[bool] = True  # it learns from the whole batch
-    needs = frozenset({"extras.features", "extras.base_features", "extras.base_mask"})
+    reads = frozenset({"extras.features", "extras.base_features", "extras.base_mask"})
 
     def setup(self) -> None:
         if self.features < 1 or self.hidden < 0 or self.steps < 0 or self.rate <= 0:

@@ -107,7 +107,7 @@ class EtConCorrectness(TextReward):
         ExperienceError: a task comes without a solution.
     """
 
-    needs = frozenset({"extras.answer", "extras.task"})
+    reads = frozenset({"extras.answer", "extras.task"})
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         task = experience.extras["task"][row]
@@ -125,7 +125,7 @@ class EtConConsistency(TextReward):
 
     field: str = "old"
 
-    needs = frozenset({"extras.answer", "extras.task"})
+    reads = frozenset({"extras.answer", "extras.task"})
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         old: Any = experience.extras["task"][row].row.get(self.field)

@@ -15,7 +15,7 @@ class FieldReward(Reward):
     name: str
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.{self.name}"})
 
     def forward(self, experience: Experience) -> Tensor:

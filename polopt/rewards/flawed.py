@@ -28,7 +28,7 @@ class FlawedPositive(Reward):
             raise ValueError(f"rewards.FlawedPositive: weight must be >= 0, found {self.weight}")
 
     def forward(self, experience: Experience) -> Tensor:
-        experience.require(self.flawed.all_needs, by=self.flawed)  # also where no row is right yet
+        experience.require(self.flawed.required_fields, by=self.flawed)  # also where no row is right yet
         punished = self.right(experience)
         if any(part.reads_batch for part in self.flawed.parts() if isinstance(part, Mark)):
             punished = punished & self.flawed(experience)

@@ -22,10 +22,10 @@ class JudgedReward(Reward):
 
     judge: Judge
 
-    needs = frozenset({"extras.task", "extras.answer"})
+    reads = frozenset({"extras.task", "extras.answer"})
 
     @property
-    def asks(self) -> frozenset[str]:  # type: ignore[override]
+    def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
         """What the tasks must come with."""
         return frozenset({"demonstrations"}) if self.judge.compares else frozenset()
 

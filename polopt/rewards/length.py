@@ -22,7 +22,7 @@ class LengthReward(Reward):
     right: Mark = OutcomeAtLeast()
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         own = {"decisions": set[str](), "turns": {"turn"}}.get(self.of, {f"extras.{self.of}"})
         return frozenset({"outcome"} | own)
 
@@ -51,8 +51,8 @@ class RelativeLength(LengthReward):
     reads_batch = True
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return super().needs | {"group"}
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return super().reads | {"group"}
 
     def forward(self, experience: Experience) -> Tensor:
         right, length = self.right(experience), self.length(experience)

@@ -34,7 +34,7 @@ class ProgramGrader(Grader):
     """Marks that a program gives. An item's name says what: "outcome", what the world paid; a name in `SEEN`, of the
     answer's text; or `extras.<name>`, a number that the world or the loop noted of each row."""
 
-    def reads(self, items: Sequence[Item]) -> frozenset[str]:
+    def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
         """As `Grader.reads`.
 
         Raises:
@@ -94,7 +94,7 @@ class AuditedRubric(Meta):
             raise ValueError(f"rewards.AuditedRubric: truth must be outcome or extras.<name>, found {self.truth!r}")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({self.truth})
 
     def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:

@@ -28,7 +28,7 @@ class LinearTokenReward(Reward):
     features: int = 512
     ridge: float = 1.0
 
-    needs = frozenset({"extras.tokens"})
+    reads = frozenset({"extras.tokens"})
 
     def setup(self) -> None:
         if self.batches < 1 or self.features < 2 or self.ridge <= 0:
@@ -41,7 +41,7 @@ class LinearTokenReward(Reward):
         self.register_buffer("target", torch.zeros(self.features + 1, dtype=torch.float64))
         self.register_buffer("weights", torch.zeros(self.features + 1, dtype=torch.float64))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("seen").add_(1)
 
     def forward(self, experience: Experience) -> Tensor:

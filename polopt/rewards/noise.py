@@ -30,7 +30,7 @@ class FixedRates(Rates):
     kinds: Sequence[tuple[str, float, float]] = ()
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"outcome"} | ({"extras.kind"} if self.kinds else set()))
 
     def setup(self) -> None:
@@ -57,7 +57,7 @@ class NotedRates(Rates):
     false_negative: str = "signal_false_negative"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.{self.false_positive}", f"extras.{self.false_negative}"})
 
     def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ class RejudgedRates(Rates):
     seed: int = 0
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"outcome", f"extras.{self.judge}"} | ({"extras.kind"} if self.kinds else set()))
 
     def setup(self) -> None:

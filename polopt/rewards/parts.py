@@ -36,7 +36,7 @@ class Reward(Part):
 class EnvironmentReward(Reward):
     """The batch's own `reward`, [B] or [B, T], as the environment paid it."""
 
-    needs = frozenset({"reward"})
+    reads = frozenset({"reward"})
 
     def forward(self, experience: Experience) -> Tensor:
         reward = experience.reward
@@ -49,7 +49,7 @@ class OutcomeReward(Reward):
     scale: float = 1.0
     shift: float = 0.0
 
-    needs = frozenset({"outcome"})
+    reads = frozenset({"outcome"})
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.outcome * self.scale + self.shift
@@ -96,7 +96,7 @@ class TurnRewards(Reward):
 
     weights: Sequence[float] = ()
 
-    needs = frozenset({"extras.paid", "turn"})
+    reads = frozenset({"extras.paid", "turn"})
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         if self.weights and not any(self.weights[: situation.turns]):
@@ -126,11 +126,11 @@ class KLPenalty(Reward):
     turn: int | None = None
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
-        clean = experience.blanked()
+        clean = experience.zero_masked()
         penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
         return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 

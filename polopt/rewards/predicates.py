@@ -31,7 +31,7 @@ class OutcomeAtLeast(Mark):
 
     threshold: float = 1.0
 
-    needs = frozenset({"outcome"})
+    reads = frozenset({"outcome"})
 
     def forward(self, experience: Experience) -> Tensor:
         return experience.outcome >= self.threshold
@@ -45,7 +45,7 @@ class SignalAbove(Mark):
     above: float = 0.5
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.signal_{self.name}"})
 
     def forward(self, experience: Experience) -> Tensor:
@@ -57,7 +57,7 @@ class TaskKindIs(Mark):
 
     kinds: tuple[str, ...]
 
-    needs = frozenset({"extras.kind"})
+    reads = frozenset({"extras.kind"})
 
     def forward(self, experience: Experience) -> Tensor:
         return torch.tensor([kind in self.kinds for kind in experience.extras["kind"]], device=experience.device).bool()
@@ -69,7 +69,7 @@ class AnswerMatches(Mark):
     pattern: str
     invert: bool = False
 
-    needs = frozenset({"extras.answer"})
+    reads = frozenset({"extras.answer"})
 
     def setup(self) -> None:
         try:
@@ -99,7 +99,7 @@ class SolvedGroups(Mark):
     least: float = 1.0
     right: Mark = OutcomeAtLeast()
 
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
     reads_batch = True
 
     def setup(self) -> None:
@@ -121,7 +121,7 @@ class TopGroups(Mark):
     share: float = 0.2
     right: Mark = OutcomeAtLeast()
 
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
     reads_batch = True
 
     def setup(self) -> None:

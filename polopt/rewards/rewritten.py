@@ -99,7 +99,7 @@ class HTTPGrader(Grader):
         for name in ("marked", "unread"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
-    def reads(self, items: Sequence[Item]) -> frozenset[str]:
+    def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
         return frozenset({"extras.task", "extras.answer"})
 
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
@@ -138,9 +138,9 @@ class HTTPMeta(Meta):
 
     chat: Chat
     most: int = 8
-    writes: ClassVar[bool] = True
+    may_invent_items: ClassVar[bool] = True
 
-    needs = frozenset({"extras.task", "extras.answer"})
+    reads = frozenset({"extras.task", "extras.answer"})
 
     def setup(self) -> None:
         if self.most < 1:

@@ -52,7 +52,7 @@ class Grader(Part):
         """Sentences on items that pay for something else than a good answer."""
         yield from ()
 
-    def reads(self, items: Sequence[Item]) -> frozenset[str]:
+    def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
         """The fields of a batch that marks for these items need."""
         return frozenset()
 
@@ -64,7 +64,7 @@ class Meta(Part):
     writes: whether it may invent items.
     """
 
-    writes: ClassVar[bool] = False
+    may_invent_items: ClassVar[bool] = False
 
     def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
         raise NotImplementedError
@@ -98,19 +98,19 @@ class RubricReward(Reward):
             raise ValueError(
                 f"rewards.RubricReward: need every >= 1 and samples >= 2, found {self.every} and {self.samples}"
             )
-        if self.meta is not None and self.meta.writes and not self.grader.reads_texts:
+        if self.meta is not None and self.meta.may_invent_items and not self.grader.reads_texts:
             raise ValueError(
                 f"rewards.RubricReward: {self.meta!r} invents items, and {self.grader!r} knows items by their names "
                 "alone; take a grader that reads texts, as rewards.HTTPGrader"
             )
-        self.grader.reads(self.items)
+        self.grader.item_fields(self.items)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.history = TextBuffers([written(self.items)])
         self._next: list[Item] | None = None  # lives from a batch's reward to the end of learning from it
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return self.grader.reads(self.rubric) if hasattr(self, "history") else frozenset()
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return self.grader.item_fields(self.rubric) if hasattr(self, "history") else frozenset()
 
     def cautions(self, situation: Situation) -> Iterator[str]:
         yield from self.grader.doubts(self.items)
@@ -140,7 +140,7 @@ class RubricReward(Reward):
         weight = torch.tensor([item.weight * item.trust for item in items], dtype=marks.dtype, device=marks.device)
         return marks @ weight / weight.sum() if weight.any() else marks.new_zeros(len(marks))
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         self.get_buffer("batches").add_(1)
         if self._next is not None:
             self.history.add(written(self._next))

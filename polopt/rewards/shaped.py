@@ -72,5 +72,5 @@ class DiscountedDemonstrations(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         reward = self.reward(experience)
-        shown = experience.demonstrated.reshape(-1, *[1] * (reward.ndim - 1))
+        shown = experience.is_demonstration.reshape(-1, *[1] * (reward.ndim - 1))
         return torch.where(shown, self.factor * reward, reward)

@@ -21,7 +21,7 @@ class SurprisalPenalty(Reward):
 
     coefficient: float = 0.01
 
-    needs = frozenset({"logp"})
+    reads = frozenset({"logp"})
 
     def forward(self, experience: Experience) -> Tensor:
         return -self.coefficient * torch.where(experience.mask, experience.logp, 0)

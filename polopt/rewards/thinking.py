@@ -25,7 +25,7 @@ class ThinkOrNot(Reward):
     over: float = 0.2
     form: float = 1.0
 
-    needs = frozenset({"outcome"})
+    reads = frozenset({"outcome"})
 
     def setup(self) -> None:
         if min(self.miss, self.over, self.form) < 0:

@@ -115,7 +115,7 @@ class UnitTest(TextReward):
     metrics: Sequence[str] = METRICS
     field: str = "focal"
 
-    needs = frozenset({"extras.answer", "extras.task"})
+    reads = frozenset({"extras.answer", "extras.task"})
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         if self.field not in situation.fields:

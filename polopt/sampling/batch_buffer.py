@@ -19,7 +19,7 @@ EXTRA = "extras/"
 def packed(experience: Experience) -> dict[str, Tensor]:
     """Copies of every field and extra that is a tensor, by name, with support and horizon as numbers.
 
-    Lists stay behind: `Source.recall` gives them back.
+    Lists stay behind: `Source.restore_rows` gives them back.
     """
     support, rule = experience.support, experience.support.by_entropy
     numbers: list[float] = [support.temperature, support.top_k, support.top_p]

@@ -1,6 +1,6 @@
 """What joins the rollouts of a batch: what others decided, to be imitated.
 
-Each part marks the rows that it adds (`Experience.demonstrated`). They are judged over the rollouts' support, so at
+Each part marks the rows that it adds (`Experience.is_demonstration`). They are judged over the rollouts' support, so at
 another temperature than 1 their likelihood is that of the sampler's distribution.
 """
 
@@ -31,7 +31,7 @@ class WithDemonstrations(BatchMixer):
 
     each: float = 0.25
 
-    asks = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations"})
 
     def setup(self) -> None:
         if self.each <= 0:
@@ -49,13 +49,13 @@ class WithSolutions(BatchMixer):
 
     gate: float = 0.0
 
-    needs = frozenset({"outcome", "group"})
-    asks = frozenset({"demonstrations"})
+    reads = frozenset({"outcome", "group"})
+    source_capabilities = frozenset({"demonstrations"})
 
     def forward(self, experience: Experience, source: Source) -> Experience:
-        own = experience[~experience.demonstrated]
+        own = experience[~experience.is_demonstration]
         hard = ops.group_mean(own.outcome, own.group) <= self.gate
-        return _beside(experience, source.solve(own[hard]), Experience.join) if hard.any() else experience
+        return _beside(experience, source.demonstrate_groups(own[hard]), Experience.join) if hard.any() else experience
 
 
 class WithTexts(BatchMixer):
@@ -69,7 +69,7 @@ class WithTexts(BatchMixer):
     length: int = 512
     probability: float = 1.0
 
-    asks = frozenset({"texts"})
+    source_capabilities = frozenset({"texts"})
 
     def setup(self) -> None:
         if self.rows < 1 or self.length < 1:
@@ -94,21 +94,21 @@ class ReplacedBySolutions(Select):
     Source: the switch of HPT, arXiv:2509.04419.
     """
 
-    needs = frozenset({"group"})
+    reads = frozenset({"group"})
     judges_demonstrations = True
 
     def forward(self, experience: Experience) -> Experience:
         index, count = ops.group_index(experience.group)
         helped = torch.zeros_like(count, dtype=torch.bool)
-        helped[index[experience.demonstrated]] = True
-        return experience[experience.demonstrated | ~helped[index]]
+        helped[index[experience.is_demonstration]] = True
+        return experience[experience.is_demonstration | ~helped[index]]
 
 
 def _beside(
     experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
 ) -> Experience:
     """The batch with demonstrated rows below its own, marked. What is known of a rollout alone is blank in them."""
-    own = experience.replace(extras={"demonstrated": experience.demonstrated})
+    own = experience.replace(extras={"demonstrated": experience.is_demonstration})
     shown = shown.replace(
         logp=None,  # nobody sampled them
         entropy=None,
@@ -116,4 +116,4 @@ def _beside(
         horizon=experience.horizon,
         extras={"demonstrated": torch.ones_like(shown.mask[:, 0])},
     )
-    return stack([own, shown.matched(own)])
+    return stack([own, shown.with_missing_fields_of(own)])

@@ -51,7 +51,7 @@ class RankedRows(RandomSelect):
     worst: int = 0
     others: int = 0
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def setup(self) -> None:
         super().setup()
@@ -85,7 +85,7 @@ class ResampledRows(RandomSelect):
     weights: Literal["power", "extremes", "best"] = "power"
     power: float = 2.0
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def forward(self, experience: Experience) -> Experience:
         outcome = experience.outcome.double()

@@ -18,7 +18,7 @@ class Fragments(Sampling):
 
     steps: int = 128
 
-    asks = frozenset({"fragments"})
+    source_capabilities = frozenset({"fragments"})
 
     def setup(self) -> None:
         if self.steps < 1:

@@ -33,7 +33,7 @@ class SelectByField(Select):
     name: str = "chosen"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"extras.{self.name}"})
 
     def forward(self, experience: Experience) -> Experience:
@@ -67,7 +67,7 @@ class LengthRecomposed(Rollouts):
     by: Literal["decisions", "turns"] = "decisions"
     right: float = 1.0
 
-    gives = frozenset({"extras.chosen", "extras.age"})
+    writes = frozenset({"extras.chosen", "extras.age"})
 
     def setup(self) -> None:
         super().setup()
@@ -89,7 +89,7 @@ class LengthRecomposed(Rollouts):
     def gather(self, source: Source) -> Experience:
         due, kept = self.get_buffer("due"), self.memory.batches()
         if due and kept:
-            found = [_left(source.recall(batch), batch, age) for age, batch in enumerate(kept, 1)]
+            found = [_left(source.restore_rows(batch), batch, age) for age, batch in enumerate(kept, 1)]
             if self.training:
                 self.memory.keep([])
                 due.fill_(False)

@@ -111,8 +111,8 @@ class LookaheadRollouts(Rollouts):
     look: Lookahead = Lookahead()
     share: float | Schedule = 1.0
 
-    gives = frozenset({"extras.explored"})
-    asks = frozenset({"steps"})
+    writes = frozenset({"extras.explored"})
+    source_capabilities = frozenset({"steps"})
     zero_means: ClassVar[dict[str, str]] = {
         "tree/branched": "no tree has branched, so that its leaves are copies of one answer: lower least, or raise "
         "apart, until the policy's undecided tokens branch"

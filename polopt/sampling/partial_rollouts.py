@@ -27,7 +27,7 @@ class PartialRollouts(Sampling):
     window: int = 8192
     support: Support = Support()
 
-    gives = frozenset({"extras.window"})
+    writes = frozenset({"extras.window"})
 
     def setup(self) -> None:
         if self.window < 1:
@@ -41,7 +41,7 @@ class PartialRollouts(Sampling):
     def forward(self, source: Source) -> Experience:
         parts = []
         for waiting in self.memory.batches():
-            parts.append(_marked(source.extend(waiting, 1, window=self.window), waiting.lengths))
+            parts.append(_marked(source.extend(waiting, 1, max_decisions=self.window), waiting.lengths))
         fresh = source.rows - sum(map(len, parts))
         if fresh > 0:
             rows = source.rollout(RolloutRequest(source.take(fresh), 1, self.support, max_decisions=self.window))

@@ -110,9 +110,9 @@ class Source(Protocol):
         self,
         experience: Experience,
         copies: int,
-        window: int | None = None,
+        max_decisions: int | None = None,
         at: Tensor | None = None,
-        say: Sequence[Sequence[int]] | None = None,
+        forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """Go on, `copies` times each, from where rows that have not ended stand, or from before the decision at column
         `at` [B] of any row: with the current policy over the rows' support, for at most `window` more decisions.
@@ -148,7 +148,7 @@ class Source(Protocol):
         """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
         ...
 
-    def solve(self, experience: Experience) -> Experience:
+    def demonstrate_groups(self, experience: Experience) -> Experience:
         """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
         ...
 
@@ -156,12 +156,12 @@ class Source(Protocol):
         """The next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`, `outcome` = 1."""
         ...
 
-    def recall(self, experience: Experience) -> Experience:
+    def restore_rows(self, experience: Experience) -> Experience:
         """Rows of an earlier `rollout` of which only the tensors were kept: the same rows, with their lists. What
         the source itself fills in of the learner's opinion is that of the learner now."""
         ...
 
-    def names(self, tasks: Tensor) -> list[str]:
+    def task_ids(self, tasks: Tensor) -> list[str]:
         """[M] a name of each task, the same in every process that has these tasks."""
         ...
 
@@ -169,7 +169,9 @@ class Source(Protocol):
         """What each row answered, turn by turn, read from its tensors."""
         ...
 
-    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+    def import_answers(
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+    ) -> Experience:
         """Rows of what somebody else answered to the tasks of these numbers [M]: answers[i] holds rows of task i, each
         the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
 
@@ -225,7 +227,8 @@ class Sampling(Part):
         return None
 
     def mark(self, experience: Experience) -> Experience:
-        """The batch, marked as one that was made as this part makes it, so that `Algorithm.judge` takes it as it is."""
+        """The batch, marked as one that was made as this part makes it, so that `Algorithm.compute_advantages` takes it
+        as it is."""
         return experience.replace(sampled_by=repr(self))
 
     def made(self, experience: Experience) -> bool:
@@ -244,12 +247,12 @@ class Sampling(Part):
     def too_late(what: str) -> ExperienceError:
         """The refusal of a finished batch. what: the part, or its setting, that decides how a batch is made."""
         return ExperienceError(
-            f"Algorithm.judge: {what} decides how a batch is made, and this one was made elsewhere: sample with "
-            "algorithm.sampling(source), or, if your sampler did the same, give judge "
+            f"Algorithm.compute_advantages: {what} decides how a batch is made, and this one was made elsewhere: "
+            "sample with algorithm.sampling(source), or, if your sampler did the same, give compute_advantages "
             "algorithm.sampling.mark(experience)"
         )
 
-    def drawn(self, kept: float, decisions: float) -> float:
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
         """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
         rows and a row has so many decisions: what planning a run needs to know."""
         return 1.0
@@ -271,12 +274,12 @@ class Select(Part):
 def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
     """The rows and decisions that the parts leave, in order. Demonstrated rows stay, unless a part judges them too."""
     for select in selects:
-        shown = experience.demonstrated
+        shown = experience.is_demonstration
         if select.judges_demonstrations or not shown.any():
             experience = select(experience)
         elif not shown.all():
             own = select(experience[~shown])
-            experience = Experience.join([own, experience[shown].matched(own)])
+            experience = Experience.join([own, experience[shown].with_missing_fields_of(own)])
     return experience
 
 

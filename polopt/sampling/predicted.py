@@ -33,7 +33,7 @@ class UsesPredictor(Part):
     low: float = 0.0
     high: float = 1.0
 
-    gives = frozenset({"extras.predicted"})
+    writes = frozenset({"extras.predicted"})
 
     def setup(self) -> None:
         if self.context < 1 or self.low >= self.high:
@@ -95,7 +95,7 @@ class TopPredicted(UsesPredictor, TaskSampler):
     of: int = 4
     by: Literal["gain", "variance"] = "gain"
 
-    gives = frozenset()
+    writes = frozenset()
 
     def setup(self) -> None:
         super().setup()

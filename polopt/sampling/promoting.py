@@ -72,7 +72,7 @@ class VariancePromotingSampler(TaskSampler):
         drawn = torch.multinomial(odds, by_lot, replacement=True, generator=source.generator).cpu()
         return torch.cat([drawn, source.take(count - by_lot)]) if by_lot < count else drawn
 
-    def learned(self) -> None:
+    def on_step(self) -> None:
         age = self.get_buffer("age")
         age += age >= 0
 

@@ -41,7 +41,7 @@ class SolutionPrefixes(PromptAugmenter):
     support: Support = Support()
 
     each: ClassVar[int] = 2
-    asks = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations"})
 
     def setup(self) -> None:
         if self.checkpoints < 1 or not 0 <= self.most <= 1 or self.tries < 0:

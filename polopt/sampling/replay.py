@@ -34,7 +34,7 @@ class Replay(Rollouts):
     share: float | Schedule = 0.4
     batches: int = 2
 
-    gives = frozenset({"extras.age"})
+    writes = frozenset({"extras.age"})
 
     def setup(self) -> None:
         super().setup()
@@ -54,7 +54,7 @@ class Replay(Rollouts):
         groups = max(1, source.rows // self.group)
         chosen = self._choose(kept, groups, source.generator)
         replayed = [
-            aged(source.recall(batch[rows]), age)
+            aged(source.restore_rows(batch[rows]), age)
             for age, (batch, rows) in enumerate(zip(kept, chosen, strict=True), 1)
             if rows.any()
         ]
@@ -64,8 +64,8 @@ class Replay(Rollouts):
             self.memory.keep([fresh, *kept][: self.batches])
         return Experience.cat([aged(fresh, 0), *replayed])
 
-    def drawn(self, kept: float, decisions: float) -> float:
-        return (1 - now(self.share)) * super().drawn(kept, decisions)
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
+        return (1 - now(self.share)) * super().sampling_overhead(kept, decisions)
 
     def _choose(self, kept: Sequence[Experience], groups: int, generator: torch.Generator) -> list[Tensor]:
         """[B] bool for each batch that is kept: which rows are replayed."""

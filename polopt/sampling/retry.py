@@ -56,7 +56,7 @@ class RetryRollouts(Rollouts):
     kept: float = 0.0
     solved: float = 1.0
 
-    gives = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
+    writes = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
 
     def setup(self) -> None:
         super().setup()
@@ -89,9 +89,9 @@ class RetryRollouts(Rollouts):
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
         return {"probe": float(experience.extras["probe"].double().mean())}
 
-    def drawn(self, kept: float, decisions: float) -> float:
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
         """Half of the rows are taken to fail."""
-        return super().drawn(kept, decisions) + self.chance * 0.5 * (1 - self.kept)
+        return super().sampling_overhead(kept, decisions) + self.chance * 0.5 * (1 - self.kept)
 
     def gather(self, source: Source) -> Experience:
         batch = super().gather(source)
@@ -109,7 +109,7 @@ class RetryRollouts(Rollouts):
         if not len(rows):
             return own
         told = torch.randint(len(texts), (len(rows),), generator=source.generator).tolist()
-        probes = source.extend(batch[rows], 1, at=at[rows], say=[texts[i] for i in told])
+        probes = source.extend(batch[rows], 1, at=at[rows], forced_tokens=[texts[i] for i in told])
         put_in = _placed(probes, at[rows], [table[i] for i in told])
         inside = put_in < 1
         said = torch.where(inside, source.evaluate(probes).logp, probes.logp)

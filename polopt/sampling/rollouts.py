@@ -109,7 +109,7 @@ class Rollouts(Sampling):
     def compared(self) -> int | None:
         return None if self.mix else self.budget.fixed(self.group)
 
-    def drawn(self, kept: float, decisions: float) -> float:
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
         """Whole batches until what the filters keep fills one."""
         return float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0
 
@@ -170,21 +170,21 @@ class _Imitated(Sampling):
         Raises:
             ExperienceError: rows have the log-probabilities of a sampler and are not marked as demonstrated.
         """
-        if experience.logp is not None and not experience.demonstrated.all():
+        if experience.logp is not None and not experience.is_demonstration.all():
             raise ExperienceError(
-                f"Algorithm.judge: {self!r} imitates what somebody else decided, and experience.logp says that these "
-                "rows were sampled: leave logp out, or mark the rows with extras['demonstrated']"
+                f"Algorithm.compute_advantages: {self!r} imitates what somebody else decided, and experience.logp says "
+                "that these rows were sampled: leave logp out, or mark the rows with extras['demonstrated']"
             )
         return experience
 
-    def drawn(self, kept: float, decisions: float) -> float:
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
         return 0.0
 
 
 class Demonstrations(_Imitated):
     """Solutions that come with the tasks, as if the policy had decided them."""
 
-    asks = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations"})
 
     def forward(self, source: Source) -> Experience:
         return source.demonstrate(source.rows)
@@ -195,7 +195,7 @@ class RawTexts(_Imitated):
 
     length: int = 512
 
-    asks = frozenset({"texts"})
+    source_capabilities = frozenset({"texts"})
 
     def setup(self) -> None:
         if self.length < 1:

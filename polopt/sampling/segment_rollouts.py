@@ -30,7 +30,7 @@ class SegmentRollouts(Rollouts):
     interval: int = 5
     rollouts: int = 9
 
-    gives = frozenset({"extras.cut", "extras.cut_value"})
+    writes = frozenset({"extras.cut", "extras.cut_value"})
 
     def setup(self) -> None:
         super().setup()
@@ -40,9 +40,9 @@ class SegmentRollouts(Rollouts):
                 f"{self.rollouts}"
             )
 
-    def drawn(self, kept: float, decisions: float) -> float:
+    def sampling_overhead(self, kept: float, decisions: float) -> float:
         """Of a row a fifth is taken to be in doubt; a continuation is half a row on average."""
-        return super().drawn(kept, decisions) + self.rollouts * math.ceil(decisions / 5 / self.interval) / 2
+        return super().sampling_overhead(kept, decisions) + self.rollouts * math.ceil(decisions / 5 / self.interval) / 2
 
     def gather(self, source: Source) -> Experience:
         batch = super().gather(source)
@@ -82,7 +82,7 @@ class UncertainTokens(Select):
 
     threshold: float = 0.9
 
-    needs = frozenset({"logp"})
+    reads = frozenset({"logp"})
 
     def forward(self, experience: Experience) -> Experience:
-        return experience.only(in_doubt(experience, self.threshold))
+        return experience.restrict(in_doubt(experience, self.threshold))

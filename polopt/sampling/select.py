@@ -17,7 +17,7 @@ class MixedGroups(Select):
     would keep every group. Source: dynamic sampling in DAPO, arXiv:2503.14476.
     """
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def forward(self, experience: Experience) -> Experience:
         index, count = ops.group_index(experience.group)
@@ -37,7 +37,7 @@ class TopK(Select):
     count: int | None = 1
     threshold: Unbounded = -float("inf")
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def setup(self) -> None:
         if self.count is not None and self.count < 1:
@@ -57,7 +57,7 @@ class BalancedGroups(Select):
     compares with the group's mean sees the rows that are left. Source: REC, arXiv:2509.24203.
     """
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def forward(self, experience: Experience) -> Experience:
         group, below = experience.group, experience.outcome < ops.group_mean(experience.outcome, experience.group)
@@ -74,7 +74,7 @@ class BalancedGroups(Select):
 class UniqueAnswers(Select):
     """Keep the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
 
-    needs = frozenset({"group", "extras.answer"})
+    reads = frozenset({"group", "extras.answer"})
 
     def forward(self, experience: Experience) -> Experience:
         seen: set[tuple[int, str]] = set()
@@ -95,7 +95,7 @@ class NonZeroAdvantage(Select):
     Whether a difference of equal numbers comes out as 0 or 1e-16 depends on the order of the rows.
     """
 
-    needs = frozenset({"advantage", "reward", "group"})
+    reads = frozenset({"advantage", "reward", "group"})
 
     def forward(self, experience: Experience) -> Experience:
         returns, group = experience.returns(), experience.group

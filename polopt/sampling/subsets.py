@@ -50,7 +50,7 @@ class HighestVariance(Select):
     within: Literal["batch", "group"] = "batch"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"advantage"} | ({"group"} if self.within == "group" else set()))
 
     def setup(self) -> None:
@@ -82,7 +82,7 @@ class TopDecisions(Select):
     share: float | Schedule = 0.2
     within: Literal["batch", "row"] = "batch"
 
-    needs = frozenset({"advantage", "entropy"})
+    reads = frozenset({"advantage", "entropy"})
 
     def setup(self) -> None:
         _check_share(self, self.share)
@@ -93,7 +93,7 @@ class TopDecisions(Select):
             keep = ops.top_share(score.reshape(1, -1), mask.reshape(1, -1), now(self.share)).reshape(mask.shape)
         else:
             keep = ops.top_share(score, mask, now(self.share))
-        return experience.only(keep)
+        return experience.restrict(keep)
 
 
 def _check_share(part: Select, share: float | Schedule) -> None:

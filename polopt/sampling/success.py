@@ -28,7 +28,7 @@ class SuccessCounts(Part):
     keep_all: float = 1.0
     keep_used: float = 1.0
 
-    needs = frozenset({"outcome", "extras.index"})
+    reads = frozenset({"outcome", "extras.index"})
 
     def setup(self) -> None:
         if min(self.prior) < 0 or (0 in self.prior and max(self.prior) > 0):
@@ -42,7 +42,7 @@ class SuccessCounts(Part):
 
     def observe(self, experience: Experience) -> None:
         """Count these rollouts."""
-        experience.require(self.needs, by=self)
+        experience.require(self.reads, by=self)
         if not self.training:
             return
         right, wrong = self.table.column("right"), self.table.column("wrong")

@@ -32,8 +32,8 @@ class SuccessReplay(BatchMixer):
     tasks: int = 4096
     right: float = 1.0
 
-    needs = frozenset({"outcome", "group", "extras.index"})
-    gives = frozenset({"extras.age"})
+    reads = frozenset({"outcome", "group", "extras.index"})
+    writes = frozenset({"extras.age"})
 
     def setup(self) -> None:
         if self.each < 1 or self.tasks < 1:
@@ -53,13 +53,13 @@ class SuccessReplay(BatchMixer):
         if not len(rows):
             return fresh
         age = self.get_buffer("batches") - kept.extras["sampled"][rows]
-        back = source.recall(_without(kept[rows], "sampled")).replace(group=groups)
+        back = source.restore_rows(_without(kept[rows], "sampled")).replace(group=groups)
         back = back.replace(extras={"age": age})
         number = torch.arange(len(fresh), device=fresh.device)
         last = torch.stack([number[fresh.group == g].amax() for g in groups])
         stays = torch.ones(len(fresh), dtype=torch.bool, device=fresh.device)
         stays[last] = False
-        joined = Experience.join([fresh[stays], back.matched(fresh)])
+        joined = Experience.join([fresh[stays], back.with_missing_fields_of(fresh)])
         return joined[torch.cat([number[stays], last]).argsort()]
 
     def _chosen(self, fresh: Experience, kept: Experience, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -58,7 +58,7 @@ class Swarm(Rollouts):
     keep: int = 256
     max_log_ratio: float = 10.0
 
-    gives = frozenset({"extras.age", "extras.external", "extras.skipped"})
+    writes = frozenset({"extras.age", "extras.external", "extras.skipped"})
 
     def setup(self) -> None:
         super().setup()
@@ -125,7 +125,7 @@ class Swarm(Rollouts):
             last = number if mine else max(batches, default=0)
             found += [(last - n, group) for n in sorted(batches) for group in batches[n] if self._fits(group)]
         found = [(age, group) for age, group in found if 0 <= group.task < source.size]
-        names = source.names(torch.tensor([group.task for _, group in found], dtype=torch.long))
+        names = source.task_ids(torch.tensor([group.task for _, group in found], dtype=torch.long))
         return [one for one, name in zip(found, names, strict=True) if one[1].name == name]
 
     def _fits(self, group: PublishedGroup) -> bool:
@@ -136,7 +136,7 @@ class Swarm(Rollouts):
         tasks = torch.tensor([group.task for _, group in chosen])
         said = [group.ids if self.correct else group.answers for _, group in chosen]
         try:
-            batch = source.receive(tasks, said, self.support)  # type: ignore[arg-type]
+            batch = source.import_answers(tasks, said, self.support)  # type: ignore[arg-type]
         except ValueError:  # an answer that cannot be played here: which one?
             if len(chosen) == 1:
                 self.pool.skipped += 1
@@ -163,7 +163,7 @@ def shared(source: Source, experience: Experience, *, exactly: bool) -> list[Pub
     """What a node publishes of its rows, group by group. exactly: with tokens and log-probabilities."""
     answers, index = source.answers(experience), experience.extras["index"]
     first = ops.group_first(experience.group)
-    names = source.names(index[first])
+    names = source.task_ids(index[first])
     kinds = experience.extras.get("kind")
     found = []
     for row, name in zip(first.tolist(), names, strict=True):

@@ -52,7 +52,7 @@ class ShortestCorrect(Select):
     count: int = 1
     right: float = 1.0
 
-    needs = frozenset({"outcome", "group"})
+    reads = frozenset({"outcome", "group"})
 
     def setup(self) -> None:
         if self.count < 1:

@@ -26,7 +26,7 @@ class EntropyTemperature(Part):
     quantile: float = 0.8
     compat: Literal["text", "released"] = "text"
 
-    needs = frozenset({"entropy"})
+    reads = frozenset({"entropy"})
 
     def setup(self) -> None:
         if not 0 <= self.strength < 1 or not 0 <= self.quantile <= 1:
@@ -47,7 +47,7 @@ class EntropyTemperature(Part):
 
     def observe(self, experience: Experience) -> None:
         """Remember the entropies of a batch, at its one temperature."""
-        experience.require(self.needs, by=self)
+        experience.require(self.reads, by=self)
         plain = experience.extras["plain_entropy"] if experience.support.by_entropy else experience.entropy
         if self.training and experience.mask.any():
             scale = ops.entropy_scale(plain[experience.mask], self.quantile)

@@ -32,7 +32,7 @@ class TreeRollouts(Sampling):
     window: int = 600
     support: Support = Support()
 
-    gives = frozenset({"extras.level"})
+    writes = frozenset({"extras.level"})
 
     def setup(self) -> None:
         if not len(self.factors) or min(self.factors) < 1 or self.window < 1:
@@ -79,7 +79,7 @@ class TreeRollouts(Sampling):
                 break
             parents.append(going.repeat_interleave(factor))
             begins.append(level.lengths[parents[-1]])
-            level = source.extend(level[going], factor, window=window)
+            level = source.extend(level[going], factor, max_decisions=window)
             levels.append(level)
         return levels, parents, begins
 

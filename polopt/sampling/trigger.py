@@ -27,14 +27,14 @@ class MaskThinkDecision(Select):
             raise ValueError(f"sampling.MaskThinkDecision: count must be >= 1, found {self.count}")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"extras.tokens"} if self.after else ())
 
     def forward(self, experience: Experience) -> Experience:
         mask = experience.mask
         number = mask.cumsum(1) - 1  # of each decision in its row, from 0
         if not self.after:
-            return experience.only(~(mask & (number < self.count)))
+            return experience.restrict(~(mask & (number < self.count)))
         # Decisions alone, moved to the left.
         said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
         opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
@@ -42,4 +42,4 @@ class MaskThinkDecision(Select):
             opened &= said.roll(-i, 1) == token
         behind = opened.int().argmax(1, keepdim=True) + len(self.after)
         deciding = (number >= behind) & (number < behind + self.count) & opened.any(1, keepdim=True)
-        return experience.only(~(mask & deciding))
+        return experience.restrict(~(mask & deciding))

@@ -26,14 +26,14 @@ class RolloutBatch(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
-def gather(source: StageSource, sampling: Sampling) -> RolloutBatch:
+def collect(source: StageSource, sampling: Sampling) -> RolloutBatch:
     """Sample one batch."""
     begun, before = time.perf_counter(), source.usage()
     experience = sampling(source)
-    return RolloutBatch(experience, begun, since(before, source), metrics_of(sampling, experience))
+    return RolloutBatch(experience, begun, usage_since(before, source), metrics_of(sampling, experience))
 
 
-def since(before: Mapping[str, float], source: StageSource) -> dict[str, float]:
+def usage_since(before: Mapping[str, float], source: StageSource) -> dict[str, float]:
     """Returns what a source has spent since its `usage` was `before`."""
     return {name: value - before[name] for name, value in source.usage().items()}
 
@@ -83,7 +83,7 @@ class SynchronousBatches:
         self.source, self.sampling = source, sampling
 
     def batch(self, step: int) -> RolloutBatch:
-        return gather(self.source, self.sampling)
+        return collect(self.source, self.sampling)
 
     def learned(self, step: int) -> None:
         pass
@@ -125,4 +125,4 @@ class BroadcastBatches:
             assert self.supply is not None  # where this process leads
             return ask(self.supply)
 
-        return self.team.once(work)
+        return self.team.broadcast_from_main(work)

@@ -25,7 +25,7 @@ from polopt.worlds.protocol import Task, Tasks
 class EpisodePlayer(EpisodeReplayer):
     """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
 
-    engine: what draws the policy's answers; polopt's own sampler if None. grounds: where the episodes are; this process
+    engine: what draws the policy's answers; polopt's own sampler if None. executor: plays the episodes; this process
     if None. seconds: spent so far, by kind of work. sampled: tokens that were drawn so far.
     """
 
@@ -35,9 +35,9 @@ class EpisodePlayer(EpisodeReplayer):
         tasks: Tasks,
         limit: int,
         engine: Engine | None = None,
-        grounds: EpisodeExecutor | None = None,
+        executor: EpisodeExecutor | None = None,
     ) -> None:
-        super().__init__(policy, tasks, limit, grounds)
+        super().__init__(policy, tasks, limit, executor)
         self.engine = NativeEngine(policy) if engine is None else engine
         self.seconds = {"rollout": 0.0, "reward": 0.0}
         self.sampled = 0
@@ -65,8 +65,8 @@ class EpisodePlayer(EpisodeReplayer):
 
     def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[EpisodeRecord]:
         """So many episodes of each task, up to where the policy goes on."""
-        plays = self.grounds.open(self.tasks, each(tasks, counts))
-        seen = self.grounds.reset(plays)
+        plays = self.executor.open(self.tasks, each(tasks, counts))
+        seen = self.executor.reset(plays)
         places = list(itertools.accumulate(counts, initial=0))
         groups = [i for i, count in enumerate(counts) if count]
         shown = [i for i in groups if starts[i].given]

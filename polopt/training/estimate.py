@@ -113,7 +113,7 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     """
     recipe, tasks = domain.recipe, domain.splits[stage].train
     limit = recipe.limit_of(stage)
-    if not any("demonstrations" in a.sampling.asks for a in recipe.algorithms.values()):
+    if not any("demonstrations" in a.sampling.source_capabilities for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
     dialogue = EpisodePlayer(domain.policy, tasks, limit).dialogue
     shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
@@ -192,7 +192,7 @@ def _trials(domain: LanguageDomain, name: str, limit: int, budget: float) -> lis
 
 def _time_step(domain: LanguageDomain, name: str, stage: StageSpec, limit: int) -> float:
     algorithm = domain.recipe.algorithms[name].to(domain.recipe.device)
-    player = AlternatingOutcome(domain.policy, domain.splits[name].train, limit, domain.engine, domain.grounds)
+    player = AlternatingOutcome(domain.policy, domain.splits[name].train, limit, domain.engine, domain.executor)
     learning = StageLearning(domain, algorithm, stage, domain.source(name, stage.rows, player), torch.Generator())
     start = time.perf_counter()
     learning.step(0)
@@ -207,7 +207,7 @@ def _problem_seconds(domain: LanguageDomain) -> Span:
     tasks: Sequence[Any] = [heldout[i] for i in range(min(PROBLEMS, spec.problems, len(heldout)))]
     found = []
     for limit in answer_lengths(domain, stage):
-        player = EpisodePlayer(domain.policy, heldout, limit, domain.engine, domain.grounds)
+        player = EpisodePlayer(domain.policy, heldout, limit, domain.engine, domain.executor)
         start = time.perf_counter()
         evaluate(player, tasks, support=spec.support)
         found.append((time.perf_counter() - start) / len(tasks))

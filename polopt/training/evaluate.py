@@ -71,7 +71,7 @@ def evaluate(
     team = ProcessGroup() if team is None else team
     generator = torch.Generator().manual_seed(seed + team.rank)
     mode, clock, sampled = player.policy.training, dict(player.seconds), player.sampled
-    before = player.grounds.counts
+    before = player.executor.counts
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
@@ -85,7 +85,7 @@ def evaluate(
             row.episode = None  # nobody plays on, and it need not travel
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     rows = {i: found for part in team.gather(rows) for i, found in part.items()}
-    wrong = team.gather({name: count - before[name] for name, count in player.grounds.counts.items()})
+    wrong = team.gather({name: count - before[name] for name, count in player.executor.counts.items()})
     player.policy.train(mode)
     player.seconds, player.sampled = clock, sampled
     solved = [sum(row.solved for row in rows[i]) for i in range(len(tasks))]

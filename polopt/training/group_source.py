@@ -48,16 +48,16 @@ class GroupSource(LanguageSource):
         self,
         experience: Experience,
         copies: int,
-        window: int | None = None,
+        max_decisions: int | None = None,
         at: Tensor | None = None,
-        say: Sequence[Sequence[int]] | None = None,
+        forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         mine, go_on = shares([1] * len(experience), self.team.size)[self.team.rank], super().extend
 
         def share() -> tuple[Experience, Tensor]:
-            said = None if say is None else [say[i] for i in mine.tolist()]
+            said = None if forced_tokens is None else [forced_tokens[i] for i in mine.tolist()]
             where = None if at is None else at[mine.to(at.device)]
-            return go_on(experience[mine], copies, window, where, said), mine.repeat_interleave(copies)
+            return go_on(experience[mine], copies, max_decisions, where, said), mine.repeat_interleave(copies)
 
         return self._together(share if len(mine) else None)
 
@@ -74,7 +74,7 @@ class GroupSource(LanguageSource):
         return joined([rows for rows, _ in parts], [places for _, places in parts]).to(self.player.policy.device)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        return self.team.say(self.player.policy, experience, self.rows, needs)
+        return self.team.evaluate_sharded(self.player.policy, experience, self.rows, needs)
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
         mine = shares([1] * len(experience), self.team.size)[self.team.rank]

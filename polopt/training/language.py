@@ -24,10 +24,10 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.preflight import check_policy, load_policy, warn_of_precision
 from polopt.policies.sharded import ShardedPolicy
 from polopt.training.batches import BatchIterator, BroadcastBatches, SynchronousBatches
-from polopt.training.cluster.connect import crew_of
+from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import Ahead
-from polopt.training.cluster.worker_pool import Crew
+from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.evaluate import HeldOutScore, evaluate
@@ -59,7 +59,7 @@ def open_domain(recipe: LanguageRecipe, team: ProcessGroup, address: str | None)
     Raises:
         ConfigError: the recipe cannot be prepared, there is no such cluster, or not enough memory.
     """
-    with crew_of(recipe, address, team, LanguageDomain) as crew:
+    with worker_pool_of(recipe, address, team, LanguageDomain) as crew:
         if team.size == 1:
             check_memory(recipe)
         yield LanguageDomain(recipe, team, crew)
@@ -72,7 +72,9 @@ class LanguageDomain:
     unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
     """
 
-    def __init__(self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: Crew | None = None) -> None:
+    def __init__(
+        self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
+    ) -> None:
         self.recipe, self.crew = recipe, crew
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
@@ -91,7 +93,7 @@ class LanguageDomain:
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm)
             check_asks(name, algorithm, self.splits[name])
-        critic = any("value" in a.all_needs | a.all_evaluates for a in self.algorithms.values())
+        critic = any("value" in a.required_fields | a.required_outputs for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
@@ -105,7 +107,7 @@ class LanguageDomain:
         sharded = recipe.parallel == "fsdp" and isinstance(self.team, TorchProcessGroup)
         self.learned: LanguagePolicy = ShardedPolicy.of(self.policy) if sharded else self.policy
         self.engine = recipe.rollout.build(self.policy)
-        self.grounds = recipe.episodes.build(self._worlds())
+        self.executor = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
@@ -130,7 +132,7 @@ class LanguageDomain:
             WorldError: a world breaks its protocol, or its own code raises.
         """
         for tasks in {id(tasks): tasks for tasks, _ in self._worlds()}.values():
-            try_episode(tasks, self.grounds)
+            try_episode(tasks, self.executor)
 
     def _make_policy(self, critic: bool) -> LanguagePolicy:
         spec = self.recipe.policy
@@ -184,7 +186,7 @@ class LanguageDomain:
     def player(self, stage: str) -> EpisodePlayer:
         """Returns the player of a stage's tasks in this process."""
         limit = self.recipe.limit_of(stage)
-        return EpisodePlayer(self.policy, self.splits[stage].train, limit, self.engine, self.grounds)
+        return EpisodePlayer(self.policy, self.splits[stage].train, limit, self.engine, self.executor)
 
     def source(self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None) -> LanguageSource:
         """Returns the source of a stage's experience, in batches of `rows`; the recipe's, played by its own player,
@@ -225,7 +227,7 @@ class LanguageDomain:
         """Computes `extras["greedy_reward"]` [B], the reward of the policy's greedy answer to the row's task, and
         `extras["prompt_logp"]` [B], the mean log-probability of the tokens of the row's prompt, 0 for one token."""
         if "extras.greedy_reward" in fields:
-            tasks = {task.id: task for task in experience[~experience.demonstrated].extras["task"]}
+            tasks = {task.id: task for task in experience[~experience.is_demonstration].extras["task"]}
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             known = [rewards.get(task.id, 0.0) for task in experience.extras["task"]]
             greedy = torch.tensor(known, device=experience.device)
@@ -252,7 +254,7 @@ class LanguageDomain:
     def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore:
         spec = self.recipe.evaluation
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
-        player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.grounds)
+        player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.executor)
         seed = self.recipe.seed_of("evaluation", step)
         return evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team)
 
@@ -262,7 +264,7 @@ class LanguageDomain:
     def sync_weights(self, version: int) -> None:
         if isinstance(self.learned, ShardedPolicy):
             self.learned.renew()
-        self.engine.hand_over(version)
+        self.engine.sync_weights(version)
 
     def save(self, folder: Path) -> None:
         self.policy.save(folder / "policy")

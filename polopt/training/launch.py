@@ -43,19 +43,19 @@ def train(
     """
     recipe = (recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)).on_cluster(address)
     team, folder = assemble(recipe.device), Path(folder)
-    if team.once(lambda: Run.exists(folder)):
+    if team.broadcast_from_main(lambda: Run.exists(folder)):
         if not is_finished(recipe, folder):
             return resume(folder, watchers=watchers, address=address, anyway=anyway)
         warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
         return Run(folder)
-    run = Run(folder) if team.leads else ReadOnlyRun(folder)
+    run = Run(folder) if team.is_main else ReadOnlyRun(folder)
     with recipe.open(team, address) as domain:  # what cannot be prepared leaves no folder behind
-        team.once(domain.preflight)
+        team.broadcast_from_main(domain.preflight)
         domain.try_worlds()
-        if team.leads:
+        if team.is_main:
             folder.mkdir(parents=True, exist_ok=True)
         with run.exclusive():
-            team.once(lambda: create(recipe, folder).folder)
+            team.broadcast_from_main(lambda: create(recipe, folder).folder)
             return Training(recipe, run, domain, watchers, team).run()
 
 
@@ -107,15 +107,15 @@ def resume(
     changed = origin.require_unchanged(run, anyway=anyway)
     with origin.entered(run) as recipe:
         team = assemble(recipe.device)
-        run = run if team.leads else ReadOnlyRun(run.folder)
+        run = run if team.is_main else ReadOnlyRun(run.folder)
         with run.exclusive(wait_s):
             if changes:
-                recipe = team.first(lambda: extended(run, changes))
+                recipe = team.main_first(lambda: extended(run, changes))
             if recipe.threads is None:
                 torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
             with recipe.open(team, address) as domain:
                 domain.try_worlds()
-                if changed and team.leads:
+                if changed and team.is_main:
                     domain.about(run.about)  # refuses another policy than the run's
                     run.describe(origin.about_run(recipe, run.folder) | run.about | origin.accept(run, changed))
                 Training(recipe, run, domain, watchers, team).run(with_logs=not anyway)

@@ -92,7 +92,7 @@ class Learner:
         minibatch has its share of the groups that are demonstrated."""
         index, size = ops.group_index(experience.group)
         shown = torch.ones(len(size), dtype=torch.bool)
-        shown[index[~experience.demonstrated].cpu()] = False
+        shown[index[~experience.is_demonstration].cpu()] = False
         count = min(self.stage.minibatches, max(int(shown.sum()), int((~shown).sum())))
         for epoch in range(self.stage.epochs):
             if count == 1:
@@ -109,7 +109,7 @@ class Learner:
         # not depend on who shares a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         objective = self.algorithm.objective
-        needs, surveys = objective.wanted("evaluates"), objective.wanted("surveys")
+        needs, surveys = objective.active_fields("policy_outputs"), objective.active_fields("full_batch_outputs")
         active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         for parameter in self.policy.parameters():  # those too that do not learn
@@ -122,8 +122,10 @@ class Learner:
             pieces, mine, passes = [batch], torch.ones_like(active), 1
         else:
             if surveys:
-                batch = batch.replace(survey=self.team.say(self.policy, batch, rows, surveys - {"logp"}))
-            mine, passes = self.team.plan(self.policy, batch, rows, active, objective.binding)
+                batch = batch.replace(
+                    full_batch_evaluation=self.team.evaluate_sharded(self.policy, batch, rows, surveys - {"logp"})
+                )
+            mine, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
             pieces = batch.split(rows, mine, objective.binding)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
@@ -158,7 +160,7 @@ class Learner:
         """Evaluates the learned policy, or another one, on a batch without gradient, in micro-batches shared by the
         processes."""
         rows = self.stage.micro_rows or len(experience)
-        return self.team.say(self.policy if policy is None else policy, experience, rows, needs)
+        return self.team.evaluate_sharded(self.policy if policy is None else policy, experience, rows, needs)
 
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
@@ -203,7 +205,7 @@ class Learner:
 
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:
     """How far the policy, which says `logp` [B, T], is from the one that sampled; nothing of what nobody sampled."""
-    sampled = batch.mask & ~batch.demonstrated[:, None]
+    sampled = batch.mask & ~batch.is_demonstration[:, None]
     if batch.logp is None or not sampled.any():
         return {}
     record = {"ratio/max": float((logp - batch.logp)[sampled].max().exp())}

@@ -82,12 +82,12 @@ class Training:
             RunError: another process trains in the folder, or none of its checkpoints is whole.
         """
         with self.run_folder.exclusive():
-            restored = self.team.first(lambda: self.run_folder.restore(with_logs=with_logs))
-            with tracking(self.recipe, self.run_folder.folder) if self.team.leads else nullcontext(()) as trackers:
+            restored = self.team.main_first(lambda: self.run_folder.restore(with_logs=with_logs))
+            with tracking(self.recipe, self.run_folder.folder) if self.team.is_main else nullcontext(()) as trackers:
                 self.watchers += trackers
                 with giving_way(), freed_memory_kept():
                     self._run(restored)
-        self.team.leave()
+        self.team.barrier()
         return self.run_folder
 
     def _run(self, restored: Checkpoint | None) -> None:
@@ -104,7 +104,7 @@ class Training:
         for name in names[names.index(begun) :]:
             first = state["stage_step"] if restored and name == begun else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
-        if self.team.leads:
+        if self.team.is_main:
             self.domain.save(self.run_folder.folder)
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
 
@@ -171,7 +171,7 @@ class Training:
 
     def _log_rollouts(self, experience: Experience, step: int) -> None:
         every = self.recipe.logging.rollouts
-        if every and step % every == 0 and self.team.leads:
+        if every and step % every == 0 and self.team.is_main:
             for row in self.domain.rollouts(experience):
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
 
@@ -221,7 +221,7 @@ class Training:
             found, last = self.run_folder.best(*best), self.run_folder.last("evaluations")
             return found is None or last is None or last[best[0]]["estimate"] > found[1]
 
-        return self.team.once(better)  # whose log is complete
+        return self.team.broadcast_from_main(better)  # whose log is complete
 
     def _elapsed(self) -> float:
         """Returns the seconds of training, those before a resume included."""
@@ -230,5 +230,5 @@ class Training:
 
 def warn(sentences: Iterable[str], team: ProcessGroup) -> None:
     """Warns with each sentence, in the main process alone."""
-    for sentence in sentences if team.leads else ():
+    for sentence in sentences if team.is_main else ():
         warnings.warn(sentence, PoloptWarning, stacklevel=3)

@@ -27,7 +27,7 @@ def describe(experience: Experience) -> dict[str, Any]:
     """
     if experience.logp is None:
         return {}
-    shown = experience.demonstrated
+    shown = experience.is_demonstration
     shares = {"demonstrated": float(shown.float().mean())} if shown.any() else {}
     experience = experience[~shown]
     if not experience.mask.any():
@@ -78,11 +78,11 @@ def describe(experience: Experience) -> dict[str, Any]:
 def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
     """What a part, and every part inside it that is consulted now, did to the rollouts of a batch: their
     `batch_metrics`. Of two parts with a metric of one name the later has a number behind it."""
-    rollouts = experience[~experience.demonstrated]
+    rollouts = experience[~experience.is_demonstration]
     found: dict[str, float] = {}
     if experience.logp is None or not rollouts.mask.any():
         return found
-    for one in part.consulted():
+    for one in part.active_parts():
         for name, value in one.batch_metrics(rollouts).items():
             found[unused(name, found)] = value
     return found
@@ -147,7 +147,7 @@ def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str
     """
     tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
     decisions = experience.lengths.clamp(min=1)
-    shown = torch.ones_like(experience.demonstrated) if experience.logp is None else experience.demonstrated
+    shown = torch.ones_like(experience.is_demonstration) if experience.logp is None else experience.is_demonstration
     numbers = {
         "outcome": experience.outcome,
         "reward": experience.returns(),

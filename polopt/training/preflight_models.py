@@ -56,7 +56,7 @@ def fitted_splits(
                 where = f"stages.{name}: {part} tasks"
                 known[key] = fitted(tasks, policy, limit, recipe.max_prompt_length, where)
             parts[part] = known[key]
-        if any("demonstrations" in p.asks for p in algorithms[name].parts()):
+        if any("demonstrations" in p.source_capabilities for p in algorithms[name].parts()):
             _check_demonstrations(parts["training"], policy, f"stages.{name}")
         found[name] = dataclasses.replace(split, train=parts["training"], heldout=parts["held-out"])
     return found

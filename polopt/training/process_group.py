@@ -30,7 +30,7 @@ class ProcessGroup:
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes what only one may write."""
         return self.rank == 0
 
@@ -38,40 +38,40 @@ class ProcessGroup:
         """What each process has, in the order of their ranks, in every process. Of tensors: on the CPU alone."""
         return [value]
 
-    def once(self, work: Callable[[], T]) -> T:
+    def broadcast_from_main(self, work: Callable[[], T]) -> T:
         """What `work` returns in the process that leads, which alone does it, in every process."""
         return work()
 
-    def first(self, work: Callable[[], T]) -> T:
+    def main_first(self, work: Callable[[], T]) -> T:
         """Every process's own `work`, after that of the one that leads."""
         return work()
 
     def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
         """Add up the processes' gradients, in place."""
 
-    def leave(self) -> None:
+    def barrier(self) -> None:
         """The run is over: nobody goes on before all have come so far."""
 
-    def credited(self, algorithm: Algorithm, experience: Experience) -> Experience:
-        """As `Algorithm.credited`, by the process that leads alone: rewards may ask a judge, who need not say the same
-        twice and is not paid twice. The others hear what was changed, in the batch and in the parts."""
+    def with_advantages(self, algorithm: Algorithm, experience: Experience) -> Experience:
+        """As `Algorithm.with_advantages`, by the process that leads alone: rewards may ask a judge, who need not say
+        the same twice and is not paid twice. The others hear what was changed, in the batch and in the parts."""
         if self.size == 1:
-            return algorithm.credited(experience)
+            return algorithm.with_advantages(experience)
         rooms = {"reward": algorithm.reward, "credit": algorithm.credit}
 
         def work() -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
             before = {name: _versions(room) for name, room in rooms.items()}
-            found = algorithm.credited(experience)
+            found = algorithm.with_advantages(experience)
             moved = {name: _moved(room, before[name]) for name, room in rooms.items()}
             return _changes(experience, found), moved
 
-        changes, moved = self.once(work)
-        if not self.leads:
+        changes, moved = self.broadcast_from_main(work)
+        if not self.is_main:
             for name, room in rooms.items():
                 room.load_state_dict(moved[name], strict=False)
         return experience.replace(**changes).to(experience.device)
 
-    def plan(
+    def assign_rows(
         self, policy: Any, batch: Experience, rows: int, only: Tensor | None = None, binds: Binding = "row"
     ) -> tuple[Tensor, int]:
         """[B] bool which of the rows, of those in `only`, are this process's to pass through the policy, and how many
@@ -91,13 +91,15 @@ class ProcessGroup:
         return found[self.rank], max(passes) if any(map(_in_pieces, policy.parameters())) else passes[self.rank]
 
     @torch.no_grad()
-    def say(self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0) -> Evaluation:
+    def evaluate_sharded(
+        self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0
+    ) -> Evaluation:
         """What a policy says of a batch, without gradient, in passes of at most `rows` rows: every process of its
         share, then all of them of all."""
         needs = frozenset(needs)
         if self.size == 1:
             return Evaluation.cat([policy.evaluate(micro, needs, top=top) for micro in batch.split(rows)])
-        mine, passes = self.plan(policy, batch, rows)
+        mine, passes = self.assign_rows(policy, batch, rows)
         said = [policy.evaluate(micro, needs, top=top) for micro in batch.split(rows, only=mine)]
         for _ in range(passes - len(said)):
             policy.evaluate(blank(batch), needs, top=top)
@@ -121,13 +123,13 @@ class TorchProcessGroup(ProcessGroup):
         self._dist.all_gather_object(found, value)
         return found
 
-    def once(self, work: Callable[[], T]) -> T:
-        box: list[Any] = [work() if self.leads else None]
+    def broadcast_from_main(self, work: Callable[[], T]) -> T:
+        box: list[Any] = [work() if self.is_main else None]
         self._dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def first(self, work: Callable[[], T]) -> T:
-        if not self.leads:
+    def main_first(self, work: Callable[[], T]) -> T:
+        if not self.is_main:
             self._dist.barrier()
             return work()
         found = work()
@@ -154,7 +156,7 @@ class TorchProcessGroup(ProcessGroup):
             for grad, summed in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
                 grad.copy_(summed.view_as(grad))
 
-    def leave(self) -> None:
+    def barrier(self) -> None:
         self._dist.barrier()
 
 

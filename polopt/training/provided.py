@@ -37,12 +37,12 @@ SIGNAL = "extras.signal_"
 def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
     """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
     that reads it. Signals are the tasks' to give: `check_asks`."""
-    provided = PROVIDED | algorithm.all_gives | (TAUGHT if algorithm.teacher is not None else frozenset())
+    provided = PROVIDED | algorithm.all_writes | (TAUGHT if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
-        absent = {n for n in part.needs - provided if not n.startswith(SIGNAL)}
+        absent = {n for n in part.reads - provided if not n.startswith(SIGNAL)}
         absent = {n for n in absent if not (n.startswith(OLD) and _is_said(_now(n)))}
-        absent |= {n for n in part.evaluates if not _is_said(n)}
+        absent |= {n for n in part.policy_outputs if not _is_said(n)}
         if absent:
             found[name_of(type(part))] = sorted(absent)
     return found
@@ -73,18 +73,18 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
     """
     known = {SIGNAL + name for name in signals_of(split.train)}
     for part in algorithm.parts():
-        signals = sorted(n for n in part.needs if n.startswith(SIGNAL) and n not in known)
+        signals = sorted(n for n in part.reads if n.startswith(SIGNAL) and n not in known)
         if signals:
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} reads {', '.join(signals)}, which the tasks do not tell"
                 f"{nearest(signals[0], known)}; take tasks whose steps give these signals, or another part"
             )
-        if "texts" in part.asks and not split.texts:
+        if "texts" in part.source_capabilities and not split.texts:
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} reads raw texts, and the tasks come without; set tasks.texts "
                 "to a file of them"
             )
-        if "demonstrations" in part.asks and not _shows(split.train):
+        if "demonstrations" in part.source_capabilities and not _shows(split.train):
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
                 "stage out, or give the tasks solutions"
@@ -147,6 +147,6 @@ def check_layers(stage: str, algorithm: Algorithm, policy: LanguagePolicy) -> No
     """
     for part in algorithm.parts():
         try:
-            policy.check_layers(part.evaluates)
+            policy.check_layers(part.policy_outputs)
         except ValueError as error:
             raise ConfigError(f"stages.{stage}: {name_of(type(part))}: {error}") from None

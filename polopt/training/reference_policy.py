@@ -14,14 +14,15 @@ from polopt.policies.sharded import laid, whole
 
 class References:
     """The reference policy, which is the policy as it was when the stage began and then follows it as the algorithm
-    says (`follow`), and the policy as it was one batch earlier. Each is made only if the algorithm reads what it says.
+    says (`reference_tau`), and the policy as it was one batch earlier. Each is made only if the algorithm reads what it
+    says.
 
     policies: the field of the batch that each of them fills in -> the policy.
     """
 
     def __init__(self, policy: LanguagePolicy, algorithm: Algorithm) -> None:
         self.policy, self.algorithm = policy, algorithm
-        compared = sorted({"ref_logp", "prev_logp"} & algorithm.all_needs)
+        compared = sorted({"ref_logp", "prev_logp"} & algorithm.required_fields)
         self.policies = {field: policy.frozen() for field in compared}
 
     def begin_update(self) -> None:
@@ -33,12 +34,12 @@ class References:
         """The policy has learned from a batch, and the algorithm has been told."""
         if "ref_logp" in self.policies:
             ahead = self.policy.own_parameters()
-            self.algorithm.lead(self.policies["ref_logp"].own_parameters().values(), ahead.values())
+            self.algorithm.update_reference(self.policies["ref_logp"].own_parameters().values(), ahead.values())
 
     @property
     def fixed(self) -> LanguagePolicy | None:
         """The reference, if it never moves."""
-        return self.policies.get("ref_logp") if self.algorithm.follow == 0.0 else None
+        return self.policies.get("ref_logp") if self.algorithm.reference_tau == 0.0 else None
 
     def state(self) -> dict[str, Tensor]:
         """Parameters of the policies that move, by name."""

@@ -18,15 +18,15 @@ from polopt.worlds.protocol import Task, Tasks
 class EpisodeReplayer:
     """Plays episodes of a world by answers that somebody gave, all of them turn by turn.
 
-    limit: most tokens of an answer. grounds: where the episodes are; `ScoringProcessExecutor` with its defaults if
+    limit: most tokens of an answer. executor: plays the episodes; `ScoringProcessExecutor` with its defaults if
     None.
     """
 
     def __init__(
-        self, policy: LanguagePolicy, tasks: Tasks, limit: int, grounds: EpisodeExecutor | None = None
+        self, policy: LanguagePolicy, tasks: Tasks, limit: int, executor: EpisodeExecutor | None = None
     ) -> None:
         self.policy, self.tasks, self.limit = policy, tasks, limit
-        self.grounds = ScoringProcessExecutor() if grounds is None else grounds
+        self.executor = ScoringProcessExecutor() if executor is None else executor
         self.dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
 
     @property
@@ -44,14 +44,14 @@ class EpisodeReplayer:
         return self.dialogue.answer(action)[:-1]
 
     def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
-        lost = self.grounds.lost
-        actions = self.grounds.demonstrate(plays)
+        lost = self.executor.lost
+        actions = self.executor.demonstrate(plays)
         for task, action in zip(tasks, actions, strict=True):
             if action is None:
                 raise ValueError(
                     f"task {task.id} comes with no solution to imitate; leave out the part or stage that needs "
                     "demonstrations, or give the tasks solutions"
-                    if self.grounds.lost == lost
+                    if self.executor.lost == lost
                     else f"task {task.id} was not demonstrated within the time limit; raise episodes.timeout"
                 )
         return [action for action in actions if action is not None]
@@ -62,8 +62,8 @@ class EpisodeReplayer:
         Raises:
             ValueError: as `demonstrate`.
         """
-        plays = self.grounds.open(self.tasks, tasks)
-        self.grounds.reset(plays)
+        plays = self.executor.open(self.tasks, tasks)
+        self.executor.reset(plays)
         return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
 
     def resume(self, stood: Sequence[tuple[Task, int, RecordedEpisode]]) -> list[EpisodeRecord]:
@@ -79,8 +79,8 @@ class EpisodeReplayer:
                     f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on "
                     "record; go on with rows that had no hidden hint"
                 )
-        lost, plays = self.grounds.lost, self.grounds.open(self.tasks, [task for task, _, _ in stood])
-        self.grounds.reset(plays)
+        lost, plays = self.executor.lost, self.executor.open(self.tasks, [task for task, _, _ in stood])
+        self.executor.reset(plays)
         rows, pasts = [], [past for _, _, past in stood]
         for (task, group, past), play in zip(stood, plays, strict=True):
             begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
@@ -97,7 +97,7 @@ class EpisodeReplayer:
                     + (
                         "played again, its world answers in another way; take worlds whose answers depend on the task "
                         "and the actions alone"
-                        if self.grounds.lost == lost
+                        if self.executor.lost == lost
                         else "played again, its world did not answer within the time limit; raise episodes.timeout"
                     )
                 )
@@ -129,14 +129,14 @@ class EpisodeReplayer:
 
     def feedback(self, tasks: Sequence[Task], answers: Sequence[Sequence[list[int]]]) -> list[str | None]:
         """Of each task, what the world says of the last of these answers that reached it."""
-        plays = self.grounds.open(self.tasks, tasks)
-        self.grounds.reset(plays)
+        plays = self.executor.open(self.tasks, tasks)
+        self.executor.reset(plays)
         found: list[str | None] = [None] * len(tasks)
         going = dict.fromkeys(range(len(tasks)))
         for turn in range(max(map(len, answers), default=0)):
             here = [i for i in going if turn < len(answers[i]) and answers[i][turn][-1] in self.policy.stop]
             said = [self.dialogue.text(answers[i][turn]) for i in here]
-            for i, step in zip(here, self.grounds.step([plays[i] for i in here], said), strict=True):
+            for i, step in zip(here, self.executor.step([plays[i] for i in here], said), strict=True):
                 found[i] = step.info.get("feedback")
                 if step.over:
                     del going[i]
@@ -148,7 +148,7 @@ class EpisodeReplayer:
         Raises:
             ValueError: the world shows no solution to a task, or not within the time limit.
         """
-        lost = self.grounds.lost
+        lost = self.executor.lost
         rows = going = self._fresh(tasks, range(len(tasks)))
         while going:
             actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
@@ -164,9 +164,9 @@ class EpisodeReplayer:
                 row.answer = action
             self._step(going)
             going = [row for row in going if not row.over]
-        if self.grounds.lost > lost:
+        if self.executor.lost > lost:
             raise ValueError(
-                f"{self.grounds.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
+                f"{self.executor.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
                 "raise episodes.timeout"
             )
         return rows
@@ -213,8 +213,8 @@ class EpisodeReplayer:
 
     def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[EpisodeRecord]:
         """An episode of each task, at its opening."""
-        plays = self.grounds.open(self.tasks, tasks)
-        begun = zip(self.grounds.reset(plays), (task.history for task in tasks), strict=True)
+        plays = self.executor.open(self.tasks, tasks)
+        begun = zip(self.executor.reset(plays), (task.history for task in tasks), strict=True)
         openings = self.dialogue.openings([*begun])
         rows = [EpisodeRecord.begin(*row) for row in zip(tasks, groups, plays, openings, strict=True)]
         for row in rows:
@@ -234,7 +234,7 @@ class EpisodeReplayer:
 
     def _step(self, rows: Sequence[EpisodeRecord]) -> None:
         """Give the world each row's answer."""
-        steps = self.grounds.step([row.episode for row in rows], [row.answer for row in rows])
+        steps = self.executor.step([row.episode for row in rows], [row.answer for row in rows])
         for row, step in zip(rows, steps, strict=True):
             row.complete()
             row.pay(step.reward)
@@ -251,7 +251,7 @@ class EpisodeReplayer:
         otherwise the episode is truncated, and counted."""
         if row.turns >= self.tasks.turns:
             row.truncated = True
-            self.grounds.count_cut(row.task, self.tasks.turns)
+            self.executor.count_cut(row.task, self.tasks.turns)
             return
         ids = self.dialogue.reply(observation, row.ids[-1])
         if len(ids) < self._space(row):
@@ -262,7 +262,7 @@ class EpisodeReplayer:
 
     def _count_full(self, row: EpisodeRecord) -> None:
         assert self.policy.context_length is not None  # otherwise there is always room
-        self.grounds.count_full(row.task, self.policy.context_length)
+        self.executor.count_full(row.task, self.policy.context_length)
 
 
 def each(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:

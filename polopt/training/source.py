@@ -65,7 +65,7 @@ class LanguageSource:
     def usage(self) -> dict[str, float]:
         """Returns what the player has spent so far: tokens sampled, seconds by kind of work, failed episodes."""
         seconds = {f"seconds/{kind}": value for kind, value in self.player.seconds.items()}
-        failed = {f"episodes/{name}": count for name, count in self.player.grounds.counts.items()}
+        failed = {f"episodes/{name}": count for name, count in self.player.executor.counts.items()}
         return {"sampled": self.player.sampled, **seconds, **failed}
 
     @property
@@ -82,9 +82,9 @@ class LanguageSource:
         self,
         experience: Experience,
         copies: int,
-        window: int | None = None,
+        max_decisions: int | None = None,
         at: Tensor | None = None,
-        say: Sequence[Sequence[int]] | None = None,
+        forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         """As `Source.extend`. Episodes are played again up to where they stood, so a world must answer equal actions
         equally; answers go on in the middle of a turn.
@@ -98,15 +98,16 @@ class LanguageSource:
         index = experience.extras["index"].tolist()
         known = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
         rows = self.player.resume([one for one in known for _ in range(copies)])
-        if say is not None:
+        if forced_tokens is not None:
             for i, row in enumerate(rows):
-                self.player.say(row, say[i // copies])
-        self.player.go_on(rows, [copies] * len(index), experience.support, self.tokens, window)
+                self.player.say(row, forced_tokens[i // copies])
+        self.player.go_on(rows, [copies] * len(index), experience.support, self.tokens, max_decisions)
         found = self._experience(rows, experience.support)
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 
-    def recall(self, experience: Experience) -> Experience:
-        """As `Source.recall`: tasks by their numbers, answers read from their tokens, feedback asked for again."""
+    def restore_rows(self, experience: Experience) -> Experience:
+        """As `Source.restore_rows`: tasks by their numbers, answers read from their tokens, feedback asked for
+        again."""
         tasks = self._tasks(experience.extras["index"].tolist())
         said = [past.answers for past in pasts(experience)]
         answers = [self.player.dialogue.text(mine[-1]) for mine in said]
@@ -114,13 +115,15 @@ class LanguageSource:
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
 
-    def names(self, tasks: Tensor) -> list[str]:
+    def task_ids(self, tasks: Tensor) -> list[str]:
         return [task.id for task in self._tasks(tasks.tolist())]
 
     def answers(self, experience: Experience) -> list[list[str]]:
         return [[self.player.dialogue.text(ids) for ids in past.answers] for past in pasts(experience)]
 
-    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+    def import_answers(
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+    ) -> Experience:
         rows = self.player.receive(self._tasks(tasks.tolist()), answers)
         experience = self._experience(rows, support)
         index = tasks.to(experience.device)[experience.group]
@@ -164,7 +167,7 @@ class LanguageSource:
     def demonstrate(self, rows: int) -> Experience:
         return self._shown(self.player.demonstrate(self._tasks(self._next(rows))))
 
-    def solve(self, experience: Experience) -> Experience:
+    def demonstrate_groups(self, experience: Experience) -> Experience:
         chosen = ops.group_first(experience.group)
         tasks = [experience.extras["task"][row] for row in chosen.tolist()]
         return self._shown(self.player.demonstrate(tasks)).replace(group=experience.group[chosen])

@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.teachers import TAUGHT
 from polopt.training.auxiliary_models import Beside
-from polopt.training.batches import RolloutBatch, gather, since
+from polopt.training.batches import RolloutBatch, collect, usage_since
 from polopt.training.domain import Domain
 from polopt.training.learner import Learner
 from polopt.training.measure import metrics_of
@@ -59,7 +59,7 @@ class StageLearning:
 
     def step(self, step: int) -> dict[str, Any]:
         """Samples one batch and learns from it."""
-        return self.learn(gather(self.source, self.algorithm.sampling), step)
+        return self.learn(collect(self.source, self.algorithm.sampling), step)
 
     def learn(self, batch: RolloutBatch, step: int) -> dict[str, Any]:
         """Learns from one batch as step number `step` of the stage. Returns the step's metrics; those of a batch that
@@ -68,26 +68,26 @@ class StageLearning:
         if not experience.mask.any():
             return {"rows": 0, "sampled": batch.spent["sampled"], **failures(batch.spent)}
         before = self.source.usage()
-        experience = self.team.credited(algorithm, self._provide(experience))
+        experience = self.team.with_advantages(algorithm, self._provide(experience))
         self.credited(experience, step)
-        chosen = algorithm.selected(experience)
+        chosen = algorithm.filtered(experience)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **self.domain.describe(experience), **batch.metrics}
         for part in (algorithm.reward, algorithm.credit):
             record |= metrics_of(part, experience)
         self.beside.begin_update()
         record |= self.learner.update(chosen, step) if chosen.mask.any() else {}
-        algorithm.advance()
+        algorithm.step()
         if self.beside.teacher is not None:
             record |= self.beside.teacher.record
         self.beside.end_update()
-        spent = {name: value + batch.spent[name] for name, value in since(before, self.source).items()}
+        spent = {name: value + batch.spent[name] for name, value in usage_since(before, self.source).items()}
         record |= {"tokens": int(experience.mask.sum()), "seconds/learn": time.perf_counter() - sampled}
         return record | {name: value for name, value in spent.items() if value or not name.startswith("episodes/")}
 
     def _provide(self, experience: Experience) -> Experience:
         """Computes the fields that some part of the algorithm reads, and no others."""
-        fields = self.algorithm.wanted("needs")
+        fields = self.algorithm.active_fields("reads")
         experience = self.domain.provide(experience, fields, self.source, self.learner)
         others, teacher = self.beside.references.policies, self.beside.teacher
         if fields & {"old_logp", "value"} or others or any(name.startswith(OLD) for name in fields):

@@ -55,7 +55,7 @@ class Teacher:
         return filled(experience, names, chosen, told, said)
 
     def _say(self, policy: LanguagePolicy, batch: Experience, asks: set[str], top: int) -> Evaluation:
-        return self.team.say(policy, batch, self.rows or len(batch), asks, top=top)
+        return self.team.evaluate_sharded(policy, batch, self.rows or len(batch), asks, top=top)
 
     def _retold(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
         """Which rows the teacher is asked about, and those as it reads them: the same tokens from the first decision

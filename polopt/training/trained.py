@@ -87,9 +87,9 @@ def _evaluate(
     heldout = made_again(*world)
     limit = recipe.limit_of(recipe.main_stage)
     heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
-    grounds = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
+    executor = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
-    player = EpisodePlayer(policy.to(recipe.device), heldout, limit, grounds=grounds)
+    player = EpisodePlayer(policy.to(recipe.device), heldout, limit, executor=executor)
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     with giving_way(), freed_memory_kept():

@@ -33,7 +33,7 @@ def experience(seed: int, prompts: int = 4, group: int = 4) -> tuple[po.Experien
 def whole(algorithm: po.Algorithm, batch: po.Experience, logp: Tensor) -> Tensor:
     """polopt's own: the gradient [B, T] of the batch's loss."""
     leaf = logp.clone().requires_grad_()
-    algorithm.objective(algorithm.credited(batch), po.Evaluation(logp=leaf)).loss.backward()
+    algorithm.objective(algorithm.with_advantages(batch), po.Evaluation(logp=leaf)).loss.backward()
     assert leaf.grad is not None
     return leaf.grad
 

@@ -138,7 +138,7 @@ def test_turns_and_their_ends_are_seen() -> None:
     """A reward for few turns, and one for ending in time."""
 
     class Ends(po.rewards.Reward):
-        needs = frozenset({"turn", "truncated"})
+        reads = frozenset({"turn", "truncated"})
 
         def forward(self, experience: po.Experience) -> Tensor:
             turns = torch.tensor([len(t[m].unique()) for t, m in zip(experience.turn, experience.mask, strict=True)])

@@ -240,7 +240,7 @@ class Centred(po.objectives.SurrogateTerm):
     """-(A - mean of the batch) r: not the sum of its rows."""
 
     def forward(self, log_ratio: Tensor, experience: Any, evaluation: Any) -> tuple[Tensor, Tensor]:
-        mean = experience.whole.advantage[experience.whole.mask].mean()
+        mean = experience.full_batch.advantage[experience.full_batch.mask].mean()
         return -(experience.advantage - mean) * log_ratio.exp(), torch.zeros_like(log_ratio)
 
 

@@ -158,7 +158,9 @@ class TestCredit:
         batch = held(5)
         runs = verl._runs("polopt/dapo", {})
         mask = batch["response_mask"].bool()
-        experience = experience_of({}, runs.algorithm.all_needs, batch["token_level_rewards"], mask, UID, 99, False)
+        experience = experience_of(
+            {}, runs.algorithm.required_fields, batch["token_level_rewards"], mask, UID, 99, False
+        )
         row = int((batch["response_mask"][:, 2] == 0).logical_and(batch["response_mask"][:, 3] == 1).nonzero()[0])
         assert experience.turn[row, [0, 1, 3]].tolist() == [0, 0, 1]
         assert experience.horizon == 99

@@ -46,8 +46,8 @@ class TestConfiguration:
         run = self.composed(tmp_path, slug)
         algorithm = po.method(slug)
         reference, critic = need_reference_policy(run), need_critic(run)
-        assert reference == ("ref_logp" in algorithm.all_needs)
-        assert critic == ("value" in algorithm.all_needs)
+        assert reference == ("ref_logp" in algorithm.required_fields)
+        assert critic == ("value" in algorithm.required_fields)
         run.critic.enable = False  # verl reads the critic's model when it checks its settings
         validate_config(run, reference, False)
         actor = omega_conf_to_dataclass(run.actor_rollout_ref.actor)

@@ -76,7 +76,7 @@ class TestLoss:
         their gradients, which is what reaches the policy, is that of one loss over the whole batch without verl."""
         batch, algorithm = held(6), verl_config.fitted(slug, po.method(slug))
         mask = batch["response_mask"].bool()
-        apart = "old_logp" in algorithm.all_needs
+        apart = "old_logp" in algorithm.required_fields
         experience = po.Experience(
             mask=mask,
             logp=batch["rollout_log_probs" if apart else "old_log_probs"],

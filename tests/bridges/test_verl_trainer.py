@@ -110,7 +110,7 @@ def without_verl(method: str | po.Algorithm, batch) -> po.Experience:
             "signal_needed": torch.ones(B),
         },
     )
-    return (po.method(method) if isinstance(method, str) else method).credited(experience)
+    return (po.method(method) if isinstance(method, str) else method).with_advantages(experience)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def told(folder) -> dict:
             horizon=ANSWER,
         )
         algorithm = po.method(method)
-        experience = algorithm.credited(experience)
+        experience = algorithm.with_advantages(experience)
         algorithm.objective(experience, po.Evaluation(logp=logp, entropy=entropy)).loss.backward()
         found[method] = {n: p.grad.clone() for n, p in model.named_parameters()}, logp.detach()
     return found

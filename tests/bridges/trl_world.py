@@ -149,7 +149,7 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
     from polopt.policies.language import LanguagePolicy
 
     model, tokenizer = load()
-    policy = LanguagePolicy(model, tokenizer, critic="value" in algorithm.all_needs)
+    policy = LanguagePolicy(model, tokenizer, critic="value" in algorithm.required_fields)
     episodes = [(tokenizer(row["prompt"]).input_ids, row["ids"]) for row in rows]
     width = max(len(p) + len(a) for p, a in episodes)
     tokens, mask = torch.full((len(rows), width), -1), torch.zeros(len(rows), width, dtype=torch.bool)
@@ -171,8 +171,8 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
     with torch.no_grad():
         prompts = torch.stack([read(model, prompt) for prompt, _ in episodes])
     batch = batch.replace(extras={"prompt_logp": prompts})
-    reductions = {n for n in algorithm.objective.all_evaluates if n.startswith("extras.")}
-    asked = {"entropy"} | ({"value"} & algorithm.all_needs) | reductions
+    reductions = {n for n in algorithm.objective.required_outputs if n.startswith("extras.")}
+    asked = {"entropy"} | ({"value"} & algorithm.required_fields) | reductions
     with torch.no_grad():
         now = policy.evaluate(batch, asked)
     same = {"logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
@@ -180,8 +180,8 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
     batch = batch.replace(value=now.value, final_value=now.final_value, extras=old, **same)
     for select in algorithm.sampling.select:
         batch = select(batch)
-    batch = algorithm.judge(batch)
-    loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.all_evaluates)).loss
+    batch = algorithm.compute_advantages(batch)
+    loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.required_outputs)).loss
     loss.backward()
     found = {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
     return {n.removeprefix("model.").replace("critic.", "polopt_critic."): gradient for n, gradient in found.items()}

@@ -99,7 +99,7 @@ def test_a_part_gets_the_batches_that_it_can_read():
 
 
 class Needy(po.credit.Credit):
-    needs = frozenset({"extras.weather"})
+    reads = frozenset({"extras.weather"})
 
     def forward(self, experience):
         return torch.where(experience.mask, experience.extras["weather"][:, None], 0)

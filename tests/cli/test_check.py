@@ -40,7 +40,7 @@ class Heavy(ConstantAdvantage):
     weight: float
 
 class Weather(Baseline):
-    needs = frozenset({"extras.weather"})
+    reads = frozenset({"extras.weather"})
 
     def forward(self, experience, returns):
         return experience.extras["weather"]

@@ -18,7 +18,7 @@ import pytest
 from cluster_runs import HereCrew
 from tiny_runs import DIGITS, outcome, recipe, training_of
 
-from polopt.training.cluster.worker_pool import ClusterError, Crew
+from polopt.training.cluster.worker_pool import ClusterError, WorkerPool
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.launch import create, resume
@@ -71,7 +71,7 @@ def test_workers_and_a_node_die(cluster: Any, added: Callable[[], Any], tmp_path
     """And the run ends with the same weights, metrics and order of tasks as one in which nobody did."""
     made = settings()
     expected = undisturbed(made, tmp_path / "whole")
-    crew = Crew(made, LanguageDomain)
+    crew = WorkerPool(made, LanguageDomain)
 
     def kill() -> None:
         """Whoever is busy now."""
@@ -126,7 +126,7 @@ def test_what_a_worker_cannot_do(cluster: Any, tmp_path: Path) -> None:
 
 
 def with_crew(made: LanguageRecipe, folder: Path) -> None:
-    crew = Crew(made, LanguageDomain)
+    crew = WorkerPool(made, LanguageDomain)
     try:
         training_of(made, create(made, folder), (), None, crew).run()
     finally:

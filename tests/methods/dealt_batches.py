@@ -23,7 +23,7 @@ def dealt(algorithm: po.Algorithm, prompts: int = 6, seed: int = 8) -> tuple[po.
 
 def halves(batch: po.Experience) -> tuple[po.Experience, po.Experience]:
     """The rollouts, and the others, as batches of their own."""
-    return batch[~batch.demonstrated], batch[batch.demonstrated]
+    return batch[~batch.is_demonstration], batch[batch.is_demonstration]
 
 
 def nll(batch: po.Experience, policy: TabularPolicy, weight: Any = lambda p: torch.ones_like(p)) -> torch.Tensor:

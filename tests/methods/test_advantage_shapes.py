@@ -203,7 +203,7 @@ def test_canon_follows_accuracy_and_schedules() -> None:
     same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate())(batch), fixed[0])
     same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate(invert=True))(batch), fixed[1])
     algorithm = po.method("canon", by=FieldMeasure(name="x"), mu=Schedule(knots=[(0, 1.0), (2, 0.0)]))
-    algorithm.advance()
+    algorithm.step()
     same(algorithm.credit(batch), HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=0.5)(batch))
 
 

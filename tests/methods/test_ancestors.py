@@ -18,8 +18,8 @@ from polopt.sampling.parts import RolloutRequest
 
 def test_rloo_advantage_is_dr_grpo_advantage_times_g_over_g_minus_1() -> None:
     tree, policy = digits()
-    batch = po.method("rloo", kl=0).judge(batch_of(tree, policy))
-    same(batch.advantage, po.method("dr-grpo").judge(batch).advantage * 4 / 3)
+    batch = po.method("rloo", kl=0).compute_advantages(batch_of(tree, policy))
+    same(batch.advantage, po.method("dr-grpo").compute_advantages(batch).advantage * 4 / 3)
 
 
 def test_gspo_is_grpo_on_answers_of_one_token() -> None:
@@ -104,7 +104,7 @@ def test_dapo_stops_refilling() -> None:
 
     algorithm = po.method("dapo", group=4, refills=3)
     policy = TabularPolicy(tree)
-    batch = algorithm.judge(algorithm.sampling(Counting(tree, policy, rows=8)))
+    batch = algorithm.compute_advantages(algorithm.sampling(Counting(tree, policy, rows=8)))
     assert asked == [2] * 4
     assert len(batch) == 0
     assert slope(algorithm, batch, policy).abs().max() == 0

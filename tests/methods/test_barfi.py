@@ -130,7 +130,7 @@ def test_the_sentence_samples_the_update() -> None:
     sentence.reward.phi.copy_(phi[:-1].view(3, -1))
     sentence.credit.logit.copy_(phi[-1])
     source = WalkSource(problem.mdp, policy, problem.primary, rows=40_000, aux=problem.aux, horizon=25)
-    batch = sentence.judge(sentence.sampling(source))
+    batch = sentence.compute_advantages(sentence.sampling(source))
     loss = sentence.objective(batch, policy.evaluate(batch)).loss
     (ours,) = torch.autograd.grad(-loss, policy.logits)
     exact = problem.update(policy.logits.detach().flatten(), phi).view(S, A)

@@ -73,7 +73,7 @@ def test_chord_mu_moves_both_weights() -> None:
     batch, policy = dealt(algorithm)
     own, shown = halves(batch)
     for _ in range(2):
-        algorithm.advance()
+        algorithm.step()
     mu = 0.05 + 0.85 / 2
     grpo = slope(po.method("grpo", group=4, kl=0.0).but(GRPO), own, policy)
     same(slope(algorithm, batch, policy), (1 - mu) * grpo + mu * nll(shown, policy))
@@ -82,7 +82,7 @@ def test_chord_mu_moves_both_weights() -> None:
     algorithm = po.method("chord", group=4, mu=stairs, weight=None)
     same(slope(algorithm, batch, policy), nll(shown, policy))
     for _ in range(3):
-        algorithm.advance()
+        algorithm.step()
     same(slope(algorithm, batch, policy), grpo)
 
 
@@ -121,11 +121,11 @@ def test_hpt_at_its_limits() -> None:
     tree, policy = digits()
     never, always = po.method("unified-hpt", group=4, gate=-1, entropy=0), po.method("unified-hpt", group=4, gate=1)
     batch = never.sampling(TreeSource(tree, policy, rows=24))
-    assert not batch.demonstrated.any()
+    assert not batch.is_demonstration.any()
     same(slope(never, batch, policy), slope(po.method("dr-grpo", group=4), batch, policy))
     batch = always.sampling(TreeSource(tree, policy, rows=24))
-    judged = always.judge(batch)
-    assert judged.demonstrated.all()
+    judged = always.compute_advantages(batch)
+    assert judged.is_demonstration.all()
     assert len(judged) == 6
     same(slope(always, batch, policy), nll(judged, policy))
 
@@ -210,7 +210,7 @@ def test_draws_are_new_after_each_batch_and_the_same_when_resumed() -> None:
     trust = OneToken(draws=4)
     first = loss_of(trust, batch, logits)
     assert loss_of(trust, batch, logits) == first  # every epoch on the batch
-    trust.learned()
+    trust.on_step()
     second = loss_of(trust, batch, logits)
     assert second != first
     resumed = OneToken(draws=4)

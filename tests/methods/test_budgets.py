@@ -210,7 +210,7 @@ def test_variance_promoting_weighs_tasks_by_the_variance_of_fresh_rollouts() -> 
         choice(start, 8)
         choice(start, 8)
         assert start.drawn == drawn * TASKS * 16, learned
-        choice.advance()
+        choice.step()
 
 
 def test_variance_promoting_keeps_a_share_of_its_old_weights_and_stands_still_in_evaluation() -> None:
@@ -219,7 +219,7 @@ def test_variance_promoting_keeps_a_share_of_its_old_weights_and_stands_still_in
     assert start.drawn == 0
     choice.train()(start, 8)
     before = choice.table.column("weight").clone()
-    choice.advance()
+    choice.step()
     fresh, twin = VariancePromotingSampler(share=0.5), copy.deepcopy(start)
     fresh(twin, 8)
     choice(start, 8)
@@ -357,15 +357,15 @@ def test_what_is_remembered_resumes_bit_for_bit(slug: str) -> None:
     algorithm, start = po.method(slug, group=4), source(rows=32)
     for _ in range(3):
         algorithm.sampling(start)
-        algorithm.advance()
+        algorithm.step()
     other = po.method(slug, group=4)
     other.load_state_dict(algorithm.state_dict())
     twin = copy.deepcopy(start)
     for _ in range(4):
         a, b = algorithm.sampling(start), other.sampling(twin)
         assert torch.equal(a.extras["leaf"], b.extras["leaf"])
-        algorithm.advance()
-        other.advance()
+        algorithm.step()
+        other.step()
 
 
 def test_the_record_of_another_world_is_refused() -> None:

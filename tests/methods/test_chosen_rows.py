@@ -47,6 +47,6 @@ def test_d3s_learns_from_less_than_a_fifth_of_the_tokens_over_a_run() -> None:
     batch = batch_of(tree, policy, group=8, prompts=16)
     used = 0
     for _ in range(20):
-        used += int(algorithm.judge(batch).mask.sum())
-        algorithm.advance()
+        used += int(algorithm.compute_advantages(batch).mask.sum())
+        algorithm.step()
     assert 0.1 < used / (20 * int(batch.mask.sum())) < 0.2

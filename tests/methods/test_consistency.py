@@ -170,7 +170,7 @@ def test_every_task_is_asked_in_every_phrasing() -> None:
     assert torch.equal(torch.where(second, leaf, other[leaf]), other[task])
     assert torch.equal(task[:4], task[4:8])
     # Both phrasings of a task are compared, and nothing else.
-    judged = algorithm.judge(batch)
+    judged = algorithm.compute_advantages(batch)
     for number in task.unique():
         assert judged.advantage[task == number].sum().item() == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="endings that differ"):

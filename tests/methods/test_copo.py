@@ -37,7 +37,7 @@ def test_copo_is_two_clipped_losses_blended_by_the_entropy_of_the_answers(seed: 
     """Loss and gradient by every logp, from loops over rows and tokens; off policy, in groups of three sizes."""
     batch = random_batch(seed, B=18, clean=True)
     algorithm = po.method("copo", slope=3.0, centre=0.5)
-    e = algorithm.judge(batch.experience.replace(reward=None))
+    e = algorithm.compute_advantages(batch.experience.replace(reward=None))
     rows, R = decisions(e), e.outcome.tolist()
     mean = {g: statistics.fmean(R[i] for i in members) for g, members in by_group(e).items()}
     centre, spread = statistics.fmean(mean.values()), statistics.stdev(mean.values())

@@ -37,7 +37,7 @@ def batch_of(policy: MixturePolicy, group: int = 4, **settings) -> Experience:
 
 
 def slope(objective, batch: Experience, policy: MixturePolicy) -> torch.Tensor:
-    loss = objective(batch, policy.evaluate(batch, objective.all_evaluates)).loss
+    loss = objective(batch, policy.evaluate(batch, objective.required_outputs)).loss
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(policy.parameters()))])
 
 
@@ -52,7 +52,7 @@ def discrete_logp(policy: MixturePolicy, tokens: torch.Tensor) -> torch.Tensor:
 
 def test_with_one_token_it_is_grpo_on_a_discrete_chain_of_thought() -> None:
     old, policy = policy_of(Tokens(), seed=1), policy_of(Tokens(), seed=2)
-    batch = po.method("cot2", group=4).judge(batch_of(old))
+    batch = po.method("cot2", group=4).compute_advantages(batch_of(old))
     tokens = batch.extras["tokens"]
     assert (batch.extras["mixture"].amax(-1) == 1).all()
     torch.testing.assert_close(batch.logp[batch.mask], discrete_logp(old, tokens)[batch.mask], rtol=1e-12, atol=1e-12)
@@ -166,16 +166,16 @@ def test_many_tokens_come_to_the_law_itself() -> None:
 def test_csft_is_cross_entropy_and_with_one_trace_the_likelihood() -> None:
     policy = policy_of(Tokens())
     csft = po.method("cot2", stage=1)
-    batch = csft.judge(csft.sampling(source_of(policy)))
+    batch = csft.compute_advantages(csft.sampling(source_of(policy)))
     law = policy.law(batch.extras["mixture"], batch.extras["thought"])
     by_hand = [
         -sum(float(a * p) for a, p in zip(batch.extras["targets"][b, t], law[b, t], strict=True))
         for b, t in batch.mask.nonzero().tolist()
     ]
-    loss = csft.objective(batch, policy.evaluate(batch, csft.objective.all_evaluates)).loss
+    loss = csft.objective(batch, policy.evaluate(batch, csft.objective.required_outputs)).loss
     assert loss.item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-10)
     source = MixtureSource(policy, TASK.prompts, TASK.right, TASK.path.double(), rows=32)
-    shown = csft.judge(csft.sampling(source))
+    shown = csft.compute_advantages(csft.sampling(source))
     same(slope(csft.objective, shown, policy), slope(po.method("sft").objective, shown, policy))
 
 
@@ -202,7 +202,7 @@ def test_it_learns_and_micro_batches_add_up() -> None:
     before = accuracy(policy, TASK, everyone)
     fit(po.method("cot2"), source, steps=40, rate=0.003)
     assert accuracy(policy, TASK, everyone) > max(before, 0.5)
-    batch = po.method("cot2", group=4).judge(batch_of(policy_of(Tokens(count=2), seed=3)))
+    batch = po.method("cot2", group=4).compute_advantages(batch_of(policy_of(Tokens(count=2), seed=3)))
     objective = po.method("cot2").objective
     same(sum(slope(objective, part, policy) for part in batch.split(5)), slope(objective, batch, policy))
 

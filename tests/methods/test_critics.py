@@ -39,7 +39,8 @@ def test_stage_1_is_grpo_and_stage_2_changes_its_reward() -> None:
 def test_beta_0_is_the_verdict_alone() -> None:
     b = batch()
     both, none, alone = (
-        po.method("refcritic", kl=0, **settings).judge(b).advantage for settings in ({}, {"beta": 0.0}, {"stage": 1})
+        po.method("refcritic", kl=0, **settings).compute_advantages(b).advantage
+        for settings in ({}, {"beta": 0.0}, {"stage": 1})
     )
     assert torch.equal(none, alone)
     assert not torch.equal(both, alone)
@@ -63,7 +64,7 @@ def test_without_the_signal_it_is_refused() -> None:
     assert isinstance(policy, TabularPolicy)
     source = po.lab.TreeSource(tree, policy, rows=8)
     with pytest.raises(po.ExperienceError, match=r"rewards\.FieldReward needs experience\.extras\['signal_refined'\]"):
-        po.method("refcritic").judge(source.rollout(RolloutRequest(torch.tensor([0]), 8, po.Support())))
+        po.method("refcritic").compute_advantages(source.rollout(RolloutRequest(torch.tensor([0]), 8, po.Support())))
 
 
 def test_the_recipe_has_the_three_stages() -> None:

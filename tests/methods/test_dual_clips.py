@@ -64,7 +64,7 @@ def test_the_bound_is_the_programs(slug: str, seed: int) -> None:
     losses = {}
     for bound in ("default", None):
         algorithm = po.method(slug, **settings, **({} if bound == "default" else {"dual": None}))
-        judged = algorithm.credited(batch)
+        judged = algorithm.with_advantages(batch)
         loss = algorithm.objective(judged, Evaluation(logp=logp)).loss
         expected = written_out(judged, logp, low, high, dual if bound == "default" else None, per)
         torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
@@ -83,7 +83,7 @@ def test_bapo_s_default_is_the_published_statistic() -> None:
     """Bounds found by the program's rule on ratios and advantages, written out with its clipped sums."""
     batch, logp = batch_and_logp(0)
     algorithm = po.method("bapo-clip")
-    judged = algorithm.credited(batch)
+    judged = algorithm.with_advantages(batch)
     ratio, advantage = (logp - batch.logp).detach().exp()[batch.mask], judged.advantage[batch.mask]
 
     def quotient(low: float, high: float) -> float:
@@ -96,7 +96,7 @@ def test_bapo_s_default_is_the_published_statistic() -> None:
     while quotient(low, high) < 1 and high < 3 - 1e-9:
         high += 0.05
     evaluation = Evaluation(logp=logp)
-    found = algorithm.objective(judged.replace(survey=evaluation), evaluation)
+    found = algorithm.objective(judged.replace(full_batch_evaluation=evaluation), evaluation)
     assert float(found.metrics["clip/low"]) == pytest.approx(low, abs=1e-6)
     assert float(found.metrics["clip/high"]) == pytest.approx(high, abs=1e-6)
     terms = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(low, high))

@@ -24,7 +24,7 @@ def shown() -> tuple[TokenTree, TabularPolicy, Experience]:
     tree, policy = digits()
     source = TreeSource(tree, policy, rows=12, seed=3, needs=frozenset({"old_logp"}))
     sft = po.method("sft")
-    return tree, policy, sft.judge(sft.sampling(source))
+    return tree, policy, sft.compute_advantages(sft.sampling(source))
 
 
 def moved(policy: TabularPolicy, by: float) -> TabularPolicy:

@@ -41,12 +41,12 @@ def test_only_right_answers_are_judged_and_a_judge_that_fails_found_nothing(weig
 
 
 def test_weight_0_is_outcomes_alone_and_weight_2_is_a_strict_check_of_the_process() -> None:
-    none = po.method("fapo", weight=0.0).credited(ANSWERS).advantage
+    none = po.method("fapo", weight=0.0).with_advantages(ANSWERS).advantage
     alone = po.method("fapo").but(reward=SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), OverlongPenalty()]))
-    torch.testing.assert_close(none, alone.credited(ANSWERS).advantage, rtol=1e-12, atol=0)
-    strict = po.method("fapo", weight=2.0).credited(ANSWERS).advantage
+    torch.testing.assert_close(none, alone.with_advantages(ANSWERS).advantage, rtol=1e-12, atol=0)
+    strict = po.method("fapo", weight=2.0).with_advantages(ANSWERS).advantage
     sound = ANSWERS.replace(outcome=torch.where(SignalAbove(name="flawed")(ANSWERS), 0, ANSWERS.outcome))
-    torch.testing.assert_close(strict, alone.credited(sound).advantage, rtol=1e-12, atol=0)
+    torch.testing.assert_close(strict, alone.with_advantages(sound).advantage, rtol=1e-12, atol=0)
     assert (strict - none).abs().max() > 0.1
 
 

@@ -88,7 +88,7 @@ def test_envelope_is_a_trapezium() -> None:
     assert ConditionalReward(reward=envelope, when=TaskKindIs(kinds=("b",)))(batch).tolist() == pytest.approx(
         [0, 0, 0, 0, 0, 1, 0.5, 0, 0]
     )
-    assert LengthEnvelope(least=0, low=1, high=1, most=2).needs == frozenset()
+    assert LengthEnvelope(least=0, low=1, high=1, most=2).reads == frozenset()
     with pytest.raises(ValueError, match="least < low <= high < most"):
         LengthEnvelope(least=10, low=10, high=20, most=30)
 

@@ -62,7 +62,7 @@ def test_the_beginning_is_read_and_not_learned() -> None:
     assert not guided.mask[:, : tree.start + 7].any()
     assert guided.mask[:, tree.start + 7 :].all()
     # Each version has a baseline of its own: nothing is learned of either, though one pays and the other does not.
-    assert (algorithm.judge(batch).advantage == 0).all()
+    assert (algorithm.compute_advantages(batch).advantage == 0).all()
     with torch.no_grad():
         policy.logits[tree.nodes[-1, tree.start + 9]] = torch.zeros(4, dtype=torch.double)
     source.refresh()
@@ -144,7 +144,7 @@ def test_policyrollout_compares_both_halves_and_learns_them_alike() -> None:
     source, policy, _ = with_book()
     algorithm = po.method("policyrollout", rules="rules")
     batch = algorithm.sampling(source)
-    found = algorithm.judge(batch).advantage[:, -1].tolist()
+    found = algorithm.compute_advantages(batch).advantage[:, -1].tolist()
     outcome, index = batch.outcome.tolist(), batch.extras["index"].tolist()
     for row in range(len(batch)):
         mates = [outcome[i] for i in range(len(batch)) if index[i] == index[row]]

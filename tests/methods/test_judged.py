@@ -39,7 +39,9 @@ def test_a_judge_that_says_what_the_world_says_makes_it_grpo() -> None:
     batch = batch.replace(outcome=torch.tensor(paid, dtype=torch.double))
     assert 0 < sum(paid) < 32
     ours, theirs = po.method("polar", judge=Match()), po.method("grpo", group=8, kl=0)
-    torch.testing.assert_close(ours.judge(batch).advantage, theirs.judge(batch).advantage, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        ours.compute_advantages(batch).advantage, theirs.compute_advantages(batch).advantage, rtol=1e-12, atol=0
+    )
     assert ours.reward(batch).tolist() == paid
 
 
@@ -70,7 +72,9 @@ def test_a_group_of_one_reference_is_blind_to_what_its_scores_share() -> None:
 
     source = BigramSource(Bigrams.any(2), Bigrams.any(1), rows=32, length=1, size=3)
     batch = source.rollout(RolloutRequest(source.take(4), 8))
-    plain, shifted = (po.method("polar", judge=judge).judge(batch).advantage for judge in (Match(), Shifted()))
+    plain, shifted = (
+        po.method("polar", judge=judge).compute_advantages(batch).advantage for judge in (Match(), Shifted())
+    )
     assert plain.abs().max() > 0.5
     torch.testing.assert_close(shifted, plain, rtol=1e-4, atol=1e-5)
 

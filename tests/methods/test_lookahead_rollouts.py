@@ -47,7 +47,7 @@ def test_leaves_are_marked_and_the_share_falls() -> None:
         assert batch.extras["explored"].view(3, 8).sum(1).tolist() == [leaves] * 3
         assert batch.extras["explored"].view(3, 8)[:, :leaves].all()
         same(batch.logp[batch.mask], policy.evaluate(batch).logp[batch.mask].detach())
-        part.advance()
+        part.step()
 
 
 def test_a_tree_takes_the_likeliest_answers() -> None:
@@ -84,7 +84,7 @@ def gradient(share: float, batches: int) -> torch.Tensor:
     )
     total = torch.zeros_like(policy.logits)
     for _ in range(batches):
-        batch = sentence.judge(sentence.sampling(source))
+        batch = sentence.compute_advantages(sentence.sampling(source))
         loss = sentence.objective(batch, policy.evaluate(batch)).loss
         total -= torch.autograd.grad(loss, policy.logits)[0] / batches
     return total.flatten()

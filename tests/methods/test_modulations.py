@@ -52,5 +52,5 @@ def test_the_prompts_confidence_moves_a_group_as_a_whole() -> None:
     torch.testing.assert_close(rows, po.ops.group_mean(rows, batch.group))
     assert rows.abs().max() > 1e-3
     assert isinstance(by_group.credit, ModulatedAdvantage)
-    assert "extras.prompt_logp" in by_prompt.all_needs
-    assert "extras.prompt_logp" not in by_group.all_needs
+    assert "extras.prompt_logp" in by_prompt.required_fields
+    assert "extras.prompt_logp" not in by_group.required_fields

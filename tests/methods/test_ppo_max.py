@@ -33,8 +33,8 @@ def test_ppo_max_does_not_whiten_unless_told_to() -> None:
         po.method("secrets-rlhf-ppo-max", group=4, whiten=True),
     )
     batch, _ = dealt(plain)
-    judged = plain.credited(batch)
-    raw, white = judged.advantage, whitened.credited(batch).advantage
+    judged = plain.with_advantages(batch)
+    raw, white = judged.advantage, whitened.with_advantages(batch).advantage
     known = raw[batch.mask]
     expected = (known - known.mean()) / (known.std() + 1e-8)
     torch.testing.assert_close(white[batch.mask], expected, rtol=1e-9, atol=1e-12)
@@ -101,7 +101,7 @@ def test_a_spread_is_that_of_outcomes() -> None:
 @pytest.mark.parametrize("target", [0.2, 5.0])
 def test_the_entropy_target_is_a_distance_of_means(target: float) -> None:
     tree, policy = digits()
-    batch = po.method("grpo", kl=0.0).judge(batch_of(tree, policy))
+    batch = po.method("grpo", kl=0.0).compute_advantages(batch_of(tree, policy))
     part = Surrogate(regularise=[EntropyTarget(coefficient=0.3, target=target)], aggregate=TokenMean())
     said = policy.evaluate(batch, frozenset({"entropy"}))
     mean = said.entropy[batch.mask].mean()
@@ -118,8 +118,8 @@ def test_advantages_and_rewards_are_clipped() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
     credit = RelativeAdvantage()
-    plain = po.Algorithm(credit=credit).judge(batch).advantage
-    found = po.Algorithm(credit=ClippedAdvantage(credit=credit, limit=0.6)).judge(batch).advantage
+    plain = po.Algorithm(credit=credit).compute_advantages(batch).advantage
+    found = po.Algorithm(credit=ClippedAdvantage(credit=credit, limit=0.6)).compute_advantages(batch).advantage
     assert plain.abs().max() > 0.6
     assert torch.equal(found, plain.clamp(-0.6, 0.6))
     with pytest.raises(ValueError, match=r"credit\.ClippedAdvantage: limit must be > 0, found 0"):

@@ -279,7 +279,7 @@ def test_rec_with_the_ratio_as_weight_has_the_gradient_of_ppo(seed: int) -> None
 def test_rec_with_forward_kl_lowers_the_baseline() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy, behaviour=TabularPolicy(tree, spread=0.9, seed=7, critic=True))
-    lowered = po.method("rec", clip="none").judge(batch)
+    lowered = po.method("rec", clip="none").compute_advantages(batch)
     lowered = lowered.replace(advantage=lowered.advantage + 0.25 * lowered.mask)
     plain = po.method("rec", clip="none").objective
     by_hand = torch.autograd.grad(plain(lowered, policy.evaluate(lowered)).loss, policy.logits)[0]
@@ -302,7 +302,7 @@ def test_rec_gives_credit_after_the_drop() -> None:
     batch = batch_of(tree, policy)
     for select in algorithm.sampling.select:
         batch = select(batch)
-    credited = algorithm.judge(batch)
+    credited = algorithm.compute_advantages(batch)
     for group in credited.group.unique():
         rows = credited.group == group
         right, total = credited.outcome[rows].sum(), rows.sum()
@@ -371,7 +371,7 @@ def test_nft_sees_the_groups_of_the_whole_batch() -> None:
     """A micro-batch of right answers alone still has the rate of all of its group."""
     tree, policy = digits()
     algorithm = po.method("nft", refills=0)
-    batch = algorithm.judge(batch_of(tree, policy))
+    batch = algorithm.compute_advantages(batch_of(tree, policy))
     order = batch.outcome.argsort()
     batch = batch[order]
     parts = [algorithm.objective(m, policy.evaluate(m)).loss for m in batch.split(3)]

@@ -27,12 +27,14 @@ def test_rluf_is_grpo_with_another_reward() -> None:
 
 def test_without_love_it_is_rlhf_with_the_other_rewards() -> None:
     b, safe = batch(), OverlongPenalty(limit=3)
-    ours = po.method("rluf", weight=0.0, safe=safe, kl=0).judge(b)
-    theirs = po.method("grpo", group=8, kl=0).but(reward=SumOfRewards(terms=[OutcomeReward(), safe])).judge(b)
+    ours = po.method("rluf", weight=0.0, safe=safe, kl=0).compute_advantages(b)
+    theirs = (
+        po.method("grpo", group=8, kl=0).but(reward=SumOfRewards(terms=[OutcomeReward(), safe])).compute_advantages(b)
+    )
     assert theirs.advantage.abs().max() > 0.1
     assert torch.equal(ours.advantage, theirs.advantage)
-    alone = po.method("rluf", weight=0.0, kl=0).judge(b)
-    assert torch.equal(alone.advantage, po.method("grpo", group=8, kl=0).judge(b).advantage)
+    alone = po.method("rluf", weight=0.0, kl=0).compute_advantages(b)
+    assert torch.equal(alone.advantage, po.method("grpo", group=8, kl=0).compute_advantages(b).advantage)
 
 
 def test_the_mix_is_the_sum_of_its_terms() -> None:

@@ -86,7 +86,7 @@ def test_full_statistics_are_those_of_grpo() -> None:
     source = TreeSource(tree, policy, **draw)
     parts = [ours.sampling(source), ours.sampling(source)]
     whole = grpo.sampling(TreeSource(tree, policy, **draw))
-    added = sum(slope(ours, part, policy) * len(ours.judge(part)) for part in parts)
+    added = sum(slope(ours, part, policy) * len(ours.compute_advantages(part)) for part in parts)
     same(added / len(whole), slope(grpo, whole, policy))
     # The other statistics are not: they see the recomposed groups alone.
     selected = ours.but(**{"sampling.statistics": "selected", "select": []})
@@ -104,7 +104,7 @@ def test_what_waits_is_what_the_last_batches_left() -> None:
         before = source.drawn
         left.append(48 - len(part(source)))
         assert source.drawn == before + 48
-        part.advance()
+        part.step()
     assert left[-1] > 0
     priority, rest = part(source), part(source)
     assert rest.extras["age"].max() == 2

@@ -73,7 +73,7 @@ def test_no_group_is_grpo_and_all_groups_are_grpo_with_a_length_penalty() -> Non
     grpo = po.method("grpo", group=16, kl=0)
 
     def of(algorithm: po.Algorithm) -> torch.Tensor:
-        judged = algorithm.judge(batch)
+        judged = algorithm.compute_advantages(batch)
         loss = algorithm.objective(judged, policy.evaluate(judged)).loss
         return torch.autograd.grad(loss, policy.weights)[0]
 
@@ -97,7 +97,7 @@ def test_any_weight_of_length_has_the_same_advantage_where_all_are_right() -> No
     """A z-score has no unit: where nothing else differs, length is blown up to variance 1."""
     batch = rows([1.0] * 4, [3, 5, 9, 10], [0] * 4)
     found = [
-        po.method("grpo-lambda-len", weight=w).but(**{"credit.scale.eps": 0.0}).credited(batch).advantage[:, 0]
+        po.method("grpo-lambda-len", weight=w).but(**{"credit.scale.eps": 0.0}).with_advantages(batch).advantage[:, 0]
         for w in (0.001, 0.2, 50.0)
     ]
     assert found[0].abs().max() > 1
@@ -142,7 +142,7 @@ def test_conciser_pays_what_is_left_where_all_are_right_and_nothing_where_one_is
     wanted = torch.tensor([1.9, 1.8, 1.7, 1.0, 0.0], dtype=torch.double)
     torch.testing.assert_close(algorithm.reward(batch), wanted, rtol=1e-12, atol=0)
     level = rows([1.0] * 3, [7] * 3, [0] * 3)
-    assert algorithm.credited(level).advantage.abs().max() == 0
+    assert algorithm.with_advantages(level).advantage.abs().max() == 0
 
 
 def test_the_first_stage_of_conciser_is_dapo_without_its_length_penalty() -> None:

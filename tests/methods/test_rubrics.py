@@ -53,5 +53,5 @@ def test_the_policy_is_not_asked_what_the_rubric_says_of_it() -> None:
     batch = po.lab.TreeSource(tree, policy, rows=16).rollout(RolloutRequest(torch.tensor([0, 1]), 8, po.Support()))
     first = algorithm.reward(batch)
     assert torch.equal(algorithm.reward(batch), first)
-    algorithm.advance()
+    algorithm.step()
     assert len(algorithm.reward.rubrics) == 2

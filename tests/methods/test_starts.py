@@ -43,17 +43,18 @@ def test_without_a_solution_and_a_bend_tempsamp_is_grpo() -> None:
 def test_anchored_at_nothing_is_grpo_beside_solutions_without_weight() -> None:
     batch, _ = with_solutions()
     algorithm = po.method("tempsamp-r1", way="anchored", factor=0.0, kl=0)
-    found = algorithm.judge(algorithm.sampling.mark(batch))
-    own = batch[~batch.demonstrated]
-    same(found.advantage[~batch.demonstrated], po.method("grpo", kl=0).judge(own).advantage)
-    assert (found.advantage[batch.demonstrated] == 0).all()
+    found = algorithm.compute_advantages(algorithm.sampling.mark(batch))
+    own = batch[~batch.is_demonstration]
+    same(found.advantage[~batch.is_demonstration], po.method("grpo", kl=0).compute_advantages(own).advantage)
+    assert (found.advantage[batch.is_demonstration] == 0).all()
 
 
 def test_advantages_are_those_of_plain_loops() -> None:
     batch, _ = with_solutions()
-    shown, outcome, group = batch.demonstrated, batch.outcome.tolist(), batch.group.tolist()
+    shown, outcome, group = batch.is_demonstration, batch.outcome.tolist(), batch.group.tolist()
     found = {
-        way: po.method("tempsamp-r1", way=way, kl=0).credited(batch) for way in ("shaped", "anchored", "discounted")
+        way: po.method("tempsamp-r1", way=way, kl=0).with_advantages(batch)
+        for way in ("shaped", "anchored", "discounted")
     }
     seen = 0
     for row in range(len(batch)):
@@ -90,10 +91,10 @@ def test_the_solution_is_learned_as_a_likelihood_of_its_advantage() -> None:
     """Whatever its `logp` field holds, and however far the policy has moved since."""
     batch, policy = with_solutions()
     algorithm = po.method("tempsamp-r1", kl=0)
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     spoilt = batch.replace(logp=torch.where(shown[:, None], 3.0, batch.logp))
     same(slope(algorithm, spoilt, policy), slope(algorithm, batch, policy))
-    judged = algorithm.judge(algorithm.sampling.mark(batch))
+    judged = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     said = policy.evaluate(judged)
     loss = algorithm.objective(judged, said).loss
     (found,) = torch.autograd.grad(loss, said.logp)
@@ -131,14 +132,14 @@ def test_a_credit_that_judges_demonstrations_is_refused_what_nobody_recorded() -
         po.Algorithm(credit=IncludeDemonstrations(), reward=ClippedReward(reward=KLPenalty(), limit=1.0))
     # Inside another credit, and beside a reward that reads outcomes, it is shown them too.
     batch, _ = with_solutions()
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     assert (
         po.Algorithm(credit=WhitenedAdvantage(credit=RelativeAdvantage()))
-        .credited(batch)
+        .with_advantages(batch)
         .advantage[shown][batch.mask[shown]]
         == 1
     ).all()
-    inside = po.Algorithm(credit=WhitenedAdvantage(credit=IncludeDemonstrations())).credited(batch)
+    inside = po.Algorithm(credit=WhitenedAdvantage(credit=IncludeDemonstrations())).with_advantages(batch)
     assert not (inside.advantage[shown][batch.mask[shown]] == 1).any()
 
 
@@ -159,8 +160,8 @@ def test_a_group_that_is_all_wrong_learns_from_the_solution_only_if_it_is_judged
         group=torch.zeros(4, dtype=torch.long),
         extras={"demonstrated": torch.arange(4) == 3},
     )
-    assert (po.method("tempsamp-r1", way="anchored").credited(batch).advantage == 0).all()
-    assert po.method("tempsamp-r1").credited(batch).advantage[3, 0] > 1
+    assert (po.method("tempsamp-r1", way="anchored").with_advantages(batch).advantage == 0).all()
+    assert po.method("tempsamp-r1").with_advantages(batch).advantage[3, 0] > 1
 
 
 # Ratios to a mixture ------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_the_reward_model_is_ridge_regression_on_tokens_and_pairs() -> None:
     seen = [worded(0), worded(1)]
     for batch in seen:
         torch.testing.assert_close(part(batch), batch.outcome, rtol=0, atol=0)
-        part.learned()
+        part.on_step()
     # With so many features hardly any two share one: indicators by name.
     names: dict[object, int] = {}
 
@@ -140,7 +140,7 @@ def test_the_reward_model_is_ridge_regression_on_tokens_and_pairs() -> None:
 def test_the_reward_model_stays_once_it_is_fitted_and_resumes() -> None:
     part = LinearTokenReward(reward=OutcomeReward(), batches=1, features=64)
     part(worded(0))
-    part.learned()
+    part.on_step()
     weights = part.get_buffer("weights").clone()
     before = part(worded(1))
     assert torch.equal(part.get_buffer("weights"), weights)

@@ -259,9 +259,9 @@ def test_of_equal_policies_others_text_is_on_policy(tmp_path: Path) -> None:
         torch.testing.assert_close(batch.logp, batch.old_logp, rtol=1e-12, atol=1e-14)
         sentence = po.method("sapo-swarm", group=4, correct=correct)
         policy = of_b.policy
-        judged = sentence.judge(sentence.sampling.mark(batch))
+        judged = sentence.compute_advantages(sentence.sampling.mark(batch))
         found.append(torch.autograd.grad(sentence.objective(judged, policy.evaluate(judged)).loss, policy.logits)[0])
-        again = sentence.judge(sentence.sampling.mark(of_b.recall(batch)))
+        again = sentence.compute_advantages(sentence.sampling.mark(of_b.restore_rows(batch)))
         same(torch.autograd.grad(sentence.objective(again, policy.evaluate(again)).loss, policy.logits)[0], found[-1])
     same(*found)
 
@@ -328,12 +328,12 @@ def test_its_own_world_pays(tmp_path: Path) -> None:
     """A reader whose world pays by chance pays others' answers so too."""
     tree = TokenTree.bandit([0.5, 0.5])
     source = TreeSource(tree, TabularPolicy(tree), rows=8, draw=coin)
-    batch = source.receive(torch.tensor([0]), [[["0"], ["1"]] * 50], po.Support())
+    batch = source.import_answers(torch.tensor([0]), [[["0"], ["1"]] * 50], po.Support())
     assert {0.0, 1.0} == set(batch.outcome.tolist())
     assert 20 < batch.outcome.sum() < 80
     assert source.drawn == source.decided == 0
     with pytest.raises(ValueError, match="the tree has no answer"):
-        source.receive(torch.tensor([0]), [[["7"]]], po.Support())
+        source.import_answers(torch.tensor([0]), [[["7"]]], po.Support())
 
 
 def test_what_a_tree_answers_can_be_received() -> None:
@@ -342,10 +342,10 @@ def test_what_a_tree_answers_can_be_received() -> None:
     batch = source.rollout(RolloutRequest(source.take(4), 6, po.Support(temperature=0.7)))
     first = po.ops.group_first(batch.group)
     tasks = batch.extras["index"][first]
-    assert source.names(tasks) == [str(t) for t in tasks.tolist()]
+    assert source.task_ids(tasks) == [str(t) for t in tasks.tolist()]
     texts = source.answers(batch)
     said = [[texts[r] for r in range(24) if batch.group[r] == batch.group[f]] for f in first.tolist()]
-    again = source.receive(tasks, said, batch.support)
+    again = source.import_answers(tasks, said, batch.support)
     for name in ("mask", "logp", "outcome", "reward", "group", "terminated", "value"):
         assert torch.equal(getattr(again, name), getattr(batch, name)), name
     for name in ("leaf", "index", "paid", "tokens"):

@@ -98,7 +98,7 @@ def test_the_masked_decision_has_no_gradient_and_the_others_their_own() -> None:
     bare = po.method("dr-grpo")
     found = {}
     for name, select in (("all", []), ("masked", [MaskThinkDecision()])):
-        judged = bare.but(select=select).judge(batch)
+        judged = bare.but(select=select).compute_advantages(batch)
         loss = bare.objective(judged, policy.evaluate(judged)).loss
         found[name] = torch.autograd.grad(loss, [policy.think, policy.end])
     assert found["masked"][0].abs().max() == 0

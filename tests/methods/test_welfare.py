@@ -255,7 +255,7 @@ def test_units_do_not_change_what_divides_by_a_group_s_own() -> None:
 def test_a_critic_learns_the_units_in_which_it_is_used() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    judged = po.method("gtalign", blocks=False).judge(batch)
+    judged = po.method("gtalign", blocks=False).compute_advantages(batch)
     assert judged.reward.mean().item() == pytest.approx(0, abs=1e-12)
     assert judged.reward.std().item() == pytest.approx(1, rel=1e-6)
     assert torch.equal(judged.outcome, batch.outcome)

@@ -32,7 +32,7 @@ def numbers(batch: SampleBatch) -> list[dict[str, float]]:
 
 
 def surveyed(batch: SampleBatch) -> Experience:
-    return batch.experience.surveyed(batch.evaluation())
+    return batch.experience.with_full_batch_evaluation(batch.evaluation())
 
 
 def release(entropy: list[float], quantile: float) -> list[float]:

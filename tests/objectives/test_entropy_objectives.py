@@ -59,7 +59,7 @@ class TestSteadyEntropy:
         half = torch.full((1, 3), math.log(0.5), dtype=torch.float64)
         batch = Experience(mask=mask, logp=half, advantage=torch.tensor([[0.01, -0.02, 0.0]], dtype=torch.float64))
         said = Evaluation(logp=half, entropy=torch.full_like(half, 0.5 - math.log(0.5)))
-        found = STEERWeight(low=0.2)(batch.surveyed(said), said)
+        found = STEERWeight(low=0.2)(batch.with_full_batch_evaluation(said), said)
         assert found[0].tolist() == pytest.approx([0.2**0.125, 0.2**0.25, 1.0])
 
     def test_all_equal_changes(self) -> None:
@@ -98,8 +98,8 @@ class TestSteadyEntropy:
             STEERWeight(**settings)
 
     def test_who_does_not_ask_for_the_vocabulary_does_not_pay(self) -> None:
-        assert po.method("steer").all_evaluates == {"entropy"}
-        assert po.method("steer", score="exact").all_evaluates == {"entropy", "extras.entropy_slope"}
+        assert po.method("steer").required_outputs == {"entropy"}
+        assert po.method("steer", score="exact").required_outputs == {"entropy", "extras.entropy_slope"}
 
 
 def covariance(batch: SampleBatch) -> dict[tuple[int, int], float]:
@@ -151,15 +151,19 @@ class TestClipCov:
             assert len(drawn) == each
             for spot in drawn:
                 counts[spot] += 1
-            part.advance()
+            part.step()
         assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
     def test_rounding_in_the_survey_moves_no_draw(self) -> None:
         batch = random_batch(1, B=30)
         experience = surveyed(batch)
         noise = 1e-14 * torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        shaken = dataclasses.replace(experience.survey, logp=experience.survey.logp + noise)
-        assert marked(self.part.stopped(experience.replace(survey=shaken))) == marked(self.part.stopped(experience))
+        shaken = dataclasses.replace(
+            experience.full_batch_evaluation, logp=experience.full_batch_evaluation.logp + noise
+        )
+        assert marked(self.part.stopped(experience.replace(full_batch_evaluation=shaken))) == marked(
+            self.part.stopped(experience)
+        )
 
     def test_seeds_differ(self) -> None:
         experience = surveyed(random_batch(2, B=30))

@@ -20,8 +20,8 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     averaged = algorithm.teacher is not None and algorithm.teacher.rate < 1
     assert found.frozen == len(copies) + averaged
     assert found.other >= len(copies)
-    assert found.critic == ("value" in algorithm.all_needs)
-    assert bool(found.survey) == bool(algorithm.objective.all_surveys)
+    assert found.critic == ("value" in algorithm.required_fields)
+    assert bool(found.survey) == bool(algorithm.objective.required_full_batch_outputs)
     assert found.group == algorithm.sampling.settings().get("group", 1)
 
 
@@ -58,11 +58,11 @@ def test_rollouts_draw_what_they_say(share, refills):
     part = Rollouts(group=2, select=[Kept(share=share)], refills=refills)
     source = Counting()
     part(source)
-    assert part.drawn(share, 10) * source.rows == source.played
+    assert part.sampling_overhead(share, 10) * source.rows == source.played
 
 
 def test_what_is_shown_is_not_drawn():
-    assert Demonstrations().drawn(0.5, 10) == 0
+    assert Demonstrations().sampling_overhead(0.5, 10) == 0
     assert demands(catalogue.method("sft")).sentence() == "nothing is sampled"
     assert demands(catalogue.method("gspo")).sentence() == ""
 
@@ -70,6 +70,6 @@ def test_what_is_shown_is_not_drawn():
 def test_parts_that_sample_more_say_so():
     plain = demands(catalogue.method("gspo"))
     cuts, probes, replay = (demands(catalogue.method(s), decisions=100) for s in ("spo", "rex-rag", "remix"))
-    assert cuts.drawn > 10 * plain.drawn
-    assert plain.drawn < probes.drawn < 1.2 * plain.drawn
-    assert replay.drawn < plain.drawn
+    assert cuts.sampling_overhead > 10 * plain.sampling_overhead
+    assert plain.sampling_overhead < probes.sampling_overhead < 1.2 * plain.sampling_overhead
+    assert replay.sampling_overhead < plain.sampling_overhead

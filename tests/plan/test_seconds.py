@@ -161,7 +161,7 @@ def test_methods_pay_for_what_they_need():
     plain = predict(job(), ASSUMED)
     for needs, phase in (
         (Demands(frozen=1, other=1), "passes before learning"),
-        (Demands(drawn=2.0), "decoding"),
+        (Demands(sampling_overhead=2.0), "decoding"),
         (Demands(once=1, group=4), "decoding"),
     ):
         more = predict(job(demands=needs), ASSUMED)
@@ -169,7 +169,7 @@ def test_methods_pay_for_what_they_need():
     surveyed = job(demands=Demands(survey=1), micro_rows=4)
     assert "passes before learning" in predict(surveyed, ASSUMED).phases
     assert "passes before learning" not in predict(surveyed.but(micro_rows=None), ASSUMED).phases
-    assert predict(job(demands=Demands(drawn=0.0)), ASSUMED).sampling is None
+    assert predict(job(demands=Demands(sampling_overhead=0.0)), ASSUMED).sampling is None
 
 
 def test_every_device_holds_its_share():

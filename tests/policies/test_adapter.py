@@ -167,5 +167,5 @@ def test_an_engine_is_handed_base_and_adapter_as_one(
         for name, parameter in made.own_parameters().items():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))))
     assert worst(made, before) > 1e-2
-    engine.hand_over(1)
+    engine.sync_weights(1)
     assert worst(made, draw(engine)) < 1e-5

@@ -149,7 +149,7 @@ def test_weights_handed_over_are_what_is_sampled(stand_in: Any, config: dict[str
     assert (engine.version, llm.loads) == (0, 0)
     learn(made)
     assert worst(made, draw(engine)) > 1e-2  # not told, vLLM goes on with the old ones
-    engine.hand_over(7)
+    engine.sync_weights(7)
     assert llm.loads == 0  # nobody has asked for an answer yet
     assert worst(made, draw(engine)) < 1e-5
     assert worst(made, draw(engine)) < 1e-5
@@ -162,7 +162,7 @@ def test_a_tied_head_under_one_name_stays_old(stand_in: Any, monkeypatch: pytest
     engine = engine_of(made)
     monkeypatch.setattr(VLLMEngine, "_weights", lambda self: iter(self.policy.model.named_parameters()))
     learn(made)
-    engine.hand_over(1)
+    engine.sync_weights(1)
     assert worst(made, draw(engine)) > 1e-2
 
 

@@ -179,8 +179,8 @@ class TestJudged:
         assert JudgedReward(judge=LearnedJudge())(shown).shape == (2,)
 
     def test_it_asks_the_tasks_for_solutions_only_to_compare(self):
-        assert JudgedReward(judge=LearnedJudge(compares=True)).asks == {"demonstrations"}
-        assert JudgedReward(judge=LearnedJudge()).asks == frozenset()
+        assert JudgedReward(judge=LearnedJudge(compares=True)).source_capabilities == {"demonstrations"}
+        assert JudgedReward(judge=LearnedJudge()).source_capabilities == frozenset()
 
     def test_weights_are_of_no_checkpoint_and_learn_nothing(self, tmp_path):
         folder = save_scorer(TextScorer(ScorerShape(width=8), seed=7), tmp_path / "judge")

@@ -65,7 +65,7 @@ class TestReward:
         for answers in (["a b", "c"], ["a", "b c d"], ["a b c", ""]):
             b = batch(answers, [1.0, 0.0])
             assert torch.equal(part(b), fixed(b))
-            part.advance()
+            part.step()
         assert len(part.rubrics) == 1
 
     def test_what_is_seen_of_a_text(self):
@@ -80,9 +80,9 @@ class TestReward:
         assert SEEN["repeated words"]("") == 0.0
 
     def test_it_needs_what_its_items_need(self):
-        assert rubric().needs == {"outcome", "extras.answer"}
+        assert rubric().reads == {"outcome", "extras.answer"}
         items = [Item(name="extras.signal_true")]
-        assert rubric(items=items).all_needs == {"extras.signal_true", "outcome"}
+        assert rubric(items=items).required_fields == {"extras.signal_true", "outcome"}
 
     @pytest.mark.parametrize(
         ("changes", "sentence"),
@@ -125,18 +125,18 @@ class TestAudit:
         against = batch(["a b c", "a"], [0.0, 1.0])
         for trust in (0.5, 0.25):
             part(against)
-            part.advance()
+            part.step()
             assert [item.trust for item in part.rubric] == [1.0, trust, 1.0]
         together = batch(["a b c", "a"], [1.0, 0.0])
         for trust in (0.5, 1.0, 1.0):
             part(together)
-            part.advance()
+            part.step()
             assert part.rubric[1].trust == trust
         assert len(part.rubrics) == 6
         sudden = rubric(meta=AuditedRubric(factor=0.0))
         for b, trust in ((against, 0.0), (together, 1.0)):
             sudden(b)
-            sudden.advance()
+            sudden.step()
             assert sudden.rubric[1].trust == trust
 
     def test_only_so_many_rows_are_looked_at(self):
@@ -147,7 +147,7 @@ class TestAudit:
 
         part = rubric(meta=Counting(), samples=3)
         part(batch(list("abcdefgh"), [1.0] * 8))
-        part.advance()
+        part.step()
         assert len(part.rubrics) == 2
 
     @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_the_rubric_changes_after_every_so_many_batches_and_holds_from_the_next(
         first = part(against)
         assert torch.equal(part(against), first)  # asked twice, it says the same
         seen.append(part.rubric[1].trust)
-        part.advance()
+        part.step()
     assert seen == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
     part.eval()
     for _ in range(3):
         part(against)
-        part.advance()
+        part.step()
     assert part.rubric[1].trust == 0.25
 
 
@@ -187,12 +187,12 @@ def test_it_resumes_bit_for_bit_with_its_history():
         if i == 5:
             saved = copy.deepcopy(through.state_dict())
         wanted.append(through(b))
-        through.advance()
+        through.step()
     resumed = po.from_yaml(rubric(every=2, samples=4).to_yaml())
     resumed.load_state_dict(saved)
     for b, reward in zip(batches[5:], wanted[5:], strict=True):
         assert torch.equal(resumed(b), reward)
-        resumed.advance()
+        resumed.step()
     assert (
         po.diff(
             po.rewards.RubricReward(items=resumed.rubric, grader=ProgramGrader()),
@@ -279,12 +279,12 @@ class TestInWords:
             if i == 1:
                 saved = copy.deepcopy(through.state_dict())
             wanted.append(through(b))
-            through.advance()
+            through.step()
         asked, resumed = len(server.seen), part()
         resumed.load_state_dict(saved)
         for b, reward in zip(batches[1:], wanted[1:], strict=True):
             assert torch.equal(resumed(b), reward)
-            resumed.advance()
+            resumed.step()
         assert len(server.seen) == asked
         assert resumed.history.all() == through.history.all()
         assert len(through.rubrics) == 3

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
-from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
+from polopt.training.cluster.rollout_actor import RolloutActor, WorkerResult, WorkerTask
 from polopt.training.cluster.worker_pool import Counts, Stopped
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 
 
 class HereCrew:
-    """As `Crew`. Which worker plays an order is drawn by lot: it must not matter. lose: how many of the orders are
+    """As `WorkerPool`. Which worker plays a task is drawn by lot: it must not matter. lose: how many of the tasks are
     played and then lost, so that they are played again."""
 
     def __init__(self, recipe: LanguageRecipe, lose: float = 0.0) -> None:
@@ -36,16 +36,16 @@ class HereCrew:
     def weights(self, version: int) -> Tensor:
         return self.versions[version]
 
-    def forget(self, before: int | None = None) -> None:
+    def drop(self, before: int | None = None) -> None:
         for version in [v for v in self.versions if before is None or v < before]:
             del self.versions[version]
 
-    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = lambda: False) -> list[Answer]:
+    def run(self, orders: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
         if stopped():
             raise Stopped
         return [self._play(order) for order in orders]
 
-    def _play(self, order: Order) -> Answer:
+    def _play(self, order: WorkerTask) -> WorkerResult:
         while True:
             worker: Any = self.lots.choice(self.team)
             answer = worker.work(order, lambda: self.versions[order.version])

@@ -74,13 +74,13 @@ def learner_of(made: LanguagePolicy, algorithm: Algorithm, steps: int = 10, **st
 
 def prepared(made: LanguagePolicy, algorithm: Algorithm, batch: Experience) -> Experience:
     """With whatever the algorithm reads; the policy has moved since it sampled, so that ratios are not 1."""
-    needs = algorithm.all_needs
+    needs = algorithm.required_fields
     reference = made.frozen()
     with torch.no_grad():
         for i, parameter in enumerate(made.parameters()):
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
     batch = learner_of(made, algorithm).assess(batch, needs, {"ref_logp": reference})
-    return algorithm.judge(batch)
+    return algorithm.compute_advantages(batch)
 
 
 def slopes(made: LanguagePolicy) -> list[Tensor]:

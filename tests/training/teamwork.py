@@ -127,8 +127,8 @@ def train(folder: Path, stop: int | None) -> None:
 def learners(folder: Path, team: ProcessGroup) -> None:
     """A run of several learners on rollouts that one of them has from workers."""
     made = load(folder / "recipe.yaml")
-    run = launch.create(made, folder / "run") if team.leads else ReadOnlyRun(folder / "run")
-    crew: Any = HereCrew(made) if team.leads else None
+    run = launch.create(made, folder / "run") if team.is_main else ReadOnlyRun(folder / "run")
+    crew: Any = HereCrew(made) if team.is_main else None
     training_of(made, run, (), team, crew).run()
 
 
@@ -140,7 +140,7 @@ def work(place: str, name: str, *more: str) -> None:
         results["whole"] = of_policies(team, False, "float64")
         results["pieces"] = of_policies(team, True, "float64")
         results["float32"] = of_policies(team, False, "float32")
-        if team.leads:
+        if team.is_main:
             torch.save(results, Path(place) / "gradients.pt")
     elif name == "cluster":
         learners(Path(place), assemble("cpu"))

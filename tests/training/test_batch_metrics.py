@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
     for slug, settings in METHODS.items():
         folder, sampled = tmp_path_factory.mktemp(slug), list[RolloutBatch]()
         with pytest.MonkeyPatch.context() as patch:
-            plain = batches.gather
+            plain = batches.collect
 
             def spy(*args: Any, kept: list[RolloutBatch] = sampled, gather: Any = plain) -> RolloutBatch:
                 kept.append(gather(*args))
@@ -136,4 +136,4 @@ def test_a_rubric_and_its_trust() -> None:
             "rubric/trust/outcome": 1.0,
             "rubric/trust/characters": trust,
         }
-        algorithm.advance()
+        algorithm.step()

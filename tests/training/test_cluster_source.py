@@ -19,7 +19,7 @@ from polopt.sampling.parts import RolloutRequest
 from polopt.sampling.pool import LocalPool
 from polopt.support import PLAIN
 from polopt.training import recipe as recipes
-from polopt.training.cluster.connect import crew_of
+from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.weights import flat, load_flat
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
@@ -269,12 +269,12 @@ def test_the_door_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (dealt, None, "name it, as in --cluster auto"),
         (dealt, "127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ):
-        with pytest.raises(ConfigError, match=sentence), crew_of(made, address, ProcessGroup(), LanguageDomain):
+        with pytest.raises(ConfigError, match=sentence), worker_pool_of(made, address, ProcessGroup(), LanguageDomain):
             pass
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with (
         pytest.raises(ConfigError, match=r'pip install "polopt\[cluster\]"'),
-        crew_of(dealt, "auto", ProcessGroup(), LanguageDomain),
+        worker_pool_of(dealt, "auto", ProcessGroup(), LanguageDomain),
     ):
         pass
 

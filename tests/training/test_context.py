@@ -235,7 +235,7 @@ class Fixed:
     def sample(self, contexts: Sequence[Sequence[int]], *, group: Any, **_: Any) -> list[Sampled]:
         return [Sampled(list(self.ids), [0.0, 0.0], [0.0, 0.0], True, None) for _ in range(sum(group))]
 
-    def hand_over(self, version: int) -> None: ...
+    def sync_weights(self, version: int) -> None: ...
 
 
 def test_an_episode_is_cut_after_the_turns_that_its_world_declares(tiny: LanguagePolicy) -> None:
@@ -246,7 +246,7 @@ def test_an_episode_is_cut_after_the_turns_that_its_world_declares(tiny: Languag
         rows = player.play([tasks[0], tasks[1]], 2, Support(), torch.Generator())
         player.play([tasks[0]], 1, Support(), torch.Generator())
     assert [(r.turns, r.terminated, r.truncated, r.reward) for r in rows] == [(3, False, True, 0.75)] * 4
-    assert {name: count for name, count in player.grounds.counts.items() if count} == {"cut": 5}
+    assert {name: count for name, count in player.executor.counts.items() if count} == {"cut": 5}
     (said,) = [str(w.message) for w in found if w.category is PoloptWarning]
     assert said.startswith("task train/0: its episode was not over after the 3 turns that the world declares")
     assert all(row.decided[-1] for row in rows)  # nothing is read that nobody answers
@@ -262,7 +262,7 @@ def test_an_episode_that_fills_the_context_is_truncated_there(tiny: LanguagePoli
     ends = [3 + 2 * k + 4 * (k - 1) for k in range(1, 30)]
     turns = next(k for k, end in enumerate(ends, start=1) if end + 4 + 1 > CONTEXT)
     assert (row.turns, len(row.ids), row.truncated, row.terminated) == (turns, ends[turns - 1], True, False)
-    assert player.grounds.counts["full"] == 1
+    assert player.executor.counts["full"] == 1
 
 
 def test_answers_of_others_end_with_the_context_too(tiny: LanguagePolicy) -> None:
@@ -272,7 +272,10 @@ def test_answers_of_others_end_with_the_context_too(tiny: LanguagePolicy) -> Non
     with pytest.warns(PoloptWarning, match="filled the model's context"):
         (row,) = player.receive([tasks[0]], [[["7", "y" * 60]]])
     assert (len(row.ids), row.turns, row.truncated) == (CONTEXT, 2, True)
-    assert (row.ids[9:] == [tiny.tokenizer.convert_tokens_to_ids("y")] * 55, player.grounds.counts["full"]) == (True, 1)
+    assert (row.ids[9:] == [tiny.tokenizer.convert_tokens_to_ids("y")] * 55, player.executor.counts["full"]) == (
+        True,
+        1,
+    )
 
 
 def never_stopping() -> LanguagePolicy:
@@ -294,7 +297,7 @@ def test_answers_end_with_the_context_and_others_go_on() -> None:
     room = [30, CONTEXT - AROUND - 46, CONTEXT - AROUND - 42]
     assert [sum(row.decided) for row in rows] == [n for n in room for _ in range(2)]
     assert all(row.truncated and not row.terminated for row in rows)
-    assert player.grounds.counts["full"] == 4
+    assert player.executor.counts["full"] == 4
     experience = to_experience(rows, Support(), horizon=None, policy=made)
     said = made.evaluate(experience[~experience.extras["hinted"]]).logp
     assert torch.allclose(said, experience.logp[~experience.extras["hinted"]][:, : said.shape[1]], atol=1e-4)

@@ -97,7 +97,7 @@ BY_ENTROPY = {"strength": 0.1, "lowest": -1.0, "pivot": 0.0, "highest": 1.0}
 class NeedsEntropy(po.credit.Baseline):
     """A part that reads the sampler's entropy."""
 
-    needs = frozenset({"entropy"})
+    reads = frozenset({"entropy"})
 
     def forward(self, experience: Any, returns: Any) -> Any:
         return experience.entropy.mean() * torch.ones_like(returns)
@@ -175,7 +175,7 @@ def test_rollouts_in_bfloat16_under_a_float32_learner(but: dict[str, Any], tmp_p
 
 
 def test_a_forgotten_hand_over_is_seen(stand_in: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(VLLMEngine, "hand_over", lambda self, version: None)
+    monkeypatch.setattr(VLLMEngine, "sync_weights", lambda self, version: None)
     records = train(recipe(rollout=VLLM, stages=stages()), tmp_path / "run").read("metrics")[10:]
     for record in records:  # vLLM still has the weights from before the warm-up
         assert record["mismatch/mean"] > 0.5
@@ -251,14 +251,14 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
     plain = corrected.but({"objective.weights": []})
     experience = source.rollout(RolloutRequest(source.take(6), 4, Support()))
     learner = Learner(made, corrected, StageSpec(steps=1, rows=1), torch.Generator())
-    experience = corrected.judge(learner.assess(experience, frozenset({"old_logp"}), {}))
+    experience = corrected.compute_advantages(learner.assess(experience, frozenset({"old_logp"}), {}))
     by_hand = (experience.old_logp.double() - experience.logp.double()).exp().clamp(max=2.0).float()
     assert (by_hand[experience.mask] - 1).abs().max() > 0.2
     weighted = experience.replace(advantage=experience.advantage * by_hand)
 
     def gradient(algorithm: Any, batch: Any) -> torch.Tensor:
         made.zero_grad()
-        algorithm.objective(batch, made.evaluate(batch, algorithm.all_evaluates)).loss.backward()
+        algorithm.objective(batch, made.evaluate(batch, algorithm.required_outputs)).loss.backward()
         return torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
 
     found, expected, without = gradient(corrected, experience), gradient(plain, weighted), gradient(plain, experience)

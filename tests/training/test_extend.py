@@ -84,7 +84,7 @@ def test_windows_add_up_to_whole_episodes(window: int) -> None:
         if done.all():
             break
         # Through what a checkpoint holds, tensors alone.
-        rows, calls = source.extend(unpacked(packed(rows[~done])), 1, window=window), calls + 1
+        rows, calls = source.extend(unpacked(packed(rows[~done])), 1, max_decisions=window), calls + 1
     assert calls >= 1
     assert found == {r["task"]: r for r in (row_of(whole, b) for b in range(6))}
     assert {sum(r["ends"]) for r in found.values()} == {1}
@@ -97,7 +97,7 @@ def test_windows_keep_what_each_decision_was_sampled_with(support: Support) -> N
     rows = source.rollout(RolloutRequest(source.take(6), 4, support, max_decisions=2))
     while not finished(rows).all():
         before = rows[~finished(rows)]
-        rows = source.extend(before, 1, window=2)
+        rows = source.extend(before, 1, max_decisions=2)
         width = min(before.mask.shape[1], rows.mask.shape[1])
         old = before.mask[:, :width]
         assert torch.equal(rows.mask[:, :width] & old, old)
@@ -116,7 +116,7 @@ def test_a_window_that_ends_with_the_limit_truncates() -> None:
     assert source.rollout(RolloutRequest(source.take(3), 2, Support(), max_decisions=4)).truncated.all()
     rows = source.rollout(RolloutRequest(source.take(3), 2, Support(), max_decisions=3))
     assert not finished(rows).any()
-    rows = source.extend(rows, 1, window=3)
+    rows = source.extend(rows, 1, max_decisions=3)
     assert rows.truncated.all()
     assert rows.lengths.tolist() == [4] * 6
 

@@ -114,7 +114,7 @@ def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
     head.bias.data[made.tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
     found = []
     for grounds in (InlineExecutor(), ThreadExecutor(3)):
-        player = EpisodePlayer(made, world, 6, grounds=grounds)
+        player = EpisodePlayer(made, world, 6, executor=grounds)
         source = LanguageSource(player, rows=8, seed=0, generator=torch.Generator().manual_seed(0))
         whole = source.rollout(
             RolloutRequest(source.take(4), 3, Support(), starts=[po.sampling.Start(given=i % 2) for i in range(4)])
@@ -123,9 +123,9 @@ def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
         begun = source.rollout(RolloutRequest(source.take(4), 2, Support(), max_decisions=2))
         begun = begun[~(begun.terminated | begun.truncated)]
         longer = source.extend(begun, 2)
-        recalled = source.recall(whole)
+        recalled = source.restore_rows(whole)
         said = [[["4", "7", "5"], ["x"]], [["1", "9999999"]]]
-        received = source.receive(torch.tensor([0, 1]), said, Support())
+        received = source.import_answers(torch.tensor([0, 1]), said, Support())
         shown = source.demonstrate(3)
         found.append([whole, begun, longer, recalled, received, shown, source.solution_lengths(torch.arange(3))])
     for one, other in zip(*found, strict=True):
@@ -206,18 +206,18 @@ def test_a_lost_row_is_truncated_and_pays_nothing(opens: bool) -> None:
     made = policy("float64", world=world)
     made.model.lm_head.bias = torch.nn.Parameter(torch.zeros(made.model.lm_head.weight.shape[0], dtype=torch.float64))
     made.model.lm_head.bias.data[made.tokenizer.eos_token_id] = 9.0  # every answer reaches the world
-    player = EpisodePlayer(made, world, 3, grounds=ThreadExecutor(2, timeout=SOON))
+    player = EpisodePlayer(made, world, 3, executor=ThreadExecutor(2, timeout=SOON))
     rows = player.play([world[i] for i in range(3)], 1, Support(), torch.Generator().manual_seed(0))
     assert [(row.terminated, row.truncated) for row in rows] == [(True, False), (False, True), (True, False)]
     assert (rows[1].reward, rows[1].solved) == (0.0, False)
     opening = player.dialogue.opening(world[1].prompt)
     assert rows[1].ids[: len(opening)] == opening
-    assert player.grounds.lost == 1
+    assert player.executor.lost == 1
 
 
 def test_a_demonstration_that_hangs_is_refused() -> None:
     world = Sleepy(3, opens=True)
-    player = EpisodePlayer(policy(world=world), world, 3, grounds=ThreadExecutor(2, timeout=SOON))
+    player = EpisodePlayer(policy(world=world), world, 3, executor=ThreadExecutor(2, timeout=SOON))
     with pytest.raises(ValueError, match=r"1 of 3 demonstrations were not answered .*episodes\.timeout"):
         player.demonstrate([world[i] for i in range(3)])
 

@@ -154,7 +154,7 @@ def test_a_step_by_hand() -> None:
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (3, 1), (1, 4), (2, 5), (2, 100)])
 def test_epochs_times_minibatches_steps(epochs: int, minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping("float32")
-    batch = algorithm.judge(batch_of(made))
+    batch = algorithm.compute_advantages(batch_of(made))
     batch = batch.replace(extras={"number": list(range(12))})
     learner = learner_of(made, algorithm, epochs=epochs, minibatches=minibatches)
     seen: list[list[int]] = []
@@ -189,7 +189,7 @@ def test_the_learning_rate(decay: Any) -> None:
 
 def test_the_optimiser_steps_at_the_schedules_rate() -> None:
     made = stopping("float32")
-    batch = ALGORITHMS["grpo"].judge(batch_of(made))
+    batch = ALGORITHMS["grpo"].compute_advantages(batch_of(made))
     learner = learner_of(made, ALGORITHMS["grpo"], steps=4, optimiser=OptimiserSpec(lr=0.2, decay="linear", warmup=1))
     assert [learner.update(batch, step)["lr"] for step in range(4)] == pytest.approx([0.2, 0.2, 0.4 / 3, 0.2 / 3])
     assert learner.optimiser.param_groups[0]["lr"] == pytest.approx(0.2 / 3)
@@ -197,7 +197,7 @@ def test_the_optimiser_steps_at_the_schedules_rate() -> None:
 
 def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm() -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = algorithm.judge(batch_of(made))
+    batch = algorithm.compute_advantages(batch_of(made))
     next(made.parameters()).register_hook(lambda slope: slope * torch.inf)
     before = [p.detach().clone() for p in made.parameters()]
     with pytest.raises(FloatingPointError, match="gradient's norm is"):
@@ -210,11 +210,11 @@ def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
     made = stopping("float32")
     batch = batch_of(made)
     learner = learner_of(made, algorithm, epochs=2, minibatches=3)
-    learner.update(algorithm.judge(batch), 0)
+    learner.update(algorithm.compute_advantages(batch), 0)
     state = {k: v.clone() for k, v in learner.state().items()}
     weights = {k: v.clone() for k, v in made.state_dict().items()}
     numbers = learner.generator.get_state()
-    learner.update(algorithm.judge(batch), 1)
+    learner.update(algorithm.compute_advantages(batch), 1)
     expected = [p.detach().clone() for p in made.parameters()]
 
     other = stopping("float32")
@@ -223,6 +223,6 @@ def test_a_learner_put_back_goes_on_bit_for_bit() -> None:
     again = learner_of(other, fresh, epochs=2, minibatches=3)
     again.load(state)
     again.generator.set_state(numbers)
-    again.update(fresh.judge(batch), 1)
+    again.update(fresh.compute_advantages(batch), 1)
     assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
     assert {k: v.tolist() for k, v in learner.state().items()} == {k: v.tolist() for k, v in again.state().items()}

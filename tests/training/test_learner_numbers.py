@@ -64,7 +64,7 @@ def test_noise_needs_two_minibatches_and_is_kept_with_the_state() -> None:
 
 def test_only_the_first_minibatch_is_compared_with_the_sampler() -> None:
     algorithm, made = ALGORITHMS["grpo"], stopping()
-    batch = algorithm.judge(batch_of(made))
+    batch = algorithm.compute_advantages(batch_of(made))
     record = learner_of(made, algorithm, epochs=2, minibatches=2, optimiser=OptimiserSpec(lr=0.05)).update(batch, 0)
     assert record["mismatch/max"] < 1e-10
     assert record["ratio/max"] > 1.01  # the largest of all steps
@@ -105,7 +105,7 @@ def test_what_only_policies_can_say(rows: int | None) -> None:
 def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
     made = stopping("float32")
     algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
-    batch = algorithm.judge(batch_of(made, rows=16))
+    batch = algorithm.compute_advantages(batch_of(made, rows=16))
     paid = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 2)
     true = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, float("nan")] * 2)
     judge = torch.full((16,), float("nan"))
@@ -127,7 +127,7 @@ def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:
 def test_the_numbers_of_a_batch() -> None:
     made = stopping("float32")
     algorithm = Algorithm(credit=RelativeAdvantage(), objective=Surrogate(trust=Clip(), aggregate=SequenceMean()))
-    batch = algorithm.judge(batch_of(made, rows=16))
+    batch = algorithm.compute_advantages(batch_of(made, rows=16))
     reward, length = batch.outcome.tolist(), batch.mask.sum(1).tolist()
     record = describe(batch)
     assert record["reward/mean"] == record["outcome/mean"] == pytest.approx(sum(reward) / 16)

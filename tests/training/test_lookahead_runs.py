@@ -35,7 +35,7 @@ def test_on_a_language_model(share: float, support: Support) -> None:
         now = source.player.policy.evaluate(batch, {"entropy"})
     torch.testing.assert_close(now.logp[batch.mask], batch.logp[batch.mask], rtol=0, atol=1e-9)
     torch.testing.assert_close(now.entropy[batch.mask], batch.entropy[batch.mask], rtol=0, atol=1e-9)
-    again = source.recall(batch)
+    again = source.restore_rows(batch)
     assert again.extras["answer"] == batch.extras["answer"]
     if share == 0:
         plain = po.sampling.Rollouts(group=6, support=support)(language())

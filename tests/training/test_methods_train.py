@@ -55,7 +55,7 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     }
     settings = recipe(stages=stages, evaluation={"problems": 4}, checkpoint=100)
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
-    if any(name.startswith(SIGNAL) for name in catalogue.method(slug).all_needs):
+    if any(name.startswith(SIGNAL) for name in catalogue.method(slug).required_fields):
         settings = settings.model_copy(update={"tasks": TOLD, "limit": 4})
     settings = settings.model_copy(update=world)
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs

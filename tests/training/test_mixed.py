@@ -38,7 +38,7 @@ def test_a_solution_belongs_to_the_task_of_its_group() -> None:
     """Of a world with turns: the demonstrated game is the one that the rollouts play."""
     source = source_of(GuessNumber(1, 5, turns=4, size=5), rows=12)
     batch = Rollouts(group=3, support=Support(temperature=1.5), mix=[WithSolutions(gate=1.0)])(source)
-    shown = batch.demonstrated
+    shown = batch.is_demonstration
     assert shown.tolist() == [False] * 12 + [True] * 4
     assert batch.group[shown].tolist() == [0, 1, 2, 3]
     tokenizer = source.player.policy.tokenizer
@@ -111,7 +111,7 @@ def test_positions_are_all_the_state() -> None:
 def mixed(algorithm: po.Algorithm, rows: int = 8, seed: int = 0) -> tuple[Any, Experience]:
     source = source_of(rows=rows)
     source.generator.manual_seed(seed)
-    return source.player.policy, algorithm.judge(algorithm.sampling(source))
+    return source.player.policy, algorithm.compute_advantages(algorithm.sampling(source))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def mixed(algorithm: po.Algorithm, rows: int = 8, seed: int = 0) -> tuple[Any, E
 def test_micro_batches_change_nothing(slug: str, settings: dict[str, Any]) -> None:
     algorithm = po.method(slug, group=4, **settings)
     made, batch = mixed(algorithm, rows=16)
-    assert 0 < int(batch.demonstrated.sum()) < len(batch)
+    assert 0 < int(batch.is_demonstration.sum()) < len(batch)
     weights = {k: v.clone() for k, v in made.state_dict().items()}
     found = []
     for rows in (None, 1, 3, 100):
@@ -149,7 +149,7 @@ def test_the_sampler_is_judged_by_its_own_rows() -> None:
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
     weights = {k: v.clone() for k, v in made.state_dict().items()}
     records = []
-    for rows in (batch, batch[~batch.demonstrated]):
+    for rows in (batch, batch[~batch.is_demonstration]):
         made.load_state_dict(weights)
         records.append(learner_of(made, algorithm).update(rows, 0))
     together, alone = records
@@ -164,7 +164,7 @@ def test_nothing_was_sampled() -> None:
     """HPT where every prompt failed: no ratio to report, and it learns all the same."""
     algorithm = po.method("unified-hpt", group=4, gate=2.0)
     made, batch = mixed(algorithm)
-    assert batch.demonstrated.all()
+    assert batch.is_demonstration.all()
     record = learner_of(made, algorithm).update(batch, 0)
     assert record["grad_norm"] > 0
     assert not [name for name in record if name.startswith("mismatch") or name == "ratio/max"]
@@ -182,7 +182,7 @@ def test_each_minibatch_has_its_share(
     learner.update(batch, 0)
     assert len(seen) == 2 * min(minibatches, rows // 4)
     for part in seen:
-        kinds = [len(part[m].group.unique()) for m in (~part.demonstrated, part.demonstrated)]
+        kinds = [len(part[m].group.unique()) for m in (~part.is_demonstration, part.is_demonstration)]
         assert tuple(kinds) == shares
     half = len(seen) // 2
     for epoch in (seen[:half], seen[half:]):
@@ -194,16 +194,16 @@ def test_the_numbers_of_a_batch_are_the_rollouts() -> None:
     _, batch = mixed(algorithm)
     record = describe(batch)
     assert record.pop("demonstrated") == 0.5
-    assert record == describe(batch[~batch.demonstrated])
-    own = batch[~batch.demonstrated]
+    assert record == describe(batch[~batch.is_demonstration])
+    own = batch[~batch.is_demonstration]
     nats = [
         x for row, m in zip(own.logp.tolist(), own.mask.tolist(), strict=True) for x, k in zip(row, m, strict=True) if k
     ]
     assert record["perplexity"] == pytest.approx(torch.tensor(nats).neg().mean().exp().item(), rel=1e-5)
     assert "reference_kl" not in record
-    away = describe(batch.replace(ref_logp=torch.where(batch.demonstrated[:, None], -50.0, batch.logp - 0.25)))
+    away = describe(batch.replace(ref_logp=torch.where(batch.is_demonstration[:, None], -50.0, batch.logp - 0.25)))
     assert away["reference_kl"] == pytest.approx(0.25)
-    assert describe(batch[batch.demonstrated]) == {"demonstrated": 1.0}
+    assert describe(batch[batch.is_demonstration]) == {"demonstrated": 1.0}
 
 
 # Runs ---------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_who_reads_the_rules_samples_and_who_does_not_learns() -> None:
     off = torch.where(batch.mask, (said - batch.logp).abs(), 0).amax(1)
     assert (off[~told] < 1e-6).all()
     assert (off[told] > 1e-3).all()
-    judged = po.method("policyrollout", rules=" even 2 4").judge(batch)
+    judged = po.method("policyrollout", rules=" even 2 4").compute_advantages(batch)
     assert judged.advantage.abs().max() > 0
 
 

@@ -122,7 +122,7 @@ def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     source = LanguageSource(player, rows=16, seed=0, generator=torch.Generator().manual_seed(0))
     batch = source.rollout(RolloutRequest(source.take(6), 6, support))
     assert {int(t) for t in batch.turn.amax(1)} >= {0, 2}
-    again = source.recall(unpacked(packed(batch)))
+    again = source.restore_rows(unpacked(packed(batch)))
     assert again.extras["answer"] == batch.extras["answer"]
     assert again.extras["task"] == batch.extras["task"]
     assert again.extras["index"].tolist() == batch.extras["index"].tolist()
@@ -152,8 +152,8 @@ def test_replayed_rows_meet_the_policy_of_now() -> None:
                     expected = of.evaluate(rows).logp
                 torch.testing.assert_close(getattr(rows, field), expected, atol=2e-5, rtol=0)
         learning.beside.begin_update()
-        learning.learner.update(algorithm.judge(batch), step)
-        algorithm.advance()
+        learning.learner.update(algorithm.compute_advantages(batch), step)
+        algorithm.step()
         learning.beside.end_update()
     assert ages == {0, 1, 2}
     assert isinstance(algorithm.sampling, Replay)

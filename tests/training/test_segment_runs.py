@@ -60,7 +60,7 @@ def test_edges_are_on_policy_and_hold_their_own_decisions(support: Support) -> N
     top = batch[batch.extras["level"] == 0]
     assert ((top.outcome * 4 - (top.outcome * 4).round()).abs() < 1e-5).all()
     algorithm = po.method("spo-tree", factors=(3, 2, 2), window=2).but(**{"sampling.support": support})
-    judged = algorithm.judge(batch)
+    judged = algorithm.compute_advantages(batch)
     assert (judged.advantage[judged.mask] != 0).all()
 
 

@@ -96,7 +96,7 @@ def reads_a_signal() -> Any:
     import polopt as po
 
     class Honest(po.rewards.Reward):
-        needs = frozenset({"outcome", "extras.signal_flawed"})
+        reads = frozenset({"outcome", "extras.signal_flawed"})
 
         def forward(self, experience: po.Experience) -> Any:
             return experience.outcome - experience.extras["signal_flawed"]

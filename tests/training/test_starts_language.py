@@ -59,7 +59,7 @@ def test_a_given_prefix_is_read_and_never_decided() -> None:
         assert batch.turn[row, first - 1] == 0  # of the first answer, and nobody's decision
         assert source.player.policy.tokenizer.decode([int(batch.extras["tokens"][row, first - 1])]) == "5"
     same_logp(source, batch)
-    again = source.recall(batch)
+    again = source.restore_rows(batch)
     assert again.extras["answer"] == batch.extras["answer"]
     going = source.rollout(RolloutRequest(torch.arange(3), 1, Support(), max_decisions=2, starts=[Start(given=1)] * 3))
     open_rows = going[~(going.terminated | going.truncated)]
@@ -106,14 +106,14 @@ def test_rows_say_what_they_are_told() -> None:
     batch = source.rollout(RolloutRequest(torch.arange(4), 1, Support()))
     words = source.encode("24")
     at = batch.mask.int().argmax(1)
-    found = source.extend(batch, 2, at=at, say=[words] * 4)
+    found = source.extend(batch, 2, at=at, forced_tokens=[words] * 4)
     for b in range(8):
         begin = int(found.mask[b].int().argmax())
         assert found.extras["tokens"][b, begin : begin + 2].tolist() == words
         assert found.logp[b, begin : begin + 2].tolist() == [0, 0]
         assert found.mask[b, begin : begin + 2].all()
     with pytest.raises(ValueError, match="none of which stops it"):
-        source.extend(batch, 1, at=at, say=[[source.player.policy.tokenizer.eos_token_id]] * 4)
+        source.extend(batch, 1, at=at, forced_tokens=[[source.player.policy.tokenizer.eos_token_id]] * 4)
 
 
 def test_gradient_norms_against_one_backward_pass_a_row() -> None:

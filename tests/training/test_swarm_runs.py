@@ -44,7 +44,7 @@ def test_what_was_answered_can_be_received(support: Support, exactly: bool) -> N
             [batch.extras["tokens"][row][batch.mask[row] & (batch.turn[row] == turn)].tolist() for turn in range(n)]
             for row, n in enumerate(map(len, said))
         ]
-    again = source.receive(tasks, [said[6 * i : 6 * i + 6] for i in range(5)], support)
+    again = source.import_answers(tasks, [said[6 * i : 6 * i + 6] for i in range(5)], support)
     for name in ("mask", "turn", "outcome", "reward", "group", "terminated", "truncated"):
         assert torch.equal(getattr(again, name), getattr(batch, name)), name
     assert torch.equal(again.extras["tokens"], batch.extras["tokens"])
@@ -54,13 +54,13 @@ def test_what_was_answered_can_be_received(support: Support, exactly: bool) -> N
     # The policy of now is the one that sampled.
     for a, b in ((again.logp, batch.logp), (again.entropy, batch.entropy)):
         torch.testing.assert_close(a[batch.mask], b[batch.mask], rtol=0, atol=1e-9)
-    assert source.names(tasks) == [source.player.tasks[int(i)].id for i in tasks]
+    assert source.task_ids(tasks) == [source.player.tasks[int(i)].id for i in tasks]
 
 
 def test_answers_of_others_are_paid_cut_off_and_left_as_they_end() -> None:
     source = source_of(Digits(5), limit=3)
     tasks = torch.tensor([2, 4])
-    batch = source.receive(tasks, [[["4"], ["7"], ["4444"]], [["2", "beyond its end"], [[]]]], Support())
+    batch = source.import_answers(tasks, [[["4"], ["7"], ["4444"]], [["2", "beyond its end"], [[]]]], Support())
     assert batch.outcome.tolist() == pytest.approx([1.0, 0.5, 0.0, 1.0, 0.0])
     assert batch.truncated.tolist() == [False, False, True, False, True]
     assert batch.terminated.tolist() == [True, True, False, True, False]
@@ -114,7 +114,7 @@ def test_tokens_of_another_tokenizer_are_passed_over() -> None:
     for name, texts in said.items():
         ids = [[encode(text if name == "right" else "12"[i])] for i, text in enumerate(texts)]
         group = PublishedGroup(
-            task=2, name=source.names(torch.tensor([2]))[0], answers=[[t] for t in texts], outcomes=[1.0, 0.5],
+            task=2, name=source.task_ids(torch.tensor([2]))[0], answers=[[t] for t in texts], outcomes=[1.0, 0.5],
             ids=ids, logp=[[-1.0, -0.5]] * 2,
         )  # fmt: skip
         pool = LocalPool(name=f"tokenizer {name}")

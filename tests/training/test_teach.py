@@ -325,5 +325,5 @@ def test_what_cannot_be_provided_is_refused_before_anything_runs(
 
 
 class Odd(po.objectives.Ratio):
-    needs = frozenset({"extras.old_nothing"})
-    evaluates = frozenset({"extras.nothing"})
+    reads = frozenset({"extras.old_nothing"})
+    policy_outputs = frozenset({"extras.nothing"})

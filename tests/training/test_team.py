@@ -129,7 +129,7 @@ def test_a_plan_counts_the_micro_batches_that_a_split_gives(size: int, rows: int
     active = torch.arange(8) != 6
     policy = torch.nn.Linear(1, 1)
     for binds, longest in (("row", rows), ("group", max(rows, 4))):
-        found = [Member(rank, size).plan(policy, batch, rows, active, binds) for rank in range(size)]
+        found = [Member(rank, size).assign_rows(policy, batch, rows, active, binds) for rank in range(size)]
         assert torch.stack([mine for mine, _ in found]).sum(0).tolist() == active.int().tolist()
         for mine, passes in found:
             pieces = list(batch.split(rows, mine, binds))

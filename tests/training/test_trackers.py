@@ -164,7 +164,7 @@ class Second(ProcessGroup):
     """One process alone that is not the main one."""
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         return False
 
 

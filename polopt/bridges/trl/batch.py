@@ -82,7 +82,7 @@ def experience_of(
     horizon: int,
     support: Support,
 ) -> Experience:
-    """All rows of a generation, T columns of completion; of the rest, the fields in `needs`.
+    """All rows of a generation, T columns of completion; of the rest, the fields in `reads`.
 
     output: what TRL's generation gives. said: what the policy says of this process's rows before it learns from them.
     names: of the reward functions. ends: ids that end an answer.

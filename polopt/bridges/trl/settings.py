@@ -70,7 +70,7 @@ def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, 
 
 def _reference(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> None:
     """TRL makes a reference policy where beta is not 0; the method says how much it counts."""
-    compares = [p for p in algorithm.parts() if "ref_logp" in p.needs]
+    compares = [p for p in algorithm.parts() if "ref_logp" in p.reads]
     own = [p.coefficient for p in compares if any(f.name == "coefficient" for f in settings_of(type(p)))]
     if args.beta and not compares:
         raise BridgeError(

@@ -80,7 +80,7 @@ class PoloptTrainer(GRPOTrainer):
         super().__init__(model=model, reward_funcs=reward_funcs, args=args, train_dataset=train_dataset, **others)
         self._paper = paper_of(method)
         self.algorithm.to(self.accelerator.device)
-        asked = self.algorithm.all_evaluates
+        asked = self.algorithm.required_outputs
         names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
         critic = "value" in self._needs | asked
         self.trunk = HiddenStateHook(self.model, critic=critic, names=names) if critic or names else None
@@ -95,7 +95,7 @@ class PoloptTrainer(GRPOTrainer):
     @property
     def _needs(self) -> frozenset[str]:
         """What parts read of the batch, now or at some time."""
-        return self.algorithm.all_needs
+        return self.algorithm.required_fields
 
     @property
     def critic(self) -> torch.nn.Linear | None:
@@ -123,9 +123,9 @@ class PoloptTrainer(GRPOTrainer):
         for select in algorithm.sampling.filters:
             batch = select(batch)
         if batch.mask.any():  # filters may leave nothing to learn from
-            batch = algorithm.credited(batch)
+            batch = algorithm.with_advantages(batch)
             self._log_advantages(batch, everything)
-            batch = algorithm.selected(batch)
+            batch = algorithm.filtered(batch)
         self._batches[self.model.training] = batch
         output[PLACE] = self._everyone.places(len(output["prompt_ids"]), output["prompt_ids"].device)
         return output
@@ -149,7 +149,7 @@ class PoloptTrainer(GRPOTrainer):
         if place == steps - 1:
             self._log_measured()
             if training and (self._step + 1) % self._generation == 0 and window.advantage is not None:
-                self.algorithm.advance()
+                self.algorithm.step()
         # Micro-batches are added up; processes are averaged.
         return loss * self._everyone.count + router / steps
 
@@ -183,7 +183,7 @@ class PoloptTrainer(GRPOTrainer):
         """All rows of the generation, of all processes."""
         algorithm, asked = self.algorithm, self._needs
         rooms = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
-        judges = frozenset[str]().union(*(room.all_needs for room in rooms))
+        judges = frozenset[str]().union(*(room.required_fields for room in rooms))
         own = {name for name in asked if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
         unknown = "old_per_token_logps" not in output
         if unknown and ({"logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
@@ -217,14 +217,14 @@ class PoloptTrainer(GRPOTrainer):
         places = self._everyone.rows(torch.cat([piece[PLACE] for piece in pieces]))
         chosen = torch.isin(batch.extras[PLACE], places)
         whole = batch if chosen.all() else batch[chosen]
-        if whole.advantage is None or not self.algorithm.objective.wanted("surveys"):
+        if whole.advantage is None or not self.algorithm.objective.active_fields("full_batch_outputs"):
             return whole
         with torch.no_grad():
             said = Evaluation.cat([_padded(self._say(model, piece)[0], whole.mask.shape[1]) for piece in pieces])
         said = said.mapped(lambda name, value: self._everyone.rows(value))
         order = places.argsort()
         survey = said[order[torch.searchsorted(places[order], whole.extras[PLACE])]]
-        return whole.replace(survey=survey, **({"logp": survey.logp} if whole.logp is None else {}))
+        return whole.replace(full_batch_evaluation=survey, **({"logp": survey.logp} if whole.logp is None else {}))
 
     def _learn(self, piece: Experience, said: Evaluation) -> Loss:
         # What nobody has asked the policy before is what it says now, since it has learned nothing in between.

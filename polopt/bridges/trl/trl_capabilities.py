@@ -21,13 +21,13 @@ _BATCH = frozenset(
 # `extras.kind` and `extras.signal_<name>` come with the data set and the reward functions: see `host_of`.
 HOST = TrainerCapabilities(
     name="TRL",
-    judges=_BATCH,
-    learns=_BATCH | {OLD + name for name in REDUCTIONS},
-    says=frozenset({"entropy", "value"} | {f"extras.{name}" for name in REDUCTIONS}),
+    advantage_fields=_BATCH,
+    loss_fields=_BATCH | {OLD + name for name in REDUCTIONS},
+    policy_outputs=frozenset({"entropy", "value"} | {f"extras.{name}" for name in REDUCTIONS}),
     sampling=frozenset({"group", "support", "select", "refills"}),
-    surveys=True,
+    full_batch=True,
     selects=True,
-    follows=False,
+    moves_reference=False,
 )
 
 
@@ -38,4 +38,4 @@ def host_of(rewards: Iterable[str] = (), columns: Iterable[str] = ()) -> Trainer
     """
     more = {SIGNAL + name.removeprefix("signal_") for name in rewards}
     more |= {"extras.kind"} & {f"extras.{column}" for column in columns}
-    return dataclasses.replace(HOST, judges=HOST.judges | more, learns=HOST.learns | more)
+    return dataclasses.replace(HOST, advantage_fields=HOST.advantage_fields | more, loss_fields=HOST.loss_fields | more)

@@ -42,7 +42,7 @@ def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int) -> tup
     way solves which problem."""
     tree, policy, solves = alike()
     variants = {text: torch.arange(PROBLEMS) + PROBLEMS * (1 + i) for i, text in enumerate(texts)}
-    needs = algorithm.all_needs
+    needs = algorithm.required_fields
     source = Alike(tree, policy, rows=8 * group_of(algorithm), seed=seed, variants=variants, needs=needs)
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=1.0), strict=False):
         pass
@@ -67,7 +67,9 @@ def thinking(problems: int = 20, easy: int = 14, tokens: int = 20) -> tuple[Toke
 def switched(algorithm: Algorithm, batches: int, seed: int = 0) -> tuple[float, float, float, float]:
     """Exact mean tokens and chance of success of what a policy has come to, and those of thinking always."""
     tree, policy = thinking()
-    source = TreeSource(tree, policy, rows=20 * group_of(algorithm), seed=seed, draw=coin, needs=algorithm.all_needs)
+    source = TreeSource(
+        tree, policy, rows=20 * group_of(algorithm), seed=seed, draw=coin, needs=algorithm.required_fields
+    )
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=20.0), strict=False):
         pass
     odds = tree.log_probabilities(policy).detach().exp()

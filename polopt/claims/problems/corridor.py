@@ -78,11 +78,11 @@ def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: 
     for update in range(most):
         if corridor.success() >= goal:
             return update, longest
-        batch = algorithm.judge(algorithm.sampling(corridor))
-        said = corridor.evaluate(batch, algorithm.objective.all_evaluates)
+        batch = algorithm.compute_advantages(algorithm.sampling(corridor))
+        said = corridor.evaluate(batch, algorithm.objective.required_outputs)
         (slope,) = torch.autograd.grad(algorithm.objective(batch, said).loss, [corridor.logits])
         longest = max(longest, rate * slope.norm().item())
         with torch.no_grad():
             corridor.logits.sub_(rate * slope)
-        algorithm.advance()
+        algorithm.step()
     return most, longest

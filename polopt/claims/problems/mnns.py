@@ -160,12 +160,14 @@ def fit(
     seen, policy = [], source.policy
     optimiser = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.01)
     for step in range(steps):
-        batch = algorithm.judge(algorithm.sampling(source))
-        loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.wanted("evaluates"))).loss
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
+        loss = algorithm.objective(
+            batch, policy.evaluate(batch, algorithm.objective.active_fields("policy_outputs"))
+        ).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        algorithm.advance()
+        algorithm.step()
         if watch is not None and (step + 1) % every == 0:
             seen.append(watch())
     return seen

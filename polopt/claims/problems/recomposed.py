@@ -56,7 +56,7 @@ def pull_on_length(algorithm: Algorithm, shortest: int, groups: int = 256) -> fl
     with torch.no_grad():
         policy.logits[tree.nodes[0, tree.start], : shortest - 1] = -30
     source = TreeSource(tree, policy, rows=groups * group_of(algorithm), draw=coin)
-    batch = algorithm.judge(algorithm.sampling(source))
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
     step = -flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)
     odds = tree.log_probabilities(policy).exp()[0]
     return (step @ flat_gradient((odds * torch.arange(1, len(odds) + 1)).sum(), policy)).item()

@@ -44,7 +44,7 @@ class ThinkingPolicy(nn.Module):
         return self.think if self.free else self.think[0] + self.think[1] * difficulty
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `needs` beyond logp are not met."""
+        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `reads` beyond logp are not met."""
         leaf, start = experience.extras["leaf"], self.tree.start
         question, thought, right = leaf // 4, leaf % 4 // 2, leaf % 2
         first = (self.log_odds(self.difficulty)[question] * (2 * thought - 1)).sigmoid().log()

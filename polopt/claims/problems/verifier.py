@@ -29,7 +29,7 @@ def verdicts(tree: TokenTree, rho0: Tensor, rho1: Tensor) -> tuple[Experience, T
 def expected_push(algorithm: Algorithm, policy: TabularPolicy, tree: TokenTree, rho0: Tensor, rho1: Tensor) -> Tensor:
     """E[sum_t A_t grad log pi] over prompts, answers and verdicts, flat; exact where credit looks at single rows."""
     batch, chance = verdicts(tree, rho0, rho1)
-    advantage = algorithm.credited(batch).advantage
+    advantage = algorithm.with_advantages(batch).advantage
     logp = torch.where(batch.mask, policy.evaluate(batch).logp, 0)
     weight = chance * logp.sum(1).exp().detach() / tree.prompts
     return flat_gradient((weight[:, None] * advantage * logp).sum(), policy)

@@ -8,17 +8,17 @@ from typing import Any
 
 from polopt.config import ConfigError
 from polopt.training.cluster.address import connected
-from polopt.training.cluster.worker_pool import Crew
+from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.process_group import ProcessGroup
 
 
 @contextlib.contextmanager
-def crew_of(
+def worker_pool_of(
     recipe: LanguageRecipe, address: str | None, team: ProcessGroup, domain: Callable[[LanguageRecipe], Any]
-) -> Iterator[Crew | None]:
+) -> Iterator[WorkerPool | None]:
     """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
-    Of several learners, the one that leads has them. domain: as `Crew`.
+    Of several learners, the one that leads has them. domain: as `WorkerPool`.
 
     Raises:
         ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there; or
@@ -37,11 +37,11 @@ def crew_of(
             "the recipe deals its rollouts to the workers of a cluster; name it, as in --cluster auto, --cluster local "
             "or --cluster HOST:PORT, or set cluster to null"
         )
-    if not team.leads:
+    if not team.is_main:
         yield None  # it hears from the one that leads
         return
     with connected(address):
-        crew = Crew(recipe, domain)
+        crew = WorkerPool(recipe, domain)
         try:
             yield crew
         finally:

@@ -13,8 +13,8 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.sampling.parts import RolloutRequest, Said
 from polopt.support import Support
-from polopt.training.cluster.rollout_actor import Answer, Order, arrived, travelling
-from polopt.training.cluster.worker_pool import Crew
+from polopt.training.cluster.rollout_actor import WorkerResult, WorkerTask, deserialise, serialise
+from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.partition import joined, shares
 from polopt.training.source import LanguageSource
@@ -34,7 +34,7 @@ class ClusterSource(LanguageSource):
     def __init__(
         self,
         player: EpisodePlayer,
-        crew: Crew,
+        crew: WorkerPool,
         stage: str,
         *,
         rows: int,
@@ -72,18 +72,18 @@ class ClusterSource(LanguageSource):
         self,
         experience: Experience,
         copies: int,
-        window: int | None = None,
+        max_decisions: int | None = None,
         at: Tensor | None = None,
-        say: Sequence[Sequence[int]] | None = None,
+        forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         pieces = self._pieces(torch.ones_like(experience.group))
         given = [
             {
                 "experience": self._sent(experience, piece),
                 "copies": copies,
-                "window": window,
+                "max_decisions": max_decisions,
                 "at": None if at is None else at.cpu()[piece],
-                "say": None if say is None else [list(say[i]) for i in piece.tolist()],
+                "forced_tokens": None if forced_tokens is None else [list(forced_tokens[i]) for i in piece.tolist()],
             }
             for piece in pieces
         ]
@@ -100,13 +100,15 @@ class ClusterSource(LanguageSource):
         pieces, found = self._each(experience, "gradient_norms", block=block)
         return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
 
-    def receive(self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support) -> Experience:
+    def import_answers(
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+    ) -> Experience:
         pieces = self._pieces(torch.tensor([len(rows) for rows in answers]))
         given = [
             {"tasks": tasks.cpu()[piece], "answers": [answers[i] for i in piece.tolist()], "support": support}
             for piece in pieces
         ]
-        return self._placed(self._ask("receive", given, [0] * len(pieces)), pieces)
+        return self._placed(self._ask("import_answers", given, [0] * len(pieces)), pieces)
 
     def _placed(self, found: Sequence[Experience], pieces: Sequence[Tensor]) -> Experience:
         """Rows whose groups are numbered within their pieces, as one batch in the order of the groups."""
@@ -128,11 +130,11 @@ class ClusterSource(LanguageSource):
         """What the workers make of each piece."""
         states = self._states(len(given))
         orders = [
-            Order((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
+            WorkerTask((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
             for i, one in enumerate(given)
         ]
         self._asked += 1
-        answers = self.crew.do(orders, self.stopped)
+        answers = self.crew.run(orders, self.stopped)
         if len(answers) == 1:
             self.generator.set_state(answers[0].generator)
         self._count([answer.spent for answer in answers])
@@ -144,7 +146,7 @@ class ClusterSource(LanguageSource):
             self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
         self.player.sampled += int(sum(one["sampled"] for one in spent))
         for one in spent:
-            self.player.grounds.count({name.removeprefix("episodes/"): value for name, value in one.items()})
+            self.player.executor.count({name.removeprefix("episodes/"): value for name, value in one.items()})
 
     def _states(self, count: int) -> list[Tensor]:
         if count == 1:
@@ -152,13 +154,13 @@ class ClusterSource(LanguageSource):
         seeds = torch.randint(2**62, (count,), generator=self.generator).tolist()
         return [torch.Generator().manual_seed(seed).get_state() for seed in seeds]
 
-    def _received(self, answer: Answer) -> Any:
-        value = arrived(answer.value, self.player.policy.device)
+    def _received(self, answer: WorkerResult) -> Any:
+        value = deserialise(answer.value, self.player.policy.device)
         return self._stamped(value, answer.version) if isinstance(value, Experience) else value
 
     @staticmethod
     def _sent(experience: Experience, piece: Tensor) -> Experience:
-        return travelling(experience[piece])
+        return serialise(experience[piece])
 
     @staticmethod
     def _stamped(experience: Experience, version: int) -> Experience:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from polopt.sampling import Sampling
-from polopt.training.batches import RolloutBatch, gather
+from polopt.training.batches import RolloutBatch, collect
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.weights import flat
 from polopt.training.cluster.worker_pool import Stopped
@@ -70,7 +70,7 @@ class Ahead:
                 self._change.notify_all()
             if self.ahead:
                 thread.join()
-            self.crew.forget()
+            self.crew.drop()
 
     def batch(self, step: int) -> RolloutBatch:
         """The batch of this step.
@@ -80,7 +80,7 @@ class Ahead:
         """
         if not self.ahead:
             self.source.begin(step, self.base + step)
-            return gather(self.source, self.sampling)
+            return collect(self.source, self.sampling)
         asked = time.perf_counter()
         found = self._queue.get()
         if isinstance(found, BaseException):
@@ -93,7 +93,7 @@ class Ahead:
     def learned(self, step: int) -> None:
         """The policy has learned from the batch of this step, or there was nothing to learn from it."""
         self.crew.publish(self.base + step + 1, flat(self.policy))
-        self.crew.forget(self._oldest(step + 1))
+        self.crew.drop(self._oldest(step + 1))
         with self._change:
             self._learned = step + 1
             self._change.notify_all()
@@ -129,11 +129,11 @@ class Ahead:
             for step in range(first, steps):
                 self._wait(step - self.ahead)
                 source.begin(step, self._oldest(step))
-                batch = gather(source, sampling)
+                batch = collect(source, sampling)
                 state = {k: v.clone() for k, v in sampling.state_dict().items()}
                 self._queue.put(_Sampled(batch, state, source.generator.get_state(), source.state()))
                 if batch.experience.mask.any():  # as the loop does when it has learned from it
-                    sampling.advance()
+                    sampling.step()
         except Stopped:
             return
         except BaseException as error:

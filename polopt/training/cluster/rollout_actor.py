@@ -14,14 +14,14 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.training.batches import since
+from polopt.training.batches import usage_since
 from polopt.training.cluster.weights import load_flat
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.spread import at
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class WorkerTask:
     """A share of what is asked of the workers.
 
     number: (batch of the stage, request of the batch, share of the request); no two orders of a run have the same.
@@ -39,7 +39,7 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class WorkerResult:
     """What came of an order. version: of the weights that it was really played with. generator: where its random
     numbers ended. spent: as the source's `usage` counts."""
 
@@ -72,7 +72,7 @@ class RolloutActor:
         self._domain = domain(found)
         return f"{socket.gethostname()}, process {os.getpid()}"
 
-    def work(self, order: Order, weights: Callable[[], Tensor]) -> Answer:
+    def work(self, order: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
         """Play one share. weights: gives those of the order's version, which are asked for if they are new here."""
         domain = self._domain
         if self.version != order.version:
@@ -84,14 +84,14 @@ class RolloutActor:
         source.generator.set_state(order.generator)
         before = source.usage()
         device = domain.policy.device
-        given = {k: arrived(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
+        given = {k: deserialise(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
         value = getattr(source, order.what)(**given)
-        return Answer(
+        return WorkerResult(
             number=order.number,
-            value=travelling(value, keep=("answer", "feedback", "kind")),
+            value=serialise(value, keep=("answer", "feedback", "kind")),
             version=order.version,
             generator=source.generator.get_state(),
-            spent=since(before, source),
+            spent=usage_since(before, source),
         )
 
     def _source(self, stage: str) -> Any:
@@ -100,15 +100,15 @@ class RolloutActor:
         return self._sources[stage]
 
 
-def travelling(value: Any, keep: Sequence[str] = ()) -> Any:
+def serialise(value: Any, keep: Sequence[str] = ()) -> Any:
     """What is sent to another process: of an experience its tensors and lists of these names, all of it on the CPU."""
     if isinstance(value, Experience):
         extras = {k: v for k, v in value.extras.items() if isinstance(v, Tensor) or k in keep}
         value = dataclasses.replace(value, extras=extras, _whole=None, _rows=None, _counted=None)
-    return arrived(value, torch.device("cpu"))
+    return deserialise(value, torch.device("cpu"))
 
 
-def arrived(value: Any, device: torch.device) -> Any:
+def deserialise(value: Any, device: torch.device) -> Any:
     """What was sent, on a device of this process."""
     if isinstance(value, Experience):
         return value if value.device == device else value.to(device)

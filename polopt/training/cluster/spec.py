@@ -47,7 +47,7 @@ def check_ahead(stage: str, algorithm: Algorithm, spec: ClusterSpec) -> None:
         ConfigError: naming the stage, the objective and the fix.
     """
     objective = algorithm.objective
-    if not spec.ahead or algorithm.sampling.rollout_support is None or OF_THE_SAMPLER & objective.all_needs:
+    if not spec.ahead or algorithm.sampling.rollout_support is None or OF_THE_SAMPLER & objective.required_fields:
         return
     raise ConfigError(
         f"stages.{stage}: {name_of(type(objective))} as set here reads no log-probability of the sampler, so rows of "

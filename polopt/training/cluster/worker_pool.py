@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.training.cluster.rollout_actor import Answer, Order, RolloutActor
+from polopt.training.cluster.rollout_actor import RolloutActor, WorkerResult, WorkerTask
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.run import RunError
 
@@ -58,7 +58,7 @@ class _Member:
         return bool(self.place)
 
 
-class Crew:
+class WorkerPool:
     """`workers` actors of a recipe. `do` plays orders; `publish` tells the weights that they are played with.
 
     Every order has one answer, that of the first worker which finished it: where a worker dies, or takes too long and
@@ -101,19 +101,19 @@ class Crew:
         """A copy of what was published."""
         return torch.from_numpy(self.ray.get(self._weights[version]).copy())
 
-    def forget(self, before: int | None = None) -> None:
+    def drop(self, before: int | None = None) -> None:
         """Earlier versions are needed no more; or none at all."""
         for version in [v for v in self._weights if before is None or v < before]:
             del self._weights[version]
 
-    def do(self, orders: Sequence[Order], stopped: Callable[[], bool] = lambda: False) -> list[Answer]:
+    def run(self, orders: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
         """The answers, in the order of the orders. stopped: asked now and then, whether nobody wants them any more.
 
         Raises:
             Stopped: they are not wanted. ClusterError: an order has cost too many workers, or there was none for too
             long. Whatever a worker's own work raises is raised here, as if it had been done here.
         """
-        answers: dict[int, Answer] = {}
+        answers: dict[int, WorkerResult] = {}
         waiting, tries = collections.deque(range(len(orders))), [0] * len(orders)
         try:
             while len(answers) < len(orders):
@@ -124,7 +124,7 @@ class Crew:
                     if waiting:
                         self._give(member, waiting.popleft(), orders)
                 for number, answer in self._heard():
-                    if isinstance(answer, Answer):
+                    if isinstance(answer, WorkerResult):
                         answers[number] = _checked(answer, orders[number])
                         continue
                     tries[number] += 1
@@ -169,7 +169,7 @@ class Crew:
     def _idle(self) -> Iterable[_Member]:
         return [member for member in self._members if member.ready and member.call is None]
 
-    def _give(self, member: _Member, number: int, orders: Sequence[Order]) -> None:
+    def _give(self, member: _Member, number: int, orders: Sequence[WorkerTask]) -> None:
         # In a list, so that the actor asks for the weights only where it does not have them.
         weights = [self._weights[orders[number].version]]
         member.call, member.order, member.since = member.actor.work.remote(orders[number], weights), number, _now()
@@ -239,13 +239,13 @@ class Stopped(Exception):
 class RolloutWorker(RolloutActor):
     """A worker as Ray calls it."""
 
-    def work(self, order: Order, weights: list[Any]) -> Answer:  # type: ignore[override]
+    def work(self, order: WorkerTask, weights: list[Any]) -> WorkerResult:  # type: ignore[override]
         import ray
 
         return super().work(order, lambda: torch.from_numpy(ray.get(weights[0]).copy()))
 
 
-def _checked(answer: Answer, order: Order) -> Answer:
+def _checked(answer: WorkerResult, order: WorkerTask) -> WorkerResult:
     if (answer.number, answer.version) != (order.number, order.version):
         raise ClusterError(
             f"an answer to {answer.number} with weights {answer.version} came for {order.number} with {order.version}"

@@ -209,16 +209,16 @@ def check_algorithm(stage: str, algorithm: Algorithm) -> None:
     Raises:
         ConfigError: naming the stage, the part, what it reads or asks of its source, and the fix.
     """
-    if "fragments" not in algorithm.sampling.asks:
+    if "fragments" not in algorithm.sampling.source_capabilities:
         raise ConfigError(
             f"stages.{stage}: {name_of(type(algorithm.sampling))} samples answers to tasks, and a control policy "
             f"learns from fragments; set stages.{stage}.but: {{sampling: {{part: sampling.Fragments}}}}"
         )
-    given = FIELDS | algorithm.all_gives
+    given = FIELDS | algorithm.all_writes
     for part in algorithm.parts():
-        absent = {n for n in part.needs - given if n.removeprefix(OLD) not in OUTPUTS}
-        absent |= part.evaluates - OUTPUTS
-        asks = part.asks - {"fragments"}
+        absent = {n for n in part.reads - given if n.removeprefix(OLD) not in OUTPUTS}
+        absent |= part.policy_outputs - OUTPUTS
+        asks = part.source_capabilities - {"fragments"}
         if absent or asks:
             raise ConfigError(
                 f"stages.{stage}: {name_of(type(part))} needs {', '.join(sorted(absent | asks))}, which control "

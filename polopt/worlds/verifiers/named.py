@@ -56,7 +56,7 @@ class Numeric(Named):
     """1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
 
     Compared exactly, as fractions; see `read_number` for what a number may look like.
-    take: `whole` reads the completion as one number, `last` takes the last number in it.
+    take: `full_batch` reads the completion as one number, `last` takes the last number in it.
     """
 
     tolerance: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
