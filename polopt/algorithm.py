@@ -87,8 +87,8 @@ class Algorithm(Part):
         raise ExperienceError(
             f"Algorithm.compute_advantages: experience.reward has a reward for each decision, "
             f"{list(experience.reward.shape)}, and {self.reward!r} would put the outcome of the row in "
-            "its place; compute it from these rewards with algorithm.but(reward=po.rewards.EnvironmentReward()), or give one reward for each row, "
-            f"[{len(experience)}]"
+            "its place; compute it from these rewards with algorithm.but(reward=po.rewards.EnvironmentReward()), or "
+            f"give one reward for each row, [{len(experience)}]"
         )
 
     def with_advantages(self, experience: Experience) -> Experience:
