@@ -56,10 +56,19 @@ def page() -> str:
 
 
 def described(model: type) -> tuple[str, dict[str, str]]:
-    """The docstring's account of the whole, and the meaning of each field: `name: meaning`, where a line or a sentence
-    begins."""
+    """Returns the docstring's account of the whole and the meaning of each field, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__[1:]):
+        if base.__module__.startswith("polopt.training") and base.__doc__:
+            found |= _described(base)[1]
+    intro, own = _described(model)
+    return intro, found | own
+
+
+def _described(model: type) -> tuple[str, dict[str, str]]:
+    """As `described`, of the docstring alone: `name: meaning`, where a line or a sentence begins."""
     names = "|".join(fields(model))
-    text = re.sub(r"\n\s*", "\n", (inspect.getdoc(model) or "").strip())
+    text = re.sub(r"\n\s*", "\n", inspect.cleandoc(model.__doc__ or "").strip())
     begins = list(re.finditer(rf"(?:^|(?<=\n)|(?<=\. ))((?:{names})(?:, (?:{names}))*): ", text)) if names else []
     intro = text[: begins[0].start()] if begins else text
     found: dict[str, str] = {}

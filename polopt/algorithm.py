@@ -67,7 +67,7 @@ class Algorithm(Part):
 
         Raises:
             ExperienceError: the sampling part decides more than filters can make up for; `reward` is [B, T] and the
-                algorithm's reward part does not read it; as `credited`.
+                algorithm's reward part does not read it; as `with_advantages`.
         """
         if not self.sampling.made(experience):
             experience = self._with_outcome(experience)

@@ -72,7 +72,7 @@ class Experience:
     _whole: Experience | None = None
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
-    _kept: Tensor | None = None  # [B] bool, the rows that `only` left
+    _kept: Tensor | None = None  # [B] bool, the rows that `restrict` left
     _looked_at: Any = None  # what `check_values` found right, and need not look at again
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Experience:
 
     @property
     def row_count(self) -> int:
-        """Rows that a mean over rows divides by, empty ones too: those that `only` left, all if it named none."""
+        """Rows that a mean over rows divides by, empty ones too: those that `restrict` left, all if it named none."""
         return len(self) if self._kept is None else int(self._kept.sum())
 
     @property

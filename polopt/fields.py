@@ -42,7 +42,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 }
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
-# Meaningful only where the policy decided; `blanked` clears the rest.
+# Meaningful only where the policy decided; `zero_masked` clears the rest.
 PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage")
 # Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
 OLD = "extras.old_"

@@ -63,7 +63,7 @@ class HiddenStateHook:
             output.log_probs = output.log_probs + value[:, :0].sum()
 
     def listen(self) -> None:
-        """To what the trunk says from now on, until `say`."""
+        """To what the trunk says from now on, until the next call."""
         self._heard, self._values = [], []
 
     def say(self, ids: Tensor, decided: Tensor, temperature: float) -> dict[str, Any]:
