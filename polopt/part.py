@@ -65,10 +65,10 @@ class Part(nn.Module):
     policy says) beyond `logp`. `surveys` names what must be known of the whole optimiser batch under the current
     policy before a micro-batch can be judged (`experience.whole.survey`); it costs a pass without gradient where
     batches are split. `gives` names what a part adds to a batch for others to read, beyond what every loop provides.
-    `asks` names what the source of experience must be able to do beyond rollouts: "demonstrations", "texts", "steps"
-    (an engine whose rollouts are steered token by token). Nothing is computed that no part declares. What depends on a
-    setting is a property instead of a class variable. `all_needs` and its like tell what a part will ever declare,
-    `wanted` what it declares now.
+    `asks` names what the source of experience must be able to do beyond rollouts: "demonstrations", "pairs", "texts",
+    "steps" (an engine whose rollouts are steered token by token). Nothing is computed that no part declares. What
+    depends on a setting is a property instead of a class variable. `all_needs` and its like tell what a part will ever
+    declare, `wanted` what it declares now.
 
     `binds` names what must stay together in one micro-batch for the part's loss to be right: each row ("row"), or all
     rows of a group ("group"), for a loss that compares the rows of a group under the current policy. `binding` is the

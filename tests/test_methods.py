@@ -70,7 +70,7 @@ def test_micro_batches_add_up(slug: str) -> None:
         return torch.autograd.grad(loss, policy.logits)[0]
 
     surveyed = batch.replace(survey=policy.evaluate(batch, needs).detach())
-    same(sum(slope_of(piece) for piece in surveyed.split(5)), slope_of(batch))
+    same(sum(slope_of(piece) for piece in surveyed.split(5, binds=algorithm.objective.binding)), slope_of(batch))
 
 
 @pytest.mark.parametrize("slug", po.slugs())

@@ -22,7 +22,7 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     assert found.other >= len(copies)
     assert found.critic == ("value" in algorithm.all_needs)
     assert bool(found.survey) == bool(algorithm.objective.all_surveys)
-    assert found.group == algorithm.sampling.settings().get("group", 1)
+    assert found.group == algorithm.sampling.settings().get("group", algorithm.sampling.group_size)
 
 
 class Kept(Select):
