@@ -102,7 +102,7 @@ def test_a_world_of_pairs_splits_prompts_and_verifies_nothing(tmp_path: Path) ->
     task = split.train[0]
     episode = split.train.episode(task)
     assert (episode.reset(), episode.demonstrate()) == (task.prompt, task.solution)
-    assert [split.train.episode(task)] and episode.step(task.solution or "").reward == 1
+    assert episode.step(task.solution or "").reward == 1
 
 
 def test_a_pair_of_a_users_own_world_has_two_answers() -> None:
