@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-PAIRS = "it compares pairs of answers, which polopt does not train from"
+PAIRS = "it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs of answers"
 LABELS = "it learns from answers marked good or bad beforehand, which polopt does not train from"
 VALUES = "it learns a Q-function from replayed transitions, which polopt does not train yet"
 NOT_YET = "it is not here yet"
@@ -20,7 +20,7 @@ BATCH_STD = (
 
 # name -> why it is not here, and where to look instead: methods of polopt in backquotes.
 ABSENT = {
-    **dict.fromkeys(("dpo", "ipo", "simpo", "orpo", "cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
+    **dict.fromkeys(("orpo", "cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
     **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "sppo", "dno"), PAIRS),
     "spin": PAIRS,
     "kto": LABELS,

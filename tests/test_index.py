@@ -95,12 +95,9 @@ def test_what_is_told_of_reinforce_plus_plus_is_its_advantage() -> None:
 def test_a_name_is_guessed_only_from_a_slip() -> None:
     known = catalogue.slugs()
     for name in (
-        "dpo",
         "kto",
         "orpo",
-        "simpo",
         "online-dpo",
-        "ipo",
         "vapo",
         "gmpo",
         "reinforce++",

@@ -13,7 +13,7 @@ from polopt.catalogue import slugs
 
 ROOT = Path(polopt.__file__).parent
 # The papers on whose sentences other papers build, or against which they measure their claims. All others are leaves.
-ANCESTORS = {"dapo", "dr_grpo", "gspo", "grpo", "ppo", "raft", "reinforce", "rloo", "sdpo", "sft", "spo"}
+ANCESTORS = {"dapo", "dr_grpo", "gspo", "dpo", "grpo", "ppo", "raft", "reinforce", "rloo", "sdpo", "sft", "spo"}
 
 
 @functools.cache

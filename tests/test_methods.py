@@ -69,8 +69,8 @@ def test_micro_batches_add_up(slug: str) -> None:
         loss = algorithm.objective(piece, policy.evaluate(piece, needs)).loss
         return torch.autograd.grad(loss, policy.logits)[0]
 
-    surveyed = batch.replace(full_batch_evaluation=policy.evaluate(batch, needs).detach())
-    same(sum(slope_of(piece) for piece in surveyed.split(5)), slope_of(batch))
+    surveyed = batch.replace(survey=policy.evaluate(batch, needs).detach())
+    same(sum(slope_of(piece) for piece in surveyed.split(5, binds=algorithm.objective.binding)), slope_of(batch))
 
 
 @pytest.mark.parametrize("slug", po.slugs())

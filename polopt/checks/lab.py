@@ -87,9 +87,10 @@ def measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison]
 def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
     if "demonstrations" in algorithm.sampling.source_capabilities:
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
-    missing = (algorithm.required_fields - KNOWN) | (
-        algorithm.required_outputs - {"logp", "entropy", "logits", "value"}
-    )
+    if "pairs" in algorithm.sampling.source_capabilities:
+        return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
+    outputs = algorithm.required_outputs - {"logp", "entropy", "logits", "value"}
+    missing = (algorithm.required_fields - KNOWN) | outputs
     if missing:
         return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size

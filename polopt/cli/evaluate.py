@@ -55,6 +55,11 @@ def evaluate(
         typer.echo(json.dumps(record, indent=1))
         return
     screen.print(pass_table(record))
+    if "length/mean" not in record:
+        screen.print(
+            "Share of pairs of which the preferred answer is the likelier one; the margin is in nats", style="dim"
+        )
+        return
     answers = "answer" if accuracy.samples == 1 else "answers"
     screen.print(
         f"{accuracy.samples} {answers} per problem, {record['length/mean']:.1f} tokens on average", style="dim"

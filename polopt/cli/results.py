@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polopt.display.format import duration, one_line, rate
-from polopt.training.estimates import label_of, score_of
+from polopt.training.estimates import estimates_of, label_of, score_of
 
 if TYPE_CHECKING:
     from polopt.training.run import Run
@@ -127,13 +127,13 @@ def _some(samples: Sequence[Mapping[str, Any]], solved: bool) -> list[Mapping[st
 
 
 def pass_table(record: Mapping[str, Any]) -> Table:
-    """pass@k over the mix, pass@1 for each kind of task."""
+    """Each estimate over the mix, the main one for each kind of task."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     table.add_column("95 % interval", justify="right", no_wrap=True)
     table.add_column("problems", justify="right")
-    for name in (key for key in record if key.startswith("pass@")):
-        table.add_row(name, rate(record[name]), str(record["problems"]), style="bold")
+    for name, found in estimates_of(record).items():
+        table.add_row(name, rate(found), str(record["problems"]), style="bold")
     for kind, found in record["kinds"].items() if len(record["kinds"]) > 1 else ():
         table.add_row(Text(f"  {one_line(kind, KIND)}"), rate(found), str(found["problems"]))
     return table

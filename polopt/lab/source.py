@@ -329,6 +329,18 @@ class TreeSource:
         """Demonstrated answers to the next `rows` prompts, with outcome 1."""
         return self._shown(self.demonstrations, self.take(rows))
 
+    def pairs(self, rows: int) -> Experience:
+        """Two answers that the sampler draws to each of the next rows / 2 prompts. Preferences follow Bradley-Terry
+        with the outcomes for rewards."""
+        drawn = self.rollout(RolloutRequest(self.take(rows // 2), 2, PLAIN))
+        one, other = drawn.outcome.view(-1, 2).T
+        order = torch.arange(len(drawn)).view(-1, 2)
+        swapped = torch.rand(len(one), generator=self.generator) > torch.sigmoid(one - other).float()
+        order = torch.where(swapped[:, None], order.flip(1), order).flatten()
+        outcome = drawn.outcome.new_tensor([1.0, 0.0]).repeat(len(one))
+        batch = drawn[order].replace(logp=None, entropy=None, outcome=outcome, reward=outcome)
+        return batch.replace(extras={"paid": ops.per_decision_reward(outcome, batch.mask)})
+
     def demonstrate_groups(self, experience: Experience) -> Experience:
         """A demonstrated answer to each group's prompt, with outcome 1."""
         first = ops.group_first(experience.group)

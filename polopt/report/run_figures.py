@@ -63,8 +63,9 @@ def learning_curve(run: RunData) -> Figure | None:
     return Figure(
         "learning-curve",
         "Does it get better?",
-        "Share of problems solved. The band is the 95 % interval over held-out problems; the thin line is "
-        "what the policy solved while it trained, on training problems and at the training temperature.",
+        "Share of problems solved, or of pairs ranked right. The band is the 95 % interval over held-out problems; "
+        "the thin line is what the policy solved while it trained, on training problems and at the training "
+        "temperature.",
         spec["data"],
         spec["layout"],
         wide=True,

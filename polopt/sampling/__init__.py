@@ -31,7 +31,7 @@ from polopt.sampling.promoting import VariancePromotingSampler
 from polopt.sampling.prompt_augmenters import RulePrompts, SolutionPrefixes
 from polopt.sampling.replay import Replay
 from polopt.sampling.retry import RetryRollouts, trie_logp
-from polopt.sampling.rollouts import Demonstrations, RawTexts, Rollouts
+from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RawTexts, Rollouts
 from polopt.sampling.segment_rollouts import SegmentRollouts, UncertainTokens
 from polopt.sampling.select import BalancedGroups, MixedGroups, NonZeroAdvantage, TopK, UniqueAnswers
 from polopt.sampling.subsets import HighestVariance, TopDecisions, most_varied
@@ -74,6 +74,7 @@ __all__ = [
     "PosteriorScore",
     "PredictedAllocator",
     "Predictor",
+    "PreferencePairs",
     "PromptAugmenter",
     "PublishedGroup",
     "RankedRows",

@@ -152,6 +152,11 @@ class Source(Protocol):
         """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
         ...
 
+    def pairs(self, rows: int) -> Experience:
+        """The next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the rejected
+        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no `logp`."""
+        ...
+
     def texts(self, rows: int, length: int) -> Experience:
         """The next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`, `outcome` = 1."""
         ...

@@ -190,6 +190,20 @@ class Demonstrations(_Imitated):
         return source.demonstrate(source.rows)
 
 
+class PreferencePairs(_Imitated):
+    """Pairs of answers that come with the tasks: of each task the preferred one, with outcome 1, and the rejected one,
+    with outcome 0, as one group."""
+
+    source_capabilities = frozenset({"pairs"})
+
+    def forward(self, source: Source) -> Experience:
+        return source.pairs(source.rows)
+
+    @property
+    def group_size(self) -> int:
+        return 2
+
+
 class RawTexts(_Imitated):
     """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
 

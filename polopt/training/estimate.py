@@ -24,9 +24,10 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
+from polopt.training.preferences import evaluate_pairs
 from polopt.training.specs import StageSpec
 from polopt.training.stage_learning import StageLearning
-from polopt.worlds.protocol import Tasks
+from polopt.worlds.protocol import Tasks, are_verified
 
 # Trials of a step, at most, with answers of either length.
 TRIALS = 3
@@ -113,10 +114,11 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     """
     recipe, tasks = domain.recipe, domain.splits[stage].train
     limit = recipe.limit_of(stage)
-    if not any("demonstrations" in a.sampling.source_capabilities for a in recipe.algorithms.values()):
+    if not any({"demonstrations", "pairs"} & a.sampling.source_capabilities for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
     dialogue = EpisodePlayer(domain.policy, tasks, limit).dialogue
-    shown = [tasks[i].solution for i in range(min(SEEN, len(tasks)))]
+    first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
+    shown = [answer for task in first for answer in (task.solution, task.rejected)]
     lengths = [len(dialogue.answer(s)) for s in shown if s] or [limit]
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
 
@@ -209,6 +211,9 @@ def _problem_seconds(domain: LanguageDomain) -> Span:
     for limit in answer_lengths(domain, stage):
         player = EpisodePlayer(domain.policy, heldout, limit, domain.engine, domain.executor)
         start = time.perf_counter()
-        evaluate(player, tasks, support=spec.support)
+        if are_verified(heldout):
+            evaluate(player, tasks, support=spec.support)
+        else:
+            evaluate_pairs(player, tasks)
         found.append((time.perf_counter() - start) / len(tasks))
     return Span(sum(found) / len(found), min(found), max(found))

@@ -7,6 +7,8 @@ from typing import Any
 
 # The unit of an estimate that names none: a share of problems, in [0, 1].
 SHARE = "share"
+# Names of the estimates of held-out preferences, the main one first.
+PREFERENCES = ("preference_accuracy", "preference_margin")
 
 
 def estimates_of(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -27,4 +29,5 @@ def unit_of(estimate: Mapping[str, Any]) -> str:
 
 def label_of(name: str, estimate: Mapping[str, Any]) -> str:
     """Returns what an estimate measures, in words."""
-    return "held-out accuracy" if unit_of(estimate) == SHARE else f"held-out {name}"
+    plain = unit_of(estimate) == SHARE and name.startswith("pass@")
+    return "held-out accuracy" if plain else f"held-out {name.replace('_', ' ')}"

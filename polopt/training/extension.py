@@ -79,7 +79,7 @@ def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
     about |= {"recipe_before": before, "recipe": text, "recipe_sha256": files.digest_of(text)}
     about |= {
         "extensions": [*about.get("extensions", []), note],
-        "best_by": recipe.checkpoint.best or recipe.evaluation.estimates[0],
+        "best_by": recipe.checkpoint.best or recipe.estimates[0],
     }
     run.describe(about | ({"finished": False} if more else {}))
     files.write_text(run.recipe, text)  # killed in between, the run is what it was

@@ -30,6 +30,7 @@ from polopt.training.cluster.prefetch import Ahead
 from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
+from polopt.training.estimates import PREFERENCES
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
@@ -37,6 +38,7 @@ from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
 from polopt.training.planning import check_memory
+from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
@@ -45,7 +47,7 @@ from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
-from polopt.worlds.protocol import Tasks
+from polopt.worlds.protocol import Tasks, are_verified
 from polopt.worlds.recipe import made_again
 
 # Tasks whose texts a new tokenizer is made from.
@@ -87,6 +89,7 @@ class LanguageDomain:
             for name, stage in recipe.stages.items()
         }
         _check_problems(recipe, len(self.splits[recipe.main_stage].heldout))
+        _check_best(recipe, self.splits[recipe.main_stage].heldout)
         others = recipe.evaluation.others
         self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
@@ -155,6 +158,7 @@ class LanguageDomain:
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
+            texts += [(task.kind, task.prompt, task.rejected) for task in examples if task.rejected is not None]
             said = {(message["role"], message["content"]): None for task in examples for message in task.history}
             texts += [(role, content, "") for role, content in said]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
@@ -244,21 +248,24 @@ class LanguageDomain:
     def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
         return rollout_records(experience, self.policy.tokenizer)
 
-    def score(self, stage: str, problems: int, step: int) -> HeldOutScore:
+    def score(self, stage: str, problems: int, step: int) -> HeldOutScore | PreferenceScore:
         return self._score(self.splits[stage].heldout, self.recipe.limit_of(stage), problems, step)
 
-    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, HeldOutScore]]:
+    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, HeldOutScore | PreferenceScore]]:
         for name, tasks in self.others.items():
             yield name, self._score(tasks, self.recipe.limit_of_other(name), problems, step)
 
-    def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore:
+    def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore | PreferenceScore:
+        """The score of answers where something verifies them, and of preferences elsewhere."""
         spec = self.recipe.evaluation
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
         player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.executor)
+        if not are_verified(heldout):
+            return evaluate_pairs(player, tasks, team=self.team)
         seed = self.recipe.seed_of("evaluation", step)
         return evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team)
 
-    def samples(self, score: HeldOutScore) -> Iterator[dict[str, Any]]:
+    def samples(self, score: HeldOutScore | PreferenceScore) -> Iterator[dict[str, Any]]:
         return (show(row, self.policy.tokenizer) for row in _examples(score))
 
     def sync_weights(self, version: int) -> None:
@@ -289,6 +296,17 @@ def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
         )
 
 
+def _check_best(recipe: LanguageRecipe, heldout: Tasks) -> None:
+    """Refuse to choose a checkpoint by an estimate that the held-out tasks do not have."""
+    best = recipe.checkpoint.best
+    known = recipe.evaluation.estimates if are_verified(heldout) else PREFERENCES
+    if best is not None and best not in known:
+        raise ConfigError(
+            f"checkpoint.best = {best!r} is not measured on the held-out tasks of stage {recipe.main_stage}; give "
+            f"{' or '.join(known)}"
+        )
+
+
 def _check_device(name: str) -> None:
     try:
         torch.empty(1, device=name)
@@ -299,7 +317,7 @@ def _check_device(name: str) -> None:
         ) from None
 
 
-def _examples(score: HeldOutScore, each: int = 6) -> Iterator[Any]:
+def _examples(score: HeldOutScore | PreferenceScore, each: int = 6) -> Iterator[Any]:
     """Yields a few solved and a few unsolved episodes of each kind."""
     shown: dict[tuple[str, bool], int] = {}
     for row in score.rows:

@@ -18,10 +18,11 @@ from polopt.policies.vllm import VLLMSpec
 from polopt.support import Support
 from polopt.training.cluster.episodes import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
+from polopt.training.estimates import PREFERENCES
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
 from polopt.worlds.executors import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
-from polopt.worlds.recipe import World, parse_world
+from polopt.worlds.recipe import KINDS, World, parse_world
 
 if TYPE_CHECKING:
     from polopt.training.domain import Domain
@@ -181,6 +182,15 @@ class LanguageRecipe(Recipe):
         """The world of a stage."""
         own = self.stages[stage].tasks
         return self.tasks if own is None else own
+
+    @property
+    def estimates(self) -> tuple[str, ...]:
+        """As `Recipe.estimates`: those of answers, of preferences where nothing verifies answers, and both where a
+        user's own world decides."""
+        kind = str(self.tasks_of(self.main_stage).get("kind"))
+        if ":" in kind:
+            return self.evaluation.estimates + PREFERENCES
+        return self.evaluation.estimates if kind not in KINDS or KINDS[kind].verified else PREFERENCES
 
     def limit_of(self, stage: str) -> int:
         """The most new tokens per answer in a stage."""

@@ -104,7 +104,7 @@ def about_run(recipe: Recipe, folder: Path) -> dict[str, Any]:
         "method": recipes.name_of_method(recipe.stages[recipe.main_stage].method),
         "citation": _citations(recipe),
         "main_stage": recipe.main_stage,
-        "best_by": recipe.checkpoint.best or recipe.evaluation.estimates[0],
+        "best_by": recipe.checkpoint.best or recipe.estimates[0],
         "finished": False,
     }
 

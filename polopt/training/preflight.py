@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training.episode_player import EpisodePlayer
-from polopt.worlds.protocol import Task, Tasks
+from polopt.worlds.protocol import Task, Tasks, are_verified
 
 # Tasks whose reference answer is scored, and tasks whose reference answer is measured.
 SCORED, MEASURED = 8, 200
@@ -34,8 +34,9 @@ def check_tasks(players: Mapping[str, EpisodePlayer]) -> None:
         if key not in seen:
             seen.add(key)
             check_chat_template(stage, player)
-            check_reference_rewards(stage, player)
-            check_reference_lengths(stage, player)
+            if are_verified(player.tasks):
+                check_reference_rewards(stage, player)
+                check_reference_lengths(stage, player)
 
 
 def check_chat_template(stage: str, player: EpisodePlayer) -> None:

@@ -18,6 +18,11 @@ from polopt.worlds.subset import SubsetTasks
 
 # Prompts that are measured of tasks that are generated when they are asked for; the others are as they come.
 MEASURED = 2000
+# What a stage asks for -> fields of a task that are imitated then, and what each is called.
+IMITATED = {
+    "demonstrations": {"solution": "solution"},
+    "pairs": {"solution": "preferred answer", "rejected": "rejected answer"},
+}
 
 
 class ContextError(UserError, ValueError):
@@ -56,8 +61,9 @@ def fitted_splits(
                 where = f"stages.{name}: {part} tasks"
                 known[key] = fitted(tasks, policy, limit, recipe.max_prompt_length, where)
             parts[part] = known[key]
-        if any("demonstrations" in p.source_capabilities for p in algorithms[name].parts()):
-            _check_demonstrations(parts["training"], policy, f"stages.{name}")
+        for kind, fields in IMITATED.items():
+            if any(kind in p.source_capabilities for p in algorithms[name].parts()):
+                _check_imitated(parts["training"], policy, f"stages.{name}", fields)
         found[name] = dataclasses.replace(split, train=parts["training"], heldout=parts["held-out"])
     return found
 
@@ -125,20 +131,22 @@ def _measured(tasks: Tasks) -> int:
     return len(tasks) if held_in_memory(tasks) else min(MEASURED, len(tasks))
 
 
-def _check_demonstrations(tasks: Tasks, policy: LanguagePolicy, where: str) -> None:
+def _check_imitated(tasks: Tasks, policy: LanguagePolicy, where: str, fields: Mapping[str, str]) -> None:
     context = policy.context_length
     if context is None or tasks.turns > 1:
         return
     dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
-    shown = [task for task in (tasks[i] for i in range(_measured(tasks))) if task.solution is not None]
-    openings = dialogue.openings([(task.prompt, task.history) for task in shown])
-    answers = dialogue.answers([task.solution for task in shown if task.solution is not None])
-    for task, prompt, answer in zip(shown, map(len, openings), map(len, answers), strict=True):
-        if prompt + answer > context:
-            raise ConfigError(
-                f"{where}: task {task.id} has a prompt of {prompt} tokens and a solution of {answer}, and the "
-                f"model's context is {context}; leave the task out, or take a model with a longer context"
-            )
+    first = [tasks[i] for i in range(_measured(tasks))]
+    for field, what in fields.items():
+        shown = [task for task in first if getattr(task, field) is not None]
+        openings = dialogue.openings([(task.prompt, task.history) for task in shown])
+        answers = dialogue.answers([getattr(task, field) for task in shown])
+        for task, prompt, answer in zip(shown, map(len, openings), map(len, answers), strict=True):
+            if prompt + answer > context:
+                raise ConfigError(
+                    f"{where}: task {task.id} has a prompt of {prompt} tokens and a {what} of {answer}, and the "
+                    f"model's context is {context}; leave the task out, or take a model with a longer context"
+                )
 
 
 def _model(recipe: LanguageRecipe) -> str:

@@ -14,7 +14,7 @@ from polopt.policies.vocabulary import REDUCTIONS
 from polopt.situation import Situation
 from polopt.teachers import TAUGHT
 from polopt.worlds.contract import new_episode
-from polopt.worlds.protocol import Tasks, TaskSplit, signals_of
+from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
@@ -89,6 +89,17 @@ def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
                 f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
                 "stage out, or give the tasks solutions"
             )
+        if "pairs" in part.source_capabilities and split.train[0].rejected is None:
+            raise ConfigError(
+                f"stages.{stage}: {name_of(type(part))} compares preferred with rejected answers, and the tasks come "
+                "without; take tasks.kind: pairs, or another method"
+            )
+    if algorithm.sampling.rollout_support is not None and not are_verified(split.train):
+        raise ConfigError(
+            f"stages.{stage}: {name_of(type(algorithm.sampling))} samples answers, and nothing verifies them: all that "
+            "is known of these tasks are pairs of a preferred and a rejected answer; take a method that learns from "
+            "pairs, as dpo, or tasks with a verifier"
+        )
 
 
 def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, policy: LanguagePolicy) -> Situation:

@@ -68,7 +68,7 @@ class Recipe(Config):
 
     @pydantic.model_validator(mode="after")
     def _best_is_evaluated(self) -> Recipe:
-        best, known = self.checkpoint.best, self.evaluation.estimates
+        best, known = self.checkpoint.best, self.estimates
         if best is not None and best not in known:
             raise ValueError(f"checkpoint.best = {best!r} is not evaluated; give {' or '.join(known)}")
         if best is not None and not self.evaluation.every:
@@ -146,6 +146,11 @@ class Recipe(Config):
     def main_stage(self) -> str:
         """The last stage: the one whose method a person names, and whose held-out accuracy is the result."""
         return list(self.stages)[-1]
+
+    @property
+    def estimates(self) -> tuple[str, ...]:
+        """The names of the estimates in a record of evaluations.jsonl, the main one first."""
+        return self.evaluation.estimates
 
     def evaluations(self, stage: str) -> dict[int, tuple[str, int]]:
         """When a stage is evaluated: after how many of its steps -> ("before", "during" or "after", problems)."""

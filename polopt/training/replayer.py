@@ -153,15 +153,7 @@ class EpisodeReplayer:
         while going:
             actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
             for row, action in zip(going, actions, strict=True):
-                ids = self.dialogue.answer(action)
-                if len(ids) > self._space(row):
-                    raise ContextError(
-                        f"task {row.task.id}: behind {len(row.ids)} tokens its demonstration of {len(ids)} does not "
-                        f"fit in the model's context of {self.policy.context_length}; leave the task out, or "
-                        "take a model with a longer context"
-                    )
-                row.imitate(ids)
-                row.answer = action
+                self._imitate(row, action, "demonstration")
             self._step(going)
             going = [row for row in going if not row.over]
         if self.executor.lost > lost:
@@ -169,6 +161,43 @@ class EpisodeReplayer:
                 f"{self.executor.lost - lost} of {len(rows)} demonstrations were not answered within the time limit; "
                 "raise episodes.timeout"
             )
+        return rows
+
+    def _imitate(self, row: EpisodeRecord, answer: str, what: str) -> None:
+        """Let the row give this answer and its stop token, as decisions that nobody sampled. what: for the message.
+
+        Raises:
+            ContextError: it does not fit in the model's context.
+        """
+        ids = self.dialogue.answer(answer)
+        if len(ids) > self._space(row):
+            raise ContextError(
+                f"task {row.task.id}: behind {len(row.ids)} tokens its {what} of {len(ids)} does not "
+                f"fit in the model's context of {self.policy.context_length}; leave the task out, or "
+                "take a model with a longer context"
+            )
+        row.imitate(ids)
+        row.answer = answer
+
+    def pairs(self, tasks: Sequence[Task]) -> list[EpisodeRecord]:
+        """Two episodes of each task, as one group: of its solution, paid 1, and of its rejected answer, paid 0. No
+        world judges them. As in `demonstrate`, answers are not cut off by the token limit.
+
+        Raises:
+            ValueError: a task comes without one of the two; one does not fit in the model's context.
+        """
+        rows = self._fresh(each(tasks, [2] * len(tasks)), each(range(len(tasks)), [2] * len(tasks)))
+        for i, row in enumerate(rows):
+            answer = row.task.rejected if i % 2 else row.task.solution
+            if answer is None:
+                raise ValueError(
+                    f"task {row.task.id} comes without a pair of a preferred and a rejected answer; leave out the "
+                    "stage that compares them, or give every task both"
+                )
+            self._imitate(row, answer, "rejected answer" if i % 2 else "preferred answer")
+            row.complete()
+            row.pay(float(i % 2 == 0))
+            row.solved, row.terminated = i % 2 == 0, True
         return rows
 
     def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[EpisodeRecord]:

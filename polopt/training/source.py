@@ -190,10 +190,16 @@ class LanguageSource:
         start = shuffle % -(-len(ids) // length) * length
         return ids[start : start + length]
 
+    def pairs(self, rows: int) -> Experience:
+        return self._unsampled(self.player.pairs(self._tasks(self._next(rows // 2))))
+
     def _shown(self, rows: Sequence[EpisodeRecord]) -> Experience:
-        experience = self._experience(rows, Support()).replace(horizon=None)
+        experience = self._unsampled(rows)
+        return experience.replace(outcome=torch.ones_like(experience.outcome))
+
+    def _unsampled(self, rows: Sequence[EpisodeRecord]) -> Experience:
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
-        return experience.replace(logp=None, entropy=None, outcome=torch.ones_like(experience.outcome))
+        return self._experience(rows, Support()).replace(horizon=None, logp=None, entropy=None)
 
     def _tasks(self, index: Sequence[int]) -> list[Task]:
         return [self.player.tasks[i] for i in index]

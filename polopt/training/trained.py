@@ -20,8 +20,10 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
+from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight_models import fitted
 from polopt.training.run import Run, Which
+from polopt.worlds.protocol import are_verified
 from polopt.worlds.recipe import made_again
 
 
@@ -54,7 +56,7 @@ def evaluate_folder(
     support: Support | None = None,
     seed: int = 0,
     checkpoint: Which | None = None,
-) -> HeldOutScore:
+) -> HeldOutScore | PreferenceScore:
     """Held-out accuracy of the policy in a folder.
 
     tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
@@ -81,7 +83,7 @@ def evaluate_folder(
 
 def _evaluate(
     policy: LanguagePolicy, recipe: LanguageRecipe, problems: int | None, *, support: Support | None, **how: Any
-) -> HeldOutScore:
+) -> HeldOutScore | PreferenceScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = made_again(*world)
@@ -93,4 +95,6 @@ def _evaluate(
     chosen = [heldout[i] for i in range(count)]
     support = recipe.evaluation.support if support is None else support
     with giving_way(), freed_memory_kept():
+        if not are_verified(heldout):
+            return evaluate_pairs(player, chosen)
         return evaluate(player, chosen, support=support, **how)

@@ -9,6 +9,7 @@ from polopt.worlds.functions import VerifierError
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
+from polopt.worlds.pairs import PairReader
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, WorldError, signals_of
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
@@ -29,6 +30,7 @@ __all__ = [
     "GuessNumber",
     "NoisyTasks",
     "OneAnswer",
+    "PairReader",
     "ReasoningGym",
     "Rulebook",
     "SecondChanceTasks",

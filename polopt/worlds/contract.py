@@ -214,6 +214,11 @@ def _check_task(task: Any, where: str) -> None:
             raise ConfigError(f"{where}.{name} must be non-empty text, found {shown(getattr(task, name))}")
     if task.solution is not None and not isinstance(task.solution, str):
         raise ConfigError(f"{where}.solution must be text, or None where none is known, found {shown(task.solution)}")
+    if task.rejected is not None and (not isinstance(task.rejected, str) or task.solution in (None, task.rejected)):
+        raise ConfigError(
+            f"{where}.rejected must be text other than the solution, which is preferred, or None where no pair is "
+            f"known, found {shown(task.rejected)} and the solution {shown(task.solution)}"
+        )
     if not isinstance(task.row, dict):
         raise ConfigError(f"{where}.row must be a dict, found {shown(task.row)}")
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from polopt.config import ConfigError
-from polopt.errors import PoloptWarning
 from polopt.worlds.answers import TaskList
 from polopt.worlds.messages import conversation
-from polopt.worlds.protocol import Task, TaskSplit
+from polopt.worlds.protocol import Task
 from polopt.worlds.rows import MalformedRow, has, places, read_rows, text_of, value_of
+from polopt.worlds.task_files import TaskFileReader, huge, prompt_key, warn_reader
 from polopt.worlds.verifiers import Weighted, make_verifier
 
-# Characters of a text that is named for its size, and prompts that a warning names.
-HUGE, NAMED = 100_000, 3
+# Prompts that a warning names.
+NAMED = 3
 
 
-class DatasetReader:
+class DatasetReader(TaskFileReader):
     """Reads rows and judges answers to them.
 
     verifier: as for `make_verifier`.
@@ -57,44 +54,6 @@ class DatasetReader:
         self.prompt, self.answer, self.solution, self.kind = prompt, answer, solution, kind
         self.answer_after, self.system = answer_after, system
 
-    def read(self, path: str | Path) -> TaskList:
-        """Every row of a file as a task.
-
-        Raises:
-            ConfigError: no such file, no rows, or malformed ones, with their lines.
-
-        Warns:
-            PoloptWarning: equal prompts have different answers; a text is huge; answers do not suit the verifier.
-        """
-        return self._list(self._tasks(Path(path)))
-
-    def split(self, path: str | Path, *, heldout: float | str | Path, seed: int = 0) -> TaskSplit:
-        """Two sets of tasks without a prompt in common.
-
-        heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the
-            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file
-            are left out of training, with a warning.
-
-        Raises:
-            ConfigError: as `read`, or one side would be empty.
-        """
-        tasks = self._tasks(Path(path))
-        if isinstance(heldout, (str, Path)):
-            kept = self._tasks(Path(heldout))
-            prompts = {_key(task) for task in kept}
-        else:
-            prompts = _fraction(tasks, heldout, seed, where=str(path))
-            kept = [task for task in tasks if _key(task) in prompts]
-        rest = [task for task in tasks if _key(task) not in prompts]
-        if not rest:
-            raise ConfigError(f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from")
-        if isinstance(heldout, (str, Path)) and len(rest) < len(tasks):
-            _warn(
-                f"{path}: left {len(tasks) - len(rest)} of {len(tasks)} rows out of training, "
-                f"because their prompt is held out in {heldout}"
-            )
-        return TaskSplit(self._list(rest), self._list(kept))
-
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
         return self.verifier.judge(completion, task.row)
 
@@ -118,7 +77,7 @@ class DatasetReader:
             )
         odd = self.verifier.warnings_for([task.row for task in tasks])
         for sentence in (*contradictions(rows, path), *huge(rows, path), *odd):
-            _warn(f"{path}: {sentence}")
+            warn_reader(f"{path}: {sentence}")
         return tasks
 
     def _parse(self, row: dict[str, Any]) -> Task:
@@ -163,7 +122,7 @@ def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str
     answers: dict[str, dict[str, int]] = {}
     for number, task in rows:
         if task.answer is not None:
-            answers.setdefault(_key(task), {}).setdefault(task.answer.strip(), number)
+            answers.setdefault(prompt_key(task), {}).setdefault(task.answer.strip(), number)
     several = {prompt: found for prompt, found in answers.items() if len(found) > 1}
     if several:
         some = []
@@ -175,37 +134,3 @@ def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str
             f"{len(several)} prompt{'s' * (len(several) > 1)} with different answers in different rows: "
             f"{'; '.join(some)}{more}"
         )
-
-
-def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
-    """A sentence if some rows have more than `HUGE` characters in their prompt or solution."""
-    size = {n: len(_key(t)) + len(t.solution or "") for n, t in rows}
-    found = [n for n, count in size.items() if count > HUGE]
-    if found:
-        yield (
-            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt "
-            f"and solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
-        )
-
-
-def _key(task: Task) -> str:
-    """What two tasks with the same prompt have in common: the text, or the whole conversation."""
-    if not task.history:
-        return task.prompt
-    return json.dumps([*task.history, {"role": "user", "content": task.prompt}], ensure_ascii=False)
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, PoloptWarning, stacklevel=4)
-
-
-def _fraction(tasks: Sequence[Task], fraction: float, seed: int, where: str) -> set[str]:
-    """Prompts to hold out: those whose hash with the seed comes first, whatever their order in the file."""
-    prompts = sorted(
-        {_key(task) for task in tasks}, key=lambda text: hashlib.sha256(f"{seed}/{text}".encode()).digest()
-    )
-    if not 0 < fraction < 1:
-        raise ConfigError(f"heldout = {fraction}: expected a fraction between 0 and 1, or the path of a second file")
-    if len(prompts) < 2:
-        raise ConfigError(f"{where} has one prompt only; two are needed to hold one out")
-    return set(prompts[: min(max(1, round(fraction * len(prompts))), len(prompts) - 1)])

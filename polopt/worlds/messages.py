@@ -34,7 +34,7 @@ def conversation(value: Any, field: str) -> Conversation:
         return Conversation((), value, None)
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise MalformedRow(f"field {field!r} must be non-empty text or messages like {FORM}, found {shown(value)}")
-    messages = [_message(message, f"field {field!r}: message {i}") for i, message in enumerate(value, start=1)]
+    messages = [message_of(message, f"field {field!r}: message {i}") for i, message in enumerate(value, start=1)]
     answer = messages.pop()["content"] if messages[-1]["role"] == "assistant" else None
     if not messages or messages[-1]["role"] != "user":
         role = messages[-1]["role"] if messages else "assistant"
@@ -45,7 +45,12 @@ def conversation(value: Any, field: str) -> Conversation:
     return Conversation(tuple(messages[:-1]), messages[-1]["content"], answer)
 
 
-def _message(message: Any, where: str) -> dict[str, str]:
+def message_of(message: Any, where: str) -> dict[str, str]:
+    """A message as its role and its text. where: its place, for errors.
+
+    Raises:
+        MalformedRow: it is no message of text.
+    """
     if not isinstance(message, Mapping):
         raise MalformedRow(f"{where} must be like {FORM[1:-1]}, found {shown(message)}")
     for key in ("role", "content"):

@@ -70,6 +70,7 @@ class Task:
     row: whatever else the world knows of it.
     history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
     answer: the solution without its working, where the world knows it apart.
+    rejected: an answer that is worse than the solution, where the two are known as a pair of a preference.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Task:
     row: dict[str, Any]
     history: tuple[dict[str, str], ...] = ()
     answer: str | None = None
+    rejected: str | None = None
 
     @property
     def reference(self) -> str | None:
@@ -111,6 +113,12 @@ def signals_of(tasks: Tasks) -> tuple[str, ...]:
     """Names of the numbers beside the reward that these tasks tell of each answer, in `Step.info["signals"]`: their
     attribute `signals`, if they have one."""
     return tuple(getattr(tasks, "signals", ()))
+
+
+def are_verified(tasks: Tasks) -> bool:
+    """Whether rewards of these tasks are about how good an answer is: their attribute `verified`, if they have one.
+    False where all that is known of them is a preferred and a rejected answer."""
+    return bool(getattr(tasks, "verified", True))
 
 
 def held_in_memory(tasks: Tasks) -> bool:

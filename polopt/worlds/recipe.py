@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
 
-from polopt.config import Config, ConfigError, parse
+from polopt.config import ConfigError, parse
 from polopt.guards import Guard, Privileges, privilege_rules, read_rules
 from polopt.guards.guard import Fallback
 from polopt.names import nearest
-from polopt.packages import path_of
 from polopt.part import build
 from polopt.part_names import locate
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
-from polopt.worlds.dataset import DatasetReader
+from polopt.worlds.file_worlds import DatasetWorld, PairsWorld
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
@@ -30,37 +28,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import ASK, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
-from polopt.worlds.verifiers import computing, make_verifier
-
-# Tasks, turns and tries: lists of them are held in memory.
-Count = Annotated[int, pydantic.Field(ge=1, le=10**7)]
-
-
-class World(Config):
-    """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`. seed: of
-    its tasks, the recipe's if None; runs of different seeds that share their tasks say the same here."""
-
-    texts: str | None = None
-    seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] | None = None
-
-    def split(self, seed: int) -> TaskSplit:
-        """As `build`, with this seed if the world has none of its own."""
-        return self.build(seed if self.seed is None else self.seed)
-
-    def check(self, where: str) -> None:
-        """Looks up what the settings name. where: their path in messages.
-
-        Raises:
-            ConfigError: there is no such thing.
-        """
-
-    @abc.abstractmethod
-    def build(self, seed: int) -> TaskSplit:
-        """Training and held-out tasks; the same for the same settings and seed."""
-
-    def computing(self) -> str | None:
-        """The name of what judges its answers, if that computes and never waits for anything."""
-        return None
+from polopt.worlds.world import Count, World
 
 
 class ReasoningGymWorld(World):
@@ -85,35 +53,6 @@ class ReasoningGymWorld(World):
 
     def computing(self) -> str | None:
         return self.kind
-
-
-class DatasetWorld(World):
-    """`path` of a data file, or package:NAME/FILE for one of an installed package, and how to read and judge its rows,
-    see `DatasetReader`; `heldout`: a fraction of its prompts, or a second file."""
-
-    kind: Literal["dataset"] = "dataset"
-    path: str
-    verifier: Any = "exact"
-    heldout: float | str = 0.1
-    prompt: str = "prompt"
-    answer: str = "answer"
-    solution: str | None = None
-    answer_after: str | None = None
-    system: str | None = None
-    kind_field: str | None = None
-
-    def check(self, where: str) -> None:
-        make_verifier(self.verifier, f"{where}.verifier")
-
-    def build(self, seed: int) -> TaskSplit:
-        names = ("prompt", "answer", "solution", "answer_after", "system")
-        settings = {name: getattr(self, name) for name in names}
-        reader = DatasetReader(self.verifier, kind=self.kind_field, **settings)
-        heldout = path_of(self.heldout, "heldout") if isinstance(self.heldout, str) else self.heldout
-        return reader.split(path_of(self.path, "path"), heldout=heldout, seed=seed)
-
-    def computing(self) -> str | None:
-        return computing(self.verifier)
 
 
 class GuessNumberWorld(World):
@@ -322,6 +261,7 @@ class OwnWorld(World):
 KINDS: dict[str, type[World]] = {
     "reasoning-gym": ReasoningGymWorld,
     "dataset": DatasetWorld,
+    "pairs": PairsWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
     "critic": CriticWorld,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polopt.worlds.protocol import Episode, Task, Tasks, held_in_memory, scorers_of, signals_of
+from polopt.worlds.protocol import Episode, Task, Tasks, are_verified, held_in_memory, scorers_of, signals_of
 
 
 class WrappedTasks:
@@ -25,6 +25,10 @@ class WrappedTasks:
     @property
     def signals(self) -> tuple[str, ...]:
         return signals_of(self.tasks)
+
+    @property
+    def verified(self) -> bool:
+        return are_verified(self.tasks)
 
     @property
     def in_memory(self) -> bool:

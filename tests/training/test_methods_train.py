@@ -3,6 +3,7 @@ a new one joins by being there."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,13 @@ TOLD = {
 }
 
 
+def pairs_in(folder: Path) -> dict[str, Any]:
+    """A world of pairs, for methods that compare a preferred answer with a rejected one."""
+    rows = [{"prompt": f"even {i} ", "chosen": str(2 * (i % 5)), "rejected": str(2 * (i % 5) + 1)} for i in range(60)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"kind": "pairs", "path": str(folder / "pairs.jsonl"), "heldout": 0.2}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("slug", index.slugs("algorithm"))
 def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
@@ -57,6 +65,8 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"dtype": dtype})})
     if any(name.startswith(SIGNAL) for name in catalogue.method(slug).required_fields):
         settings = settings.model_copy(update={"tasks": TOLD, "limit": 4})
+    if "pairs" in catalogue.method(slug).sampling.source_capabilities:
+        settings = settings.model_copy(update={"tasks": pairs_in(tmp_path)})
     settings = settings.model_copy(update=world)
     if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):

@@ -1,0 +1,76 @@
+"""Pairs of answers whose preferences are known exactly."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.tree import TokenTree
+from polopt.objectives import PairedObjective
+
+ANSWERS = [(0,), (1, 0), (1, 1, 0), (1, 1, 1), (2, 0), (2, 1)]
+
+
+def every_preference(worth: list[int]) -> tuple[TokenTree, TabularPolicy, Experience]:
+    """Six answers of one to three tokens, a reference policy, and the pairs of Bradley-Terry with rewards log worth,
+    listed: of two answers the one of worth a is preferred a times, the one of worth b is preferred b times."""
+    tree = TokenTree(3, ANSWERS, lambda _, answer: 0.0)
+    reference = TabularPolicy(tree, spread=1.0, seed=3)
+    pairs = [
+        pair
+        for i, j in itertools.combinations(range(len(worth)), 2)
+        for pair in [(i, j)] * worth[i] + [(j, i)] * worth[j]
+    ]
+    return tree, reference, paired(tree, reference, pairs)
+
+
+def paired(tree: TokenTree, reference: TabularPolicy, pairs: list[tuple[int, int]]) -> Experience:
+    """The batch of these pairs (preferred leaf, rejected leaf), as `sampling.PreferencePairs` gives it."""
+    rows = torch.tensor(pairs).flatten()
+    batch = tree.leaves()[rows]
+    return batch.replace(
+        logp=None,
+        outcome=torch.tensor([1.0, 0.0], dtype=torch.double).repeat(len(pairs)),
+        group=torch.arange(len(pairs)).repeat_interleave(2),
+        ref_logp=reference.evaluate(batch).logp.detach(),
+    )
+
+
+def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, rate: float, steps: int) -> None:
+    """Plain gradient steps on one batch, as judged by the algorithm."""
+    batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
+    for _ in range(steps):
+        loss = algorithm.objective(batch, policy.evaluate(batch)).loss
+        (slope,) = torch.autograd.grad(loss, policy.logits)
+        with torch.no_grad():
+            policy.logits.sub_(rate * slope)
+
+
+def distance(tree: TokenTree, policy: TabularPolicy, wanted: Tensor) -> float:
+    """Total variation between the policy's answers and these probabilities."""
+    return (tree.log_probabilities(policy).detach().exp()[0] - wanted).abs().sum().item() / 2
+
+
+def length_and_reward(algorithm: Algorithm, prompts: int = 60, seed: int = 0, steps: int = 20) -> float:
+    """The correlation of an answer's length with its implicit reward, over the answers of all pairs, after learning.
+    Answers have 1 to 6 tokens of three, which are all as likely at first; the two of a prompt are drawn whatever their
+    length."""
+    tree = TokenTree.full(3, 6, lambda prompt, answer: 0.0, stop=2, prompts=prompts)
+    policy, lengths = TabularPolicy(tree), torch.tensor([len(answer) for answer in tree.answers])
+    g = torch.Generator().manual_seed(seed)
+    pairs = []
+    for prompt in range(prompts):
+        of_length = torch.stack([(lengths == n).double() for n in (torch.randperm(6, generator=g)[:2] + 1).tolist()])
+        chosen, rejected = torch.multinomial(of_length, 1, generator=g)[:, 0].tolist()
+        pairs.append((chosen + prompt * len(lengths), rejected + prompt * len(lengths)))
+    batch = paired(tree, policy, pairs)
+    descended(algorithm, batch, policy, rate=10.0, steps=steps)
+    objective = algorithm.objective
+    assert isinstance(objective, PairedObjective)
+    reward = objective.implicit(batch, policy.evaluate(batch)).detach()
+    return float(torch.corrcoef(torch.stack([batch.lengths.double(), reward]))[0, 1])

@@ -1,0 +1,102 @@
+"""Files whose rows are tasks: read, checked and split."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from polopt.config import ConfigError
+from polopt.errors import PoloptWarning
+from polopt.worlds.answers import TaskList
+from polopt.worlds.protocol import Task, TaskSplit
+from polopt.worlds.rows import places
+
+# Characters of a text that is named for its size.
+HUGE = 100_000
+
+
+class TaskFileReader:
+    """Reads the rows of a file as tasks; a subclass defines what a row means."""
+
+    def read(self, path: str | Path) -> TaskList:
+        """Every row of a file as a task.
+
+        Raises:
+            ConfigError: no such file, no rows, or malformed ones, with their lines.
+
+        Warns:
+            PoloptWarning: what is odd about the rows, as a huge text.
+        """
+        return self._list(self._tasks(Path(path)))
+
+    def split(self, path: str | Path, *, heldout: float | str | Path, seed: int = 0) -> TaskSplit:
+        """Two sets of tasks without a prompt in common.
+
+        heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the
+            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file
+            are left out of training, with a warning.
+
+        Raises:
+            ConfigError: as `read`, or one side would be empty.
+        """
+        tasks = self._tasks(Path(path))
+        if isinstance(heldout, (str, Path)):
+            kept = self._tasks(Path(heldout))
+            prompts = {prompt_key(task) for task in kept}
+        else:
+            prompts = _fraction(tasks, heldout, seed, where=str(path))
+            kept = [task for task in tasks if prompt_key(task) in prompts]
+        rest = [task for task in tasks if prompt_key(task) not in prompts]
+        if not rest:
+            raise ConfigError(f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from")
+        if isinstance(heldout, (str, Path)) and len(rest) < len(tasks):
+            warn_reader(
+                f"{path}: left {len(tasks) - len(rest)} of {len(tasks)} rows out of training, "
+                f"because their prompt is held out in {heldout}"
+            )
+        return TaskSplit(self._list(rest), self._list(kept))
+
+    def _list(self, tasks: Sequence[Task]) -> TaskList:
+        """The tasks, with what rewards answers to them."""
+        raise NotImplementedError
+
+    def _tasks(self, path: Path) -> list[Task]:
+        """Every row of a file as a task, with a name."""
+        raise NotImplementedError
+
+
+def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
+    """A sentence if some rows have more than `HUGE` characters in their prompt or solution."""
+    size = {n: len(prompt_key(t)) + len(t.solution or "") + len(t.rejected or "") for n, t in rows}
+    found = [n for n, count in size.items() if count > HUGE]
+    if found:
+        yield (
+            f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt "
+            f"and solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
+        )
+
+
+def prompt_key(task: Task) -> str:
+    """What two tasks with the same prompt have in common: the text, or the whole conversation."""
+    if not task.history:
+        return task.prompt
+    return json.dumps([*task.history, {"role": "user", "content": task.prompt}], ensure_ascii=False)
+
+
+def warn_reader(sentence: str) -> None:
+    warnings.warn(sentence, PoloptWarning, stacklevel=4)
+
+
+def _fraction(tasks: Sequence[Task], fraction: float, seed: int, where: str) -> set[str]:
+    """Prompts to hold out: those whose hash with the seed comes first, whatever their order in the file."""
+    prompts = sorted(
+        {prompt_key(task) for task in tasks}, key=lambda text: hashlib.sha256(f"{seed}/{text}".encode()).digest()
+    )
+    if not 0 < fraction < 1:
+        raise ConfigError(f"heldout = {fraction}: expected a fraction between 0 and 1, or the path of a second file")
+    if len(prompts) < 2:
+        raise ConfigError(f"{where} has one prompt only; two are needed to hold one out")
+    return set(prompts[: min(max(1, round(fraction * len(prompts))), len(prompts) - 1)])
