@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -106,13 +106,12 @@ class Algorithm(Part):
         shown = experience.is_demonstration
         if not shown.any() or self._judges_demonstrations:
             return self._credited(experience)
-        others = experience[shown]
-        advantage = others.mask.to(others.precision)
+        others = self._imitated(experience[shown])
         if shown.all():
-            return others.replace(reward=others.outcome, advantage=advantage)
+            return others
         own = self._credited(experience[~shown], (~shown).nonzero().flatten())
         paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
-        joined = Experience.join([own, others.replace(reward=paid, advantage=advantage).with_missing_fields_of(own)])
+        joined = Experience.join([own, others.replace(reward=paid).with_missing_fields_of(own)])
         return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
@@ -121,6 +120,15 @@ class Algorithm(Part):
             experience = self.reward.rewarded(experience)
             check_values(experience, by=self.reward, rows=rows)
             return self.credit.credited(experience)
+
+    def _imitated(self, others: Experience) -> Experience:
+        """Demonstrated rows, paid their outcome; a critic is to predict it too."""
+        changes: dict[str, Any] = {"reward": others.outcome, "advantage": others.mask.to(others.precision)}
+        if others.value is not None:
+            with torch.no_grad():
+                target = self.credit.value_target(others.replace(reward=others.outcome))
+            changes |= {} if target is None else {"value_target": target}
+        return others.replace(**changes)
 
     def filtered(self, experience: Experience) -> Experience:
         """What is worth learning from, of a credited batch. Demonstrated rows stay, unless a part judges them too."""

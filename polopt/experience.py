@@ -35,6 +35,7 @@ class Experience:
     turn: [B, T] int64, index of the turn of each decision.
     value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
         each decision at which an episode inside the row was cut off.
+    value_target: [B, T] what the critic should predict before each decision; credit computes it.
     entropy, advantage: [B, T], each filled in by the stage that makes it.
     extras: tensors with leading dimension B, or lists of length B, by name. `extras["demonstrated"]` [B] bool marks
         rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
@@ -65,6 +66,7 @@ class Experience:
     final_value: Tensor = ABSENT
     entropy: Tensor = ABSENT
     advantage: Tensor = ABSENT
+    value_target: Tensor = ABSENT
     extras: dict[str, Any] = dataclasses.field(default_factory=dict)
     sampled_by: str | None = None
     full_batch_evaluation: Evaluation = ABSENT

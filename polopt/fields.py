@@ -32,6 +32,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "value": ("BT",),
     "entropy": ("BT",),
     "advantage": ("BT",),
+    "value_target": ("BT",),
     "turn": ("BT",),
     "reward": ("B", "BT"),
     "terminated": ("B", "BT"),
@@ -43,12 +44,14 @@ SHAPES: dict[str, tuple[str, ...]] = {
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
 # Meaningful only where the policy decided; `zero_masked` clears the rest.
-PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage")
+PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
 # Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
 OLD = "extras.old_"
 
 HINTS = {
     "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
+    "value_target": "take one credit that has targets for a critic, as credit.GAE, and set the field with "
+    "algorithm.with_advantages(experience)",
     "ref_logp": "evaluate the reference policy on this batch",
     "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
     "old_logp": "evaluate the policy on this batch before its first update",

@@ -16,7 +16,7 @@ from polopt.support import Support
 
 LOGPS = ("logp", "old_logp", "ref_logp", "prev_logp")
 # Read wherever the policy decided; `reward` too, where each decision has one.
-DECISIONS = (*LOGPS, "value", "entropy", "advantage")
+DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
 # Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
 SAMPLED = ("logp", "entropy")
 ROWS = ("outcome", "reward")

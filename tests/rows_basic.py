@@ -8,6 +8,7 @@ from polopt.credit import (
     GAE,
     ConstantAdvantage,
     DecisionCount,
+    DecoupledTargets,
     FieldMeasure,
     GreedyReturn,
     GroupMean,
@@ -99,8 +100,8 @@ OBJECTIVES = {
         BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True))])
     ),
     "two of a kind": PartRow(Surrogate(regularise=[KL, KL.but(gradient="k2", value="k2")])),
-    "value": PartRow(Surrogate(regularise=[ValueLoss(target=GAE(), clip=None)])),
-    "clipped value": PartRow(Surrogate(regularise=[ValueLoss(target=GAE(gamma=0.9, lam=0.5), clip=0.2)])),
+    "value": PartRow(Surrogate(regularise=[ValueLoss(clip=None)])),
+    "clipped value": PartRow(Surrogate(regularise=[ValueLoss(clip=0.2)])),
 }
 
 CREDITS = {
@@ -137,6 +138,7 @@ CREDITS = {
     "to go": PartRow(RewardToGo()),
     "discounted to go": PartRow(RewardToGo(gamma=0.9)),
     "gae": PartRow(GAE(gamma=0.9, lam=0.8)),
+    "two lambdas": PartRow(DecoupledTargets(credit=GAE(gamma=0.9, lam=0.8), target=GAE(gamma=0.9, lam=1.0))),
     "gae, lam 1": PartRow(GAE(lam=1.0)),
     "whitened": PartRow(WhitenedAdvantage(credit=RelativeAdvantage())),
     "whitened constant": PartRow(WhitenedAdvantage(credit=ConstantAdvantage(value=0.1)), relative=True),

@@ -43,7 +43,7 @@ def window_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
-CRITIC = ValueLoss(target=GAE(lam=1.0, cut="zero"), clip=None)
+CRITIC = ValueLoss(clip=None)
 
 OBJECTIVES = {
     "auxiliary": PartRow(AuxiliaryLoss(regularise=[CRITIC, EntropyBonus(coefficient=0.3)], aggregate=SequenceMean())),

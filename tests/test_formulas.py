@@ -191,11 +191,11 @@ def test_ppo(seed, dual):
     for i, row in enumerate(A):
         for t, a in row.items():
             close(found[i, t], a)
-    batch = SampleBatch(batch.experience.replace(advantage=found), batch.leaves)
+    batch = SampleBatch(credit.credited(batch.experience), batch.leaves)
     x = Numbers(batch)
     objective = Surrogate(
         trust=Clip(low=0.1, high=0.1, dual=dual),
-        regularise=[ValueLoss(target=credit, coefficient=0.7, clip=0.3), EntropyBonus(coefficient=0.02)],
+        regularise=[ValueLoss(coefficient=0.7, clip=0.3), EntropyBonus(coefficient=0.02)],
     )
     old, now = batch.experience.value.tolist(), batch.leaves["value"].tolist()
     entropy = batch.leaves["entropy"].tolist()

@@ -373,11 +373,9 @@ class TestVerl:
     @SEEDS
     def test_value_loss(self, verl, seed):
         batch = ragged(seed)
-        e = batch.experience.replace(advantage=torch.zeros_like(batch.leaves["logp"]).detach())
         credit, now = GAE(gamma=0.9), batch.leaves["value"]
-        loss = Surrogate(ratio=None, regularise=[ValueLoss(target=credit, coefficient=1.0, clip=0.2)])(
-            e, batch.evaluation()
-        ).loss
+        e = credit.credited(batch.experience).replace(advantage=torch.zeros_like(now).detach())
+        loss = Surrogate(ratio=None, regularise=[ValueLoss(coefficient=1.0, clip=0.2)])(e, batch.evaluation()).loss
         theirs, _ = verl.compute_value_loss(now, credit(e) + e.value, e.value, e.mask.double(), 0.2)
         torch.testing.assert_close(loss, theirs, **CLOSE)
         torch.testing.assert_close(torch.autograd.grad(loss, now)[0], torch.autograd.grad(theirs, now)[0], **CLOSE)

@@ -9,7 +9,7 @@ from sentences import same
 from test_lab import stop_tree
 
 import polopt as po
-from polopt.credit import GAE
+from polopt.credit import GAE, DecoupledTargets
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import corridor
 from polopt.objectives import AuxiliaryLoss, FieldMask, Finished, Surrogate, ValueLoss
@@ -170,8 +170,8 @@ def test_the_policy_learns_from_windows_and_the_critic_from_what_has_ended() -> 
 def test_without_window_and_value_it_is_ppo() -> None:
     tree, policy = corridor(length=8, door=3, width=2, leave=0.3)
     ours = po.method("t-ppo", window=8)
-    theirs = po.method("ppo", kl=0, value_clip=None).but(credit=GAE(lam=0.95, cut="zero"))
-    theirs = theirs.but(**{"objective.regularise.0.target": GAE(lam=1.0, cut="zero")})
+    apart = DecoupledTargets(credit=GAE(lam=0.95, cut="zero"), target=GAE(lam=1.0, cut="zero"))
+    theirs = po.method("ppo", kl=0, value_clip=None).but(credit=apart)
     slopes = []
     for algorithm in (ours, theirs):
         source = TreeSource(tree, policy, rows=32, seed=1, needs=algorithm.required_fields)
@@ -200,7 +200,7 @@ def test_what_ended_by_hand() -> None:
 
 def test_auxiliary_terms_are_a_surrogates_own() -> None:
     batch = random_batch(2, clean=True)
-    part = ValueLoss(target=GAE(), clip=None, coefficient=0.3)
+    part = ValueLoss(clip=None, coefficient=0.3)
     quiet = batch.experience.replace(advantage=torch.zeros_like(batch.experience.logp))
     alone = AuxiliaryLoss(regularise=[part])(quiet, batch.evaluation())
     inside = Surrogate(regularise=[part])(quiet, batch.evaluation())

@@ -151,8 +151,8 @@ def _returns(algorithm: Algorithm, credited: Experience) -> Tensor:
     """[B, T] what verl's critic learns by, if the sentence has one; the row's return elsewhere."""
     if (critic := critic_of(algorithm)) is None:
         return torch.where(credited.mask, credited.returns()[:, None], 0)
-    with torch.no_grad():
-        return torch.where(credited.mask, critic.target(credited) + credited.value, 0)
+    credited.require({"value_target"}, by=critic)
+    return torch.where(credited.mask, credited.value_target, 0)
 
 
 # Objective ------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
     if "pairs" in algorithm.sampling.source_capabilities:
         return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
     outputs = algorithm.required_outputs - {"logp", "entropy", "logits", "value"}
-    missing = (algorithm.required_fields - KNOWN) | outputs
+    missing = (algorithm.required_fields - KNOWN - algorithm.credit.all_writes) | outputs
     if missing:
         return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size

@@ -26,6 +26,7 @@ GIVEN = {
     "entropy": ("entropy", "entropies"),
     "value": ("value", "values"),
     "old_value": ("old_value", "old_values"),
+    "value_target": ("value_target", "value_targets"),
     "logits": ("logits",),
     "reward": ("reward", "rewards"),
     "group": ("group", "groups"),
@@ -60,6 +61,7 @@ class PlainLoss(Objective):
     def reads(self) -> frozenset[str]:  # type: ignore[override]
         asked = set(self.asked.values())
         fields = {"reference": "ref_logp", "advantage": "advantage", "reward": "reward", "group": "group"}
+        fields["value_target"] = "value_target"
         fields |= {"old": "logp", "sampler": "logp", "old_value": "value"}
         own = {"old_logp"} if {"old", "sampler"} <= asked else set()
         return frozenset({fields[k] for k in asked if k in fields} | own)

@@ -119,6 +119,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     for number, name in enumerate(sorted(REDUCTIONS)):
         own = torch.Generator().manual_seed(1000 * seed + number)
         leaves[f"extras.{name}"] = torch.randn(B, T, generator=own, dtype=torch.float64)
+    fields["value_target"] = torch.randn(B, T, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     voices = normal(B, T, 2)
     if not clean:
         voices = poisoned(voices, mask)

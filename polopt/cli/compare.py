@@ -65,26 +65,39 @@ def compare(
 
 
 def result_table(comparison: Comparison) -> Table:
-    """Accuracy over seeds and the difference to the first method, with intervals."""
+    """Scores over seeds and the difference to the first method, with intervals."""
+    from polopt.training.estimates import SHARE
+
     first = comparison.methods[0].name
+    share = comparison.unit == SHARE
     level = f"{100 * comparison.level:g} %"
     table = Table(
-        title=f"Held-out accuracy over seeds, {level} intervals", title_justify="left", box=None, pad_edge=False
+        title=f"Held-out {comparison.score} over seeds, {level} intervals",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
     )
     table.add_column("method", style="bold")
     table.add_column("seeds", justify="right")
-    table.add_column("accuracy", justify="right")
-    table.add_column(f"against {first}, points", justify="right")
+    table.add_column(comparison.score, justify="right")
+    table.add_column(f"against {first}{', points' if share else ''}", justify="right")
     table.add_column("better on a new seed", justify="right")
     for row in comparison.table():
         table.add_row(
             row.name,
             str(row.final.n),
-            _share(row.final),
-            _share(row.difference, sign="+", unit="") if row.difference else "",
+            _share(row.final) if share else _plain(row.final),
+            "" if not row.difference else _share(row.difference, "+", "") if share else _plain(row.difference, "+"),
             _share(row.improvement) if row.improvement else "",
         )
     return table
+
+
+def _plain(interval: Interval, sign: str = "") -> str:
+    ends = (interval.low, interval.high)
+    if not all(map(math.isfinite, ends)):
+        return f"{interval.estimate:{sign}.1f} [one seed]"
+    return f"{interval.estimate:{sign}.1f} [{ends[0]:{sign}.1f}, {ends[1]:{sign}.1f}]"
 
 
 def _share(interval: Interval, sign: str = "", unit: str = " %") -> str:

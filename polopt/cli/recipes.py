@@ -42,9 +42,16 @@ def rows() -> list[tuple[str, str, str]]:
     for name in shipped.names():
         data = yaml.load(shipped.path(name).read_text(encoding="utf-8"), loader)
         stages = ", ".join(f"{k} ({_method(v)}, {v['steps']} steps)" for k, v in data["stages"].items())
-        tasks, datasets = data["tasks"], data["tasks"].get("datasets") or {}
-        found.append((name, stages, f"{tasks['kind']}: {', '.join(datasets)}" if datasets else tasks["kind"]))
+        found.append((name, stages, _world(data)))
     return found
+
+
+def _world(recipe: dict[str, Any]) -> str:
+    """Returns the tasks of a recipe, or its environment."""
+    if "tasks" not in recipe:
+        return str(recipe["environment"]["id"])
+    tasks, datasets = recipe["tasks"], recipe["tasks"].get("datasets") or {}
+    return f"{tasks['kind']}: {', '.join(datasets)}" if datasets else str(tasks["kind"])
 
 
 def _method(stage: dict[str, Any]) -> str:

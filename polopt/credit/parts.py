@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from torch import Tensor
@@ -34,9 +35,29 @@ class Credit(Part):
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
+    def value_target(self, experience: Experience) -> Tensor | None:
+        """Returns what a critic should predict before each decision, [B, T], without gradient: that of the one credit
+        inside this one that has any. None if no credit has, or several have."""
+        found = [credit for credit in _credits(self) if "value_target" in credit.all_writes]
+        return found[0].value_target(experience) if len(found) == 1 else None
+
     def credited(self, experience: Experience) -> Experience:
-        """The batch with its `advantage`, and with whatever else this credit leaves for the objective."""
-        return experience.replace(advantage=self(experience))
+        """Returns the batch with its `advantage`, its `value_target` if this credit has one, and whatever else this
+        credit leaves for the objective."""
+        return self._with_target(experience.replace(advantage=self(experience)))
+
+    def _with_target(self, experience: Experience) -> Experience:
+        target = self.value_target(experience)
+        return experience if target is None else experience.replace(value_target=target)
+
+
+def _credits(part: Part) -> Iterator[Credit]:
+    """Yields the credits inside a part, but none inside these."""
+    for child in part.active_children():
+        if isinstance(child, Credit):
+            yield child
+        else:
+            yield from _credits(child)
 
 
 class Baseline(Part):

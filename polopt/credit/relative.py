@@ -192,4 +192,4 @@ class MultiAdvantage(WeightedSum):
 
     def credited(self, experience: Experience) -> Experience:
         voices = self.voices(experience)
-        return experience.replace(advantage=voices.sum(-1), extras={"voices": voices})
+        return self._with_target(experience.replace(advantage=voices.sum(-1), extras={"voices": voices}))

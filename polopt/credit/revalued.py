@@ -40,6 +40,9 @@ class RewardTransform(Credit):
     def forward(self, experience: Experience) -> Tensor:
         return self.credited(experience).advantage
 
+    def value_target(self, experience: Experience) -> Tensor | None:
+        return self.credited(experience).value_target
+
 
 class StandardisedReturns(RewardTransform):
     """Returns in the units of their kind of task, so that no source counts for more because it pays more:

@@ -71,7 +71,7 @@ class GAE(Credit):
 
     A terminated row ends with value 0. A row that was truncated, or that simply stops (a fragment), goes on
     from `final_value`: the end of our patience is not the end of the episode. lam 1 is the discounted return
-    minus V, lam 0 the one-step temporal difference.
+    minus V, lam 0 the one-step temporal difference. A critic's target is the lambda-return A + V.
 
     cut "zero" makes an exception: what was cut off is worth 0 from there on, as if it had terminated. It is for
     limits that are part of the task and in the policy's hands, such as a language model's token limit, where
@@ -92,7 +92,8 @@ class GAE(Credit):
     cut: Literal["bootstrap", "zero"] = "bootstrap"
     open: Literal["cut", "last"] = "cut"
 
-    reads = frozenset({"reward", "value", "terminated"})
+    needs = frozenset({"reward", "value", "terminated"})
+    writes = frozenset({"value_target"})
 
     def setup(self) -> None:
         if not 0 <= self.gamma <= 1 or not 0 <= self.lam <= 1:
@@ -124,6 +125,31 @@ class GAE(Credit):
         reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
         final = torch.where(going, value, torch.where(asked, final.detach(), 0).to(value.dtype))
         return ops.gae(reward, value, final, terminated, truncated, mask, self.gamma, self.lam)
+
+    def value_target(self, experience: Experience) -> Tensor:
+        """Returns the lambda-return A + V."""
+        value = torch.where(experience.mask, experience.value.detach(), 0)
+        return self(experience) + value
+
+
+class DecoupledTargets(Credit):
+    """The advantage of one credit, and the critic's targets of another, as two lambdas of GAE.
+
+    credit: computes the advantage. target: computes `value_target`. Source: decoupled GAE in VC-PPO, arXiv:2503.01491.
+    """
+
+    credit: Credit
+    target: Credit
+
+    def setup(self) -> None:
+        if "value_target" not in self.target.all_writes:
+            raise ValueError(f"credit.DecoupledTargets: target must have targets for a critic, found {self.target!r}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.credit(experience)
+
+    def value_target(self, experience: Experience) -> Tensor | None:
+        return self.target.value_target(experience)
 
 
 class WhitenedAdvantage(Credit):

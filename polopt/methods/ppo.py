@@ -39,15 +39,14 @@ def ppo(
     RLHF does (0 drops the reference); the paper's control runs have kl 0, gamma 0.99 and entropy up to 0.01.
     Whitening and value clipping are the reference implementation's, not the paper's. TRL weighs L_V by 0.1;
     verl has a critic and an optimiser apart. An answer cut off at the token limit is worth 0 from there on, as in
-    both; for control, `.but` both GAEs' cut to "bootstrap": here it was seen to pay for never stopping.
+    both; for control, `.but` credit.credit.cut to "bootstrap": here it was seen to pay for never stopping.
     """
-    gae = GAE(gamma=gamma, lam=lam, cut="zero")
     reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
-    extra: list[Regulariser] = [ValueLoss(target=gae, coefficient=value, clip=value_clip)]
+    extra: list[Regulariser] = [ValueLoss(coefficient=value, clip=value_clip)]
     return Algorithm(
         sampling=Rollouts(group=group),
         reward=reward,
-        credit=WhitenedAdvantage(credit=gae),
+        credit=WhitenedAdvantage(credit=GAE(gamma=gamma, lam=lam, cut="zero")),
         objective=Surrogate(
             ratio=TokenRatio(),
             trust=Clip(low=clip, high=clip),

@@ -70,7 +70,7 @@ def secrets_rlhf_ppo_max(
     gae = GAE(lam=lam, cut="zero")
     credit: Credit = WhitenedAdvantage(credit=gae) if whiten else gae
     credit = ClippedAdvantage(credit=credit, limit=advantage_clip) if advantage_clip else credit
-    extra: list[Regulariser] = [ValueLoss(target=gae, coefficient=value, clip=value_clip)]
+    extra: list[Regulariser] = [ValueLoss(coefficient=value, clip=value_clip)]
     extra += [EntropyTarget(coefficient=entropy[0], target=entropy[1])] if entropy else []
     objective: Objective = Surrogate(
         ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean(), regularise=extra

@@ -1,7 +1,7 @@
 """T-PPO: nobody waits for the longest answer."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GAE
+from polopt.credit import GAE, DecoupledTargets
 from polopt.method import Paper, method
 from polopt.objectives import (
     AuxiliaryLoss,
@@ -49,11 +49,11 @@ def t_ppo(
     own for actor and critic, which share a trunk and an optimiser here, and a critic that is warmed up. Which tokens
     each loss takes, and both lambdas, could not be confirmed and are our reading.
     """
-    critic = ValueLoss(target=GAE(lam=value_lam, cut="zero"), coefficient=value, clip=None)
+    critic = ValueLoss(coefficient=value, clip=None)
     actor = Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean())
     return Algorithm(
         sampling=PartialRollouts(window=window),
-        credit=GAE(lam=lam, cut="zero", open="last"),
+        credit=DecoupledTargets(credit=GAE(lam=lam, cut="zero", open="last"), target=GAE(lam=value_lam, cut="zero")),
         objective=BranchedObjective(
             routes=[
                 Branch(objective=actor, rows=FieldMask(name="window")),

@@ -82,7 +82,7 @@ def iqm(values: ArrayLike) -> NDArray[np.float64]:
 
 @dataclasses.dataclass(frozen=True)
 class MethodRuns:
-    """One method's runs: its `seeds` [n], their `final` accuracies [n] and `curves` [n] of (step, accuracy).
+    """One method's runs: its `seeds` [n], their `final` scores [n] and `curves` [n] of (step, score).
 
     Raises:
         ValueError: lists of different lengths, no seeds, or a seed given twice.
@@ -125,12 +125,15 @@ class ComparisonRow:
 class Comparison:
     """Several methods on the same tasks; the first is the one the others are measured against.
 
+    unit: of the scores: "share" of an accuracy, in [0, 1], or another's own name, as "return".
+
     Raises:
         ValueError: no method, or two with one name.
     """
 
     methods: Sequence[MethodRuns]
     level: float = 0.95
+    unit: str = "share"
 
     def __post_init__(self) -> None:
         names = [m.name for m in self.methods]
@@ -152,10 +155,15 @@ class Comparison:
             )
             for m in data["methods"]
         ]
-        return cls(tuple(trials), data.get("level", 0.95))
+        return cls(tuple(trials), data.get("level", 0.95), data.get("unit", "share"))
+
+    @property
+    def score(self) -> str:
+        """Returns what is compared, in a word: accuracy, or the unit's name."""
+        return "accuracy" if self.unit == "share" else self.unit
 
     def table(self) -> list[ComparisonRow]:
-        """Final accuracy of each method, and its difference to the first: paired seed by seed where both ran
+        """Final score of each method, and its difference to the first: paired seed by seed where both ran
         the same seeds, Welch's otherwise. Intervals hold one at a time; with many methods, some will err."""
         first, *others = self.methods
         rows = [ComparisonRow(first.name, t_interval(first.final, self.level), float(iqm(first.final)))]

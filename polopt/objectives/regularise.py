@@ -10,7 +10,6 @@ from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.objectives.parts import Ratio, Regulariser
-from polopt.part import Part
 from polopt.schedules import Schedule
 
 
@@ -80,25 +79,23 @@ class EntropyTarget(Regulariser):
 
 
 class ValueLoss(Regulariser):
-    """coefficient * 0.5 * max((V - R)^2, (clip(V, V_old +- clip) - R)^2), with R = A + V_old.
+    """coefficient * 0.5 * max((V - R)^2, (clip(V, V_old +- clip) - R)^2), R the batch's `value_target`.
 
-    target: the credit part whose advantage A, on the critic's old values, makes the returns R; it must work
-    row by row (as GAE does), so that micro-batches agree. clip = None drops the second term.
+    The credit computes the target (`Credit.value_target`): under GAE R = A + V_old. clip = None drops the second term.
     Source: the PPO reference implementation of arXiv:1707.06347.
     """
 
-    target: Part
     coefficient: float | Schedule = 0.5
     clip: float | None = 0.2
 
-    reads = frozenset({"value"})
-    policy_outputs = frozenset({"value"})
+    reads = frozenset({"value", "value_target"})
+    evaluates = frozenset({"value"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         old, now = experience.value, evaluation.value
-        returns = (self.target(experience) + old).detach()
-        loss = (now - returns).square()
+        target = experience.value_target.detach()
+        loss = (now - target).square()
         if self.clip is not None:
             clipped = old + (now - old).clamp(-self.clip, self.clip)
-            loss = loss.maximum((clipped - returns).square())
+            loss = loss.maximum((clipped - target).square())
         return loss / 2

@@ -1,12 +1,14 @@
-"""The plots of a comparison: learning curves with bands, and every seed's final accuracy."""
+"""The plots of a comparison: learning curves with bands, and every seed's final score."""
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 from polopt.metrics import Comparison, MethodRuns, t_interval
 from polopt.report.figures import Figure, Panel, Trace, band, color, line, stack, text
+from polopt.training.estimates import SHARE
 
 
 def figures(comparison: Comparison) -> list[Figure]:
@@ -16,24 +18,31 @@ def figures(comparison: Comparison) -> list[Figure]:
 
 def _curves(comparison: Comparison) -> Figure | None:
     traces: list[Trace] = []
+    share, score = comparison.unit == SHARE, comparison.score
     for i, trials in enumerate(comparison.methods):
         points = trials.band(comparison.level)
         if not points:
             continue
         if len(trials.seeds) > 1:
             # A band of two or three seeds can reach far beyond what an accuracy can be.
-            low, high = [(s, max(b.low, 0.0)) for s, b in points], [(s, min(b.high, 1.0)) for s, b in points]
+            least, most = (0.0, 1.0) if share else (-math.inf, math.inf)
+            low, high = [(s, max(b.low, least)) for s, b in points], [(s, min(b.high, most)) for s, b in points]
             traces.append(band(low, high, color(i), opacity=14))
         traces += [_seed(trials, j, color(i)) for j in range(len(trials.seeds))]
-        traces.append(line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=".1%"))
+        traces.append(line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=_form(share)))
     if not traces:
         return None
-    spec = stack([Panel("held-out accuracy", traces, {"tickformat": ".0%", "rangemode": "tozero"})], height=420)
+    axis = {"tickformat": ".0%", "rangemode": "tozero"} if share else {}
+    spec = stack([Panel(f"held-out {score}", traces, axis)], height=420)
     caption = (
         f"Mean over seeds with its {100 * comparison.level:g} % t interval; each thin line is one seed. "
         "The mean ends where the shortest run ends."
     )
-    return Figure("curves", "Held-out accuracy while training", caption, spec["data"], spec["layout"], wide=True)
+    return Figure("curves", f"Held-out {score} while training", caption, spec["data"], spec["layout"], wide=True)
+
+
+def _form(share: bool) -> str:
+    return ".1%" if share else ".1f"
 
 
 def _seed(trials: MethodRuns, index: int, paint: str) -> Trace:
@@ -50,7 +59,7 @@ def _seed(trials: MethodRuns, index: int, paint: str) -> Trace:
 
 def _finals(comparison: Comparison) -> Figure:
     data: list[dict[str, Any]] = []
-    scatter = random.Random(0)
+    scatter, share = random.Random(0), comparison.unit == SHARE
     for i, trials in enumerate(comparison.methods):
         middle = t_interval(trials.final, comparison.level)
         row = len(comparison.methods) - 1 - i
@@ -62,7 +71,7 @@ def _finals(comparison: Comparison) -> Figure:
                 "y": [row + scatter.uniform(-0.16, 0.16) for _ in trials.final],
                 "customdata": [text(s) for s in trials.seeds],
                 "marker": {"color": f"{color(i)}/55", "size": 8},
-                "hovertemplate": "seed %{customdata}: %{x:.1%}<extra></extra>",
+                "hovertemplate": f"seed %{{customdata}}: %{{x:{_form(share)}}}<extra></extra>",
             }
         )
         mean: dict[str, Any] = {
@@ -71,7 +80,7 @@ def _finals(comparison: Comparison) -> Figure:
             "x": [middle.estimate],
             "y": [row + 0.32],
             "marker": {"color": color(i), "size": 11, "symbol": "diamond"},
-            "hovertemplate": "mean %{x:.1%}<extra></extra>",
+            "hovertemplate": f"mean %{{x:{_form(share)}}}<extra></extra>",
         }
         if middle.n > 1:
             half = middle.high - middle.estimate
@@ -80,7 +89,7 @@ def _finals(comparison: Comparison) -> Figure:
     names = [text(m.name) for m in reversed(comparison.methods)]
     layout = {
         "height": 110 + 64 * len(names),
-        "xaxis": {"tickformat": ".0%"},
+        "xaxis": {"tickformat": ".0%"} if share else {},
         "yaxis": {
             "tickvals": list(range(len(names))),
             "ticktext": names,
@@ -91,5 +100,5 @@ def _finals(comparison: Comparison) -> Figure:
         "hovermode": "closest",
         "showlegend": False,
     }
-    caption = "One dot for each seed's final held-out accuracy; above them the mean with its interval."
+    caption = f"One dot for each seed's final held-out {comparison.score}; above them the mean with its interval."
     return Figure("finals", "Where each seed ended", caption, data, layout, wide=True)

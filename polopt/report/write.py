@@ -72,6 +72,8 @@ def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] 
         rows=rows,
         seeds={m.name: len(m.seeds) for m in comparison.methods},
         level=comparison.level,
+        unit=comparison.unit,
+        score=comparison.score,
         about=about,
         machine=[] if about is None else machine_facts(about["run"]),
         kinds=[] if about is None else list(about["methods"][first.name]["kinds"]),

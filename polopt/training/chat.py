@@ -19,7 +19,7 @@ from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preflight_models import ContextError
 from polopt.training.run import Run, Which
-from polopt.training.trained import load_policy
+from polopt.training.trained import check_kind, load_policy
 
 
 class ChatSession:
@@ -90,6 +90,7 @@ def conversations(
         ConfigError, RunError: there is no policy, base or checkpoint, or it cannot be loaded.
     """
     folder = Path(folder)
+    check_kind(folder)
     trained = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if not (folder / "recipe.yaml").is_file():
         return {"model": ChatSession(trained, **settings)}

@@ -17,7 +17,7 @@ from polopt.config import ConfigError
 from polopt.metrics import Comparison, MethodRuns
 from polopt.part_diff import diff
 from polopt.training import recipe as recipes
-from polopt.training.estimates import score_of
+from polopt.training.estimates import score_of, unit_of
 from polopt.training.launch import create
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
@@ -37,7 +37,7 @@ def compare(
     cluster: str | None = None,
     watch: Callable[[Sequence[ComparedRun]], None] | None = None,
 ) -> Comparison:
-    """Train every method with seeds 0 to seeds - 1 and compare their held-out accuracy; the first is the yardstick.
+    """Train every method with seeds 0 to seeds - 1 and compare their held-out score; the first is the yardstick.
 
     Everything but the last stage's method is the same. Runs of one seed begin with the same warm-up to the bit,
     so differences are paired by seed. `folder` (`default_folder` if None) gets a run folder each and
@@ -73,7 +73,9 @@ def compare(
     with _offices(folder, workers, processes, cluster) as offices:
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, offices, watch or (lambda _: None))
-    comparison = Comparison([_trials(name, [t for t in trials if t.name == name]) for name in names])
+    comparison = Comparison(
+        [_trials(name, [t for t in trials if t.name == name]) for name in names], unit=_unit(trials)
+    )
     written = {**record(comparison), "about": about(trials)}
     (folder / "comparison.json").write_text(json.dumps(written, indent=1), encoding="utf-8")
     return comparison
@@ -158,6 +160,10 @@ def _run(recipe: Recipe, folder: Path) -> Run:
 def _trials(name: str, trials: Sequence[ComparedRun]) -> MethodRuns:
     curves = [_curve(trial) for trial in trials]
     return MethodRuns(name, [t.seed for t in trials], [curve[-1][1] for curve in curves], curves)
+
+
+def _unit(trials: Sequence[ComparedRun]) -> str:
+    return unit_of(score_of(trials[0].run.read("evaluations")[-1])[1])
 
 
 def _curve(trial: ComparedRun) -> list[tuple[float, float]]:

@@ -27,6 +27,9 @@ PROVIDED = frozenset(
 SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
+# What gives a critic its targets.
+TARGETS = "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: zero}"
+
 # Tasks that are looked at before a stage begins.
 FIRST = 64
 
@@ -55,11 +58,12 @@ def check_needs(stage: str, algorithm: Algorithm) -> None:
         ConfigError: naming the stage, the part, what it needs and the fix.
     """
     for part, absent in unprovided(algorithm).items():
-        fix = (
-            "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
-            if TAUGHT.issuperset(absent)
-            else "take another part, or train it in a loop of your own"
-        )
+        if TAUGHT.issuperset(absent):
+            fix = "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
+        elif absent == ["value_target"]:
+            fix = TARGETS
+        else:
+            fix = "take another part, or train it in a loop of your own"
         raise ConfigError(
             f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; {fix}"
         )

@@ -25,6 +25,7 @@ from polopt.training.preflight_models import fitted
 from polopt.training.run import Run, Which
 from polopt.worlds.protocol import are_verified
 from polopt.worlds.recipe import made_again
+from polopt.yaml_data import read_yaml_file
 
 
 def load_policy(folder: Path | str) -> LanguagePolicy:
@@ -34,6 +35,7 @@ def load_policy(folder: Path | str) -> LanguagePolicy:
         ConfigError: neither is there, or as `check_policy`.
     """
     folder = Path(folder)
+    check_kind(folder)
     for place in (folder / "policy", folder):
         if (place / "config.json").is_file():
             policy = LanguagePolicy.load(place)
@@ -44,6 +46,19 @@ def load_policy(folder: Path | str) -> LanguagePolicy:
     if (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a run that has not finished: continue it with polopt train --resume {folder}")
     raise ConfigError(f"{folder} holds no policy: give a run's folder, or one with a model's config.json")
+
+
+def check_kind(folder: Path) -> None:
+    """Refuses a folder that holds the run of another kind of policy than a language model.
+
+    Raises:
+        ConfigError: the kind of the run's recipe.
+    """
+    if (folder / "recipe.yaml").is_file():
+        data = read_yaml_file(folder / "recipe.yaml")
+        kind = data.get("kind", "language") if isinstance(data, dict) else "language"
+        if kind == "control":
+            raise ConfigError(f"this is for recipes of kind language, found {kind} in {folder}")
 
 
 def evaluate_folder(
@@ -69,6 +84,7 @@ def evaluate_folder(
         ConfigError: no policy there, no recipe to take tasks from, or a k beyond the samples.
     """
     folder = Path(folder)
+    check_kind(folder)
     policy = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if tasks is None and not (folder / "recipe.yaml").is_file():
         raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")

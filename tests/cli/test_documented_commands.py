@@ -60,6 +60,12 @@ def test_solve(place: Path) -> None:
     assert (place / "runs" / "kuhn" / "report.html").is_file()
 
 
+def test_control(place: Path) -> None:
+    (place / "cartpole").write_text((ROOT / "polopt/recipes/cartpole.yaml").read_text())
+    run("docs/control.md")
+    assert (place / "runs" / "cartpole" / "report.html").is_file()
+
+
 def test_swarm(place: Path) -> None:
     text = (ROOT / "polopt/recipes/sapo-swarm.yaml").read_text()
     text = text.replace("steps: 20", "steps: 2").replace("steps: 60", "steps: 2").replace("rows: 64", "rows: 16")

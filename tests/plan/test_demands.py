@@ -20,8 +20,8 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     averaged = algorithm.teacher is not None and algorithm.teacher.rate < 1
     assert found.frozen == len(copies) + averaged
     assert found.other >= len(copies)
-    assert found.critic == ("value" in algorithm.all_needs)
-    assert bool(found.survey) == bool(algorithm.objective.all_surveys)
+    assert found.critic == ("value" in algorithm.required_fields)
+    assert bool(found.survey) == bool(algorithm.objective.required_full_batch_outputs)
     assert found.group == algorithm.sampling.settings().get("group", algorithm.sampling.group_size)
 
 

@@ -32,7 +32,6 @@ from polopt.training.learner import Learner
 from polopt.training.source import LanguageSource
 from polopt.training.specs import OptimiserSpec, StageSpec
 
-CRITIC = GAE(lam=0.9)
 ALGORITHMS = {
     "grpo": polopt.method("grpo", kl=0.0),
     "kl": polopt.method("grpo", kl=0.3),
@@ -43,10 +42,8 @@ ALGORITHMS = {
     "pairs": Algorithm(objective=PairedObjective(implicit=LogRatioReward(scale=2.0))),
     "levels": Algorithm(objective=Surrogate(trust=EntropyAdvantage())),
     "critic": Algorithm(
-        credit=CRITIC,
-        objective=Surrogate(
-            aggregate=TokenMean(), regularise=[ValueLoss(target=CRITIC), EntropyBonus(coefficient=0.02)]
-        ),
+        credit=GAE(lam=0.9),
+        objective=Surrogate(aggregate=TokenMean(), regularise=[ValueLoss(), EntropyBonus(coefficient=0.02)]),
     ),
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pydantic
 
-from polopt.config import Config, PlainMap
+from polopt.config import Config, ConfigError, PlainMap
 from polopt.policies.network import Activation
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
@@ -69,7 +69,15 @@ class ControlRecipe(Recipe):
     stages: dict[str, StageSpec]
     evaluation: ReturnEvaluationSpec = ReturnEvaluationSpec()
 
+    def require_installed(self) -> None:
+        try:
+            import gymnasium  # noqa: F401
+        except ImportError:
+            raise ConfigError("control recipes need gymnasium: pip install 'polopt[control]'") from None
+        super().require_installed()
+
     def open(self, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
-        from polopt.training.control.domain import open_domain  # it is made of a recipe
+        self.require_installed()
+        from polopt.training.control.domain import open_domain  # it is made of a recipe, and imports gymnasium
 
         return open_domain(self, team)

@@ -1,0 +1,139 @@
+"""Fragments of stepped environments, against plain loops over single environments; and their credit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from polopt.credit import GAE
+from polopt.experience import Experience
+from polopt.policies.network import NetworkPolicy
+from polopt.training.control.source import StepSource
+
+COPIES, STEPS, SEED = 3, 40, 11
+
+
+def source_of(
+    env: str = "CartPole-v1", *, seed: int = SEED, critic: float = 1.0, **settings: Any
+) -> tuple[StepSource, NetworkPolicy]:
+    environments = gymnasium.make_vec(env, num_envs=COPIES, vectorization_mode="sync", **settings)
+    observed, decided = environments.single_observation_space, environments.single_action_space
+    size: Any = {"actions": decided.n} if hasattr(decided, "n") else {"dimensions": decided.shape[0]}
+    policy = NetworkPolicy(observations=observed.shape[0], hidden=(8,), seed=3, **size)
+    return StepSource(environments, policy, seed=seed, generator=torch.Generator().manual_seed(4)), policy
+
+
+def by_hand(batch: Experience, env: str, copy: int, **settings: Any) -> list[dict[str, Any]]:
+    """The batch's actions in one environment, column by column; None where the copy is reset."""
+    made = gymnasium.make(env, **settings)
+    observation, _ = made.reset(seed=SEED + copy)
+    found: list[dict[str, Any]] = []
+    over, total, length = False, 0.0, 0
+    for action in batch.extras["action"][copy]:
+        if over:
+            observation, _ = made.reset()
+            over, total, length = False, 0.0, 0
+            found.append({"mask": False, "after": observation})
+            continue
+        before = observation
+        observation, reward, terminated, truncated, _ = made.step(action.numpy())
+        total, length, over = total + float(reward), length + 1, terminated or truncated
+        found.append({"mask": True, "before": before, "after": observation, "reward": reward})
+        found[-1] |= {"terminated": terminated, "truncated": truncated and not terminated}
+        found[-1] |= {"episode_return": total * over, "episode_length": length * over}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [("CartPole-v1", {}), ("CartPole-v1", {"max_episode_steps": 9}), ("Pendulum-v1", {"max_episode_steps": 7})],
+)
+def test_every_copy_is_a_plain_environment(env: str, settings: dict[str, Any]) -> None:
+    source, _ = source_of(env, **settings)
+    first, second = source.fragments(STEPS // 2), source.fragments(STEPS - STEPS // 2)  # episodes go on in the next
+    assert torch.equal(first.extras["observation"][:, -1], second.extras["observation"][:, 0])
+    for name in ("observation",):
+        joined = torch.cat([first.extras[name][:, :-1], second.extras[name]], 1)
+    extras = {k: torch.cat([first.extras[k], second.extras[k]], 1) for k in first.extras if k != "observation"}
+    fields = ("mask", "reward", "terminated", "truncated", "logp")
+    batch = Experience(**{n: torch.cat([getattr(first, n), getattr(second, n)], 1) for n in fields}, extras=extras)
+    ends = masked = 0
+    for copy in range(COPIES):
+        for t, expected in enumerate(by_hand(batch, env, copy, **settings)):
+            assert bool(batch.mask[copy, t]) == expected["mask"]
+            torch.testing.assert_close(joined[copy, t + 1], torch.as_tensor(expected["after"]))
+            if not expected["mask"]:
+                masked += 1
+                assert not batch.terminated[copy, t]
+                assert not batch.truncated[copy, t]
+                assert batch.reward[copy, t] == 0
+                continue
+            ends += expected["terminated"] or expected["truncated"]
+            torch.testing.assert_close(joined[copy, t], torch.as_tensor(expected["before"]))
+            for name in ("reward", "terminated", "truncated"):
+                assert getattr(batch, name)[copy, t].item() == pytest.approx(expected[name], rel=1e-6)
+            for name in ("episode_return", "episode_length"):
+                assert extras[name][copy, t].item() == pytest.approx(expected[name], rel=1e-5)
+    assert ends >= COPIES
+    assert masked >= COPIES
+    assert source.usage()["sampled"] == batch.mask.sum()
+
+
+def test_log_probabilities_are_the_policys() -> None:
+    source, policy = source_of()
+    batch = source.fragments(STEPS)
+    said = policy.evaluate(batch)
+    torch.testing.assert_close(said.logp[batch.mask], batch.logp[batch.mask])
+
+
+def test_environments_must_reset_in_the_next_step() -> None:
+    made = gymnasium.make_vec(
+        "CartPole-v1", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
+    )
+    policy = NetworkPolicy(observations=4, actions=2)
+    with pytest.raises(ValueError, match=r"need next-step autoreset, found AutoresetMode\.SAME_STEP"):
+        StepSource(made, policy, seed=0, generator=torch.Generator())
+
+
+def test_reading_the_position_begins_every_copy_anew() -> None:
+    one, two = source_of()[0], source_of()[0]
+    one.fragments(5)
+    two.load({"fragments": 1})
+    assert one.state() == {"fragments": 1}
+    one.generator.manual_seed(9)
+    two.generator.manual_seed(9)
+    assert torch.equal(one.fragments(5).extras["observation"], two.fragments(5).extras["observation"])
+
+
+@pytest.mark.parametrize("cut", ["bootstrap", "zero"])
+def test_gae_episode_by_episode(cut: str) -> None:
+    """Each episode alone, in a loop: V follows a truncation and the fragment's end, 0 a termination."""
+    gamma, lam = 0.9, 0.7
+    source, policy = source_of(max_episode_steps=13)
+    batch = source.fragments(45)
+    said = policy.evaluate(batch, {"value"})
+    batch = batch.replace(value=said.value.detach(), final_value=said.final_value)
+    credit = GAE(gamma=gamma, lam=lam, cut=cut)
+    found = credit.credited(batch)
+    kinds = set()
+    for i in range(COPIES):
+        columns = batch.mask[i].nonzero().flatten().tolist()
+        carry, ahead = 0.0, 0.0
+        for t in reversed(columns):
+            if batch.terminated[i, t]:
+                kinds.add("terminated")
+                carry, ahead = 0.0, 0.0
+            elif batch.truncated[i, t] or t == columns[-1]:
+                kinds.add("truncated" if batch.truncated[i, t] else "open")
+                after = policy.critic(batch.extras["observation"][i, t + 1])[0].item()
+                carry, ahead = 0.0, after if cut == "bootstrap" else 0.0
+            value = policy.critic(batch.extras["observation"][i, t])[0].item()
+            carry = batch.reward[i, t].item() + gamma * ahead - value + gamma * lam * carry
+            ahead = value
+            assert found.advantage[i, t].item() == pytest.approx(carry, abs=2e-5)
+            assert found.value_target[i, t].item() == pytest.approx(carry + value, abs=2e-5)
+    assert kinds == {"terminated", "truncated", "open"}
