@@ -58,7 +58,7 @@ def test_every_field_of_a_recipe_has_a_meaning(place: str, model: type) -> None:
 
 def test_groups_of_settings_are_found_wherever_they_stand() -> None:
     places = {model.__name__: place for place, model in recipe_page.SECTIONS}
-    assert places["Recipe"] == ""
+    assert places["LanguageRecipe"] == ""
     assert places["OptimiserSpec"] == "stages.NAME.optimiser"
     assert places["ThreadExecutorSpec"] == "episodes, where: threads"
     assert places["ByEntropy"] == "evaluation.support.by_entropy"

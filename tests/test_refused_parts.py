@@ -34,7 +34,7 @@ def test_no_method_takes_nan_and_only_bounds_take_inf() -> None:
                 if value == value and f"{slug}.{name}" in BOUNDS:
                     continue
                 with pytest.raises(ValueError, match=rf"{name}.*not valid"):
-                    po.method(slug, **{name: value})
+                    po.catalogue.part(slug, **{name: value})
     assert tried > 200
 
 

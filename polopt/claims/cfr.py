@@ -2,20 +2,10 @@
 
 import math
 
+from polopt.lab.games import exploitabilities
 from polopt.method import Finding, claim
 from polopt.methods.cfr import cfr
-from polopt.problems import ExtensiveGame, kuhn_poker, leduc_poker
-from polopt.solvers import Solver
-
-
-def exploitabilities(solver: Solver, game: ExtensiveGame, iterations: list[int]) -> list[float]:
-    """The exploitability of the solution after so many iterations, in increasing order."""
-    state, found = solver.begin(game), []
-    for t in range(1, max(iterations) + 1):
-        state = solver.iterate(game, state)
-        if t in iterations:
-            found.append(game.exploitability(solver.solution(game, state)))
-    return found
+from polopt.problems import kuhn_poker, leduc_poker
 
 
 @claim("The average strategy approaches a Nash equilibrium: in Kuhn's poker its value is -1/18.", baseline="uniform")

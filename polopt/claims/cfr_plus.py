@@ -1,6 +1,6 @@
 """What CFR+ claims, measured."""
 
-from polopt.claims.cfr import exploitabilities
+from polopt.lab.games import exploitabilities
 from polopt.method import Finding, claim
 from polopt.methods.cfr import cfr
 from polopt.methods.cfr_plus import cfr_plus

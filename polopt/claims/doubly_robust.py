@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from polopt.claims.pdis import PROBLEMS
-from polopt.lab.logged import estimated, small_problem
+from polopt.lab.logged import PROBLEMS, estimated, small_problem
 from polopt.method import Finding, claim
 from polopt.methods.doubly_robust import doubly_robust
 from polopt.methods.pdis import pdis

@@ -1,11 +1,9 @@
 """These programs measure what the paper of PDIS claims."""
 
-from polopt.lab.logged import estimated, small_problem
+from polopt.lab.logged import PROBLEMS, estimated, small_problem
 from polopt.method import Finding, claim
 from polopt.methods.pdis import pdis
 from polopt.metrics import TrajectoryImportanceSampling
-
-PROBLEMS = range(20)
 
 
 @claim(

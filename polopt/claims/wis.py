@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from polopt.claims.pdis import PROBLEMS
-from polopt.lab.logged import small_problem
+from polopt.lab.logged import PROBLEMS, small_problem
 from polopt.method import Finding, claim
 
 

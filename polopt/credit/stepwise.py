@@ -92,7 +92,7 @@ class GAE(Credit):
     cut: Literal["bootstrap", "zero"] = "bootstrap"
     open: Literal["cut", "last"] = "cut"
 
-    needs = frozenset({"reward", "value", "terminated"})
+    reads = frozenset({"reward", "value", "terminated"})
     writes = frozenset({"value_target"})
 
     def setup(self) -> None:

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from polopt.metrics import LoggedDecisions, OffPolicyEstimator
 
+# Seeds of the random problems on which claims are measured.
+PROBLEMS = range(20)
+
 Numbers = NDArray[np.float64]
 
 

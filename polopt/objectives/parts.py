@@ -54,7 +54,7 @@ class SurrogateTerm(Part):
     How far one batch may move the policy. The second tensor is 1 where the trust region, not the
     advantage, decided the gradient; its mean is logged as `clip_fraction`.
 
-    silent_at_zero: whether a decision of advantage 0 gives a term of 0 with zero gradient, so that rows of such
+    zero_at_zero_advantage: whether a decision of advantage 0 gives a term of 0 with zero gradient, so that rows of such
     decisions need not be evaluated.
     """
 

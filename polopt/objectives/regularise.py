@@ -89,7 +89,7 @@ class ValueLoss(Regulariser):
     clip: float | None = 0.2
 
     reads = frozenset({"value", "value_target"})
-    evaluates = frozenset({"value"})
+    policy_outputs = frozenset({"value"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         old, now = experience.value, evaluation.value

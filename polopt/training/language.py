@@ -228,19 +228,15 @@ class LanguageDomain:
     def provide(
         self, experience: Experience, fields: frozenset[str], source: LanguageSource, learner: Learner
     ) -> Experience:
-        """Computes `extras["greedy_reward"]` [B], the reward of the policy's greedy answer to the row's task, and
-        `extras["prompt_logp"]` [B], the mean log-probability of the tokens of the row's prompt, 0 for one token."""
+        """Computes `extras["greedy_reward"]` [B], the reward of the policy's greedy answer to the row's task, and what
+        `with_prompt_logp` adds."""
         if "extras.greedy_reward" in fields:
             tasks = {task.id: task for task in experience[~experience.is_demonstration].extras["task"]}
             rewards = dict(zip(tasks, source.greedy(list(tasks.values())), strict=True))
             known = [rewards.get(task.id, 0.0) for task in experience.extras["task"]]
             greedy = torch.tensor(known, device=experience.device)
             experience = experience.replace(extras={"greedy_reward": greedy})
-        if "extras.prompt_logp" in fields:
-            prompts, index = prompts_of(experience)
-            mean = ops.row_mean(learner.evaluate(prompts).logp, prompts.mask)
-            experience = experience.replace(extras={"prompt_logp": mean[index]})
-        return experience
+        return with_prompt_logp(experience, learner) if "extras.prompt_logp" in fields else experience
 
     def describe(self, experience: Experience) -> dict[str, Any]:
         return describe(experience)
@@ -283,6 +279,14 @@ class LanguageDomain:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.sampling.set_state(tensors["rng.sampling"])
+
+
+def with_prompt_logp(experience: Experience, learner: Learner) -> Experience:
+    """Returns the batch with `extras["prompt_logp"]` [B], the mean log-probability under the learned policy of the
+    tokens of each row's prompt, 0 for a prompt of one token; a group's prompt is read once."""
+    prompts, index = prompts_of(experience)
+    mean = ops.row_mean(learner.evaluate(prompts).logp, prompts.mask)
+    return experience.replace(extras={"prompt_logp": mean[index]})
 
 
 def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:

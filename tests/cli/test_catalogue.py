@@ -187,7 +187,7 @@ def test_recipes_lists_what_they_hold_and_prints_one() -> None:
         found = load(name)
         held = ", ".join(f"{k} ({name_of_method(s.method)}, {s.steps} steps)" for k, s in found.stages.items())
         assert stages == held
-        assert tasks.startswith(found.tasks["kind"])
+        assert tasks.startswith(found.tasks["kind"] if found.kind == "language" else found.environment.id)
         assert name in output
     assert polopt("recipes", "laptop").stdout == recipes.path("laptop").read_text()
 
@@ -200,9 +200,9 @@ from typer.testing import CliRunner
 from polopt.cli.app import app
 from polopt.cli import wording
 for line in ("--version", "--help", "methods", "methods --json", "show gspo", "cite gspo", "recipes", "recipes smoke",
-             "show dpo", "train --help", "plan --help", "check --help", "compare --help"):
+             "show kto", "train --help", "plan --help", "check --help", "compare --help"):
     result = CliRunner().invoke(app, line.split())
-    assert result.exit_code == (2 if "dpo" in line else 0), (line, result.output)
+    assert result.exit_code == (2 if "kto" in line else 0), (line, result.output)
     assert not {"torch", "numpy", "transformers"} & set(sys.modules), line
 assert wording.complete_method("gsp") == ["gspo"] and "smoke" in wording.complete_recipe("sm")
 """

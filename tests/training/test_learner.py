@@ -14,6 +14,7 @@ from polopt import Algorithm, Experience, Support
 from polopt.objectives import (
     Surrogate,
 )
+from polopt.training.language import with_prompt_logp
 from polopt.training.learner import learning_rate
 from polopt.training.specs import OptimiserSpec
 
@@ -77,7 +78,7 @@ def test_prompts_are_scored_once_for_each_group(rows: int | None, monkeypatch: p
     plain = made.evaluate
     monkeypatch.setattr(made, "evaluate", lambda e, n=(), top=0: read.append(len(e)) or plain(e, n))
     learner = learner_of(made, Algorithm(), micro_rows=rows)
-    found = learner.assess(batch, frozenset({"extras.prompt_logp"}), {}).extras["prompt_logp"]
+    found = with_prompt_logp(batch, learner).extras["prompt_logp"]
     torch.testing.assert_close(found, torch.stack(expected).detach())
     assert sum(read) == 3  # groups, not rows
     assert not found.requires_grad
@@ -89,7 +90,7 @@ def test_a_prompt_of_one_token_and_a_row_without_decisions_score_0() -> None:
     tokens = torch.tensor([[-1, 5, 6, 7], [4, 5, 6, -1]])
     mask = torch.tensor([[False, False, True, True], [False, False, False, False]])
     batch = Experience(mask=mask, group=torch.tensor([3, 1]), extras={"tokens": tokens})
-    found = learner_of(made, Algorithm()).assess(batch, frozenset({"extras.prompt_logp"}), {})
+    found = with_prompt_logp(batch, learner_of(made, Algorithm()))
     assert found.extras["prompt_logp"].tolist() == [0, 0]
 
 
