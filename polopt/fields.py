@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from polopt.errors import UserError
+from polopt.part_names import name_of
 
 
 class ExperienceError(UserError, ValueError):
@@ -137,6 +138,4 @@ def listed(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def requirer(by: object) -> str:
     """The name of whatever needs a field, for an error sentence: a part's, or what `by` prints as."""
-    from polopt.part import Part, name_of  # part.py does not import this module
-
-    return name_of(type(by)) if isinstance(by, Part) else str(by)
+    return name_of(type(by)) if isinstance(by, nn.Module) else str(by)

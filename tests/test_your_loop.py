@@ -197,7 +197,9 @@ def test_a_method_runs_where_the_page_says_so(slug: str, loop: dict[str, Any]) -
         metrics = loop["learn"](po.method(slug))
         assert all(isinstance(value, float) and abs(value) < 1e6 for value in metrics.values())
         return
-    with pytest.raises(ExperienceError, match=r"Algorithm\.compute_advantages: sampling\." if slug in named("refused") else "needs"):
+    with pytest.raises(
+        ExperienceError, match=r"Algorithm\.compute_advantages: sampling\." if slug in named("refused") else "needs"
+    ):
         loop["learn"](po.method(slug))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -23,10 +22,6 @@ from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
 from polopt.worlds.executors import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
 from polopt.worlds.recipe import KINDS, World, parse_world
-
-if TYPE_CHECKING:
-    from polopt.training.domain import Domain
-    from polopt.training.process_group import ProcessGroup
 
 ENGINES = ("native", "vllm")
 PLACES = ("processes", "here", "threads", "cluster")
@@ -222,11 +217,6 @@ class LanguageRecipe(Recipe):
         if address is None or self.cluster is not None:
             return self
         return self.model_copy(update={"cluster": ClusterSpec()})
-
-    def open(self, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
-        from polopt.training.language import open_domain  # it is made of a recipe
-
-        return open_domain(self, team, address)
 
     def check(self, name: str) -> None:
         worlds = {"tasks": self.tasks, **{f"stages.{n}.tasks": s.tasks for n, s in self.stages.items() if s.tasks}}

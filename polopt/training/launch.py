@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,28 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
 from polopt.training import origin
 from polopt.training import recipe as recipes
+from polopt.training.domain import Domain
 from polopt.training.extension import extended, same
 from polopt.training.loop import Training, Watcher
-from polopt.training.process_group import assemble
+from polopt.training.process_group import ProcessGroup, assemble
 from polopt.training.recipe import Recipe
 from polopt.training.run import ReadOnlyRun, Run
+
+# Kind of recipe -> the module whose `open_domain` makes its domain; imported when a run of that kind begins.
+DOMAINS = {"language": "polopt.training.language", "control": "polopt.training.control.domain"}
+
+
+def open_domain(recipe: Recipe, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
+    """Opens the domain of a recipe. team: the processes that learn together. address: of a cluster.
+
+    Raises:
+        ConfigError: the recipe cannot be prepared here.
+    """
+    recipe.require_installed()
+    found: AbstractContextManager[Domain] = importlib.import_module(DOMAINS[recipe.kind]).open_domain(
+        recipe, team, address
+    )
+    return found
 
 
 def train(
@@ -49,7 +68,7 @@ def train(
         warnings.warn(f"{folder} has finished already: nothing was trained", PoloptWarning, stacklevel=2)
         return Run(folder)
     run = Run(folder) if team.is_main else ReadOnlyRun(folder)
-    with recipe.open(team, address) as domain:  # what cannot be prepared leaves no folder behind
+    with open_domain(recipe, team, address) as domain:  # what cannot be prepared leaves no folder behind
         team.broadcast_from_main(domain.preflight)
         domain.try_worlds()
         if team.is_main:
@@ -113,7 +132,7 @@ def resume(
                 recipe = team.main_first(lambda: extended(run, changes))
             if recipe.threads is None:
                 torch.set_num_threads(run.about.get("threads", torch.get_num_threads()))
-            with recipe.open(team, address) as domain:
+            with open_domain(recipe, team, address) as domain:
                 domain.try_worlds()
                 if changed and team.is_main:
                     domain.about(run.about)  # refuses another policy than the run's

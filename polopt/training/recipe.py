@@ -6,9 +6,8 @@ import hashlib
 import importlib
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 
@@ -18,10 +17,6 @@ from polopt.config import Config, ConfigError, parse, plain_data
 from polopt.names import nearest
 from polopt.training.specs import CheckpointSpec, EvaluationSpec, LoggingSpec, Seed, StageSpec
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
-
-if TYPE_CHECKING:  # a domain is made of a recipe
-    from polopt.training.domain import Domain
-    from polopt.training.process_group import ProcessGroup
 
 # Kind of recipe -> its class, imported when a recipe of that kind is read.
 KINDS = {
@@ -128,14 +123,6 @@ class Recipe(Config):
                 f"a recipe of kind {self.kind} has no workers on a cluster; leave the cluster's address out"
             )
         return self
-
-    def open(self, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
-        """Opens the recipe's domain. team: the processes that learn together. address: of a cluster.
-
-        Raises:
-            ConfigError: the recipe cannot be prepared here.
-        """
-        raise NotImplementedError
 
     def seed_of(self, *purpose: object) -> int:
         """A seed for one purpose, so that no two draw the same numbers; the same in every process."""

@@ -57,7 +57,7 @@ class ReturnScore:
 
 
 @contextmanager
-def open_domain(recipe: ControlRecipe, team: ProcessGroup) -> Iterator[ControlDomain]:
+def open_domain(recipe: ControlRecipe, team: ProcessGroup, address: str | None) -> Iterator[ControlDomain]:
     """Opens the domain of a recipe.
 
     Raises:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pydantic
 
@@ -11,10 +10,6 @@ from polopt.config import Config, ConfigError, PlainMap
 from polopt.policies.network import Activation
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
-
-if TYPE_CHECKING:
-    from polopt.training.domain import Domain
-    from polopt.training.process_group import ProcessGroup
 
 
 class EnvironmentSpec(Config):
@@ -75,9 +70,3 @@ class ControlRecipe(Recipe):
         except ImportError:
             raise ConfigError("control recipes need gymnasium: pip install 'polopt[control]'") from None
         super().require_installed()
-
-    def open(self, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:
-        self.require_installed()
-        from polopt.training.control.domain import open_domain  # it is made of a recipe, and imports gymnasium
-
-        return open_domain(self, team)
