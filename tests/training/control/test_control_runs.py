@@ -249,7 +249,7 @@ def test_no_cluster_and_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     team.size = 2
     with (
         pytest.raises(ConfigError, match="control train in one process, and torchrun started 2"),
-        open_domain(recipe(), team),
+        open_domain(recipe(), team, None),
     ):
         pass
 
