@@ -26,9 +26,9 @@ class Algorithm(Part):
 
     select: which rows, and which of their decisions, are worth learning from, in order, now that credit is known. A
     decision that is left out stays context.
-    follow: how far the reference policy moves towards the policy after each batch, 0 to 1, a number or a schedule: 0
-    leaves it where it began, 1 renews it, in between its weights average the policy's past.
-    teacher: who is asked about the policy's decisions once their outcome is known, for parts that read what it says.
+    reference_tau: how far the reference policy moves towards the policy after each batch, 0 to 1, a number or a
+    schedule: 0 leaves it where it began, 1 renews it, in between its weights average the policy's past. teacher: who is
+    asked about the policy's decisions once their outcome is known, for parts that read what it says.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` says what differs.

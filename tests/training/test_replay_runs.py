@@ -98,7 +98,7 @@ def test_an_average_as_reference_resumes_too(follow: float, tmp_path: Path) -> N
     changes = {
         "stages": {
             "warmup": REMIX["stages"]["warmup"],
-            "rl": {"method": "grpo", "but": {"follow": follow}, "group": 4, "rows": 8, "steps": 5},
+            "rl": {"method": "grpo", "but": {"reference_tau": follow}, "group": 4, "rows": 8, "steps": 5},
         },
         "checkpoint": 2,
     }
