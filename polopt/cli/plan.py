@@ -129,6 +129,7 @@ def _job(
     """The job that the options and a recipe describe. batch, how: what the options change of a stage, and of how a
     machine is used; settings: of `planning.job_of`."""
     from polopt.config import parse
+    from polopt.training.language_recipe import LanguageStageSpec
     from polopt.training.planning import job_of
 
     recipe = "laptop" if recipe is None and model is None else recipe

@@ -67,7 +67,7 @@ def test_a_weak_log_is_cautioned(log: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["grpo"], "'grpo' is an algorithm, expected a metric; it is run by polopt train --method grpo"),
+        (["grpo"], "'grpo' is an algorithm, expected a metric; run it as polopt train --method grpo"),
         (["pdiss"], "there is no method 'pdiss'; did you mean 'pdis'?"),
         (["pdis", "--set", "gama=1"], "has no setting 'gama'; did you mean 'gamma'?"),
         (["pdis", "--set", "gamma=2"], "gamma must be in [0, 1], found 2"),
