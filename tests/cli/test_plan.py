@@ -31,7 +31,7 @@ def test_json_says_the_same() -> None:
     assert found["parameters"] == 7_615_616_512
     assert found["job"]["rows"] == 1024
     assert (found["job"]["dtype"], found["job"]["compute"]) == ("float32", "bfloat16")
-    assert found["job"]["demands"]["drawn"] == 2
+    assert found["job"]["demands"]["sampling_overhead"] == 2
     assert found["cost"]["likely"] == pytest.approx(found["run"]["likely"] / 3600 * 8 * 2)
     assert found["run"]["likely"] == pytest.approx(500 * found["step"]["likely"])
     assert not found["efficiency"]["measured"]
@@ -44,7 +44,7 @@ def test_options_reach_the_plan() -> None:
     job = found["job"]
     assert (job["group"], job["rows"], job["answer"], job["prompt"], job["spread"]) == (8, 512, 100, 64, 0)
     assert (job["apart"], job["tensor"], job["asynchronous"], job["lora"], job["micro_rows"]) == (4, 2, True, 16, 2)
-    assert (job["epochs"], job["demands"]["drawn"]) == (2, 4)
+    assert (job["epochs"], job["demands"]["sampling_overhead"]) == (2, 4)
     assert set(found["memory"]) == {"learner", "sampler"}
 
 

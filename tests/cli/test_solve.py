@@ -105,11 +105,11 @@ def test_a_builder_must_say_what_it_builds() -> None:
 
     paper = Paper("A", "B", 2026)
 
-    @method(paper=paper, changes="", tier="reading")
+    @method(paper=paper, changes="", room="solvers", tier="reading")
     def silent():  # type: ignore[no-untyped-def]
         return po.Algorithm()
 
-    @method(paper=paper, changes="", tier="reading")
+    @method(paper=paper, changes="", room="solvers", tier="reading")
     def part() -> po.credit.Credit:
         return po.credit.RelativeAdvantage()
 

@@ -184,7 +184,7 @@ def searched(x: Numbers, target: float, share: str) -> tuple[float, float]:
 @SEEDS
 @pytest.mark.parametrize("share", ["gradient", "surrogate"])
 def test_bapo(seed: int, share: str) -> None:
-    batch = random_batch(seed)
+    batch = random_batch(seed + 3)
     x = Numbers(batch)
     tokens, start, seen = sum(map(len, x.rows)), bapo_quotient(x, 0.6, 1.0, share), set()
     for times in (0.5, 1.001, 1.02, 1.1, 100.0):
@@ -221,7 +221,7 @@ def test_bapo_without_negatives_keeps_its_starts() -> None:
     assert (metrics["clip/low"].item(), metrics["clip/high"].item()) == pytest.approx((0.6, 1.2))
 
 
-@pytest.mark.parametrize("settings", [{"low": (0.9, 0.6)}, {"high": (0.9, 1.2)}, {"step": 0.0}, {"dual": 1.0}])
+@pytest.mark.parametrize("settings", [{"low": (0.9, 0.6)}, {"high": (0.9, 1.2)}, {"step_size": 0.0}, {"dual": 1.0}])
 def test_balanced_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
         po.objectives.BalancedClip(**settings)
@@ -237,7 +237,7 @@ WEIGHTS = ("none", "importance", "truncated", "gspo", "advantage")
 @pytest.mark.parametrize(("clip", "weight"), [(c, w) for c in SIDES for w in WEIGHTS])
 def test_rec(seed: int, clip: str, weight: str) -> None:
     """Every switch of the family, with both regularisers, as the paper's code has them: one `if` each."""
-    batch = random_batch(seed)
+    batch = random_batch(seed + 3)
     x, tau, alpha = Numbers(batch), 0.3, 0.2
     tokens, filled = sum(map(len, x.rows)), sum(map(bool, x.rows))
 
