@@ -16,7 +16,7 @@ from polopt.methods.t_ppo import t_ppo
 
 LENGTH, WINDOW = 60, 15
 # As if an unfinished answer had ended where its window does.
-AS_ENDED = {"credit.open": "cut"}
+AS_ENDED = {"credit.credit.open": "cut"}
 
 
 def _unfinished() -> tuple[Experience, torch.Tensor]:
