@@ -168,7 +168,7 @@ def parts_of_srpo(beta: float = 1.0) -> tuple[Surrogate, Surrogate]:
 
 def test_one_denominator_for_all_routes() -> None:
     """(sum of one objective's terms + sum of the other's) / all decisions that are routed, row by row."""
-    batch = taught_batch(3)
+    batch = taught_batch(4)
     rewarded, distilled = parts_of_srpo()
     for rows, aggregate in [(None, TokenMean()), (HasTeacher(), TokenMean()), (HasTeacher(), SequenceMean())]:
         wrong = HasTeacher(below=0.5)

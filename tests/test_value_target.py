@@ -29,6 +29,7 @@ from polopt.credit import (
     WhitenedAdvantage,
 )
 from polopt.objectives import Surrogate, ValueLoss
+from polopt.training.launch import open_domain
 from polopt.training.process_group import ProcessGroup
 
 PLAIN = GAE(gamma=0.9, lam=0.8)
@@ -139,7 +140,7 @@ def test_a_critic_without_targets_is_refused_before_anything_is_made() -> None:
     made = recipe(stages={"rl": {**stages["rl"], "rows": 8, "group": 4}})
     with (
         pytest.raises(ConfigError, match=r"ValueLoss needs value_target, .*: \{part: credit.GAE, cut: zero\}"),
-        made.open(ProcessGroup(), None),
+        open_domain(made, ProcessGroup(), None),
     ):
         pass
 
