@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[
                 kept.append(gather(*args))
                 return kept[-1]
 
-            patch.setattr(batches, "gather", spy)
+            patch.setattr(batches, "collect", spy)
             stages = {
                 "warmup": {"method": "sft", "steps": 8, "rows": 16, "optimiser": {"lr": 0.03}},
                 "rl": {"method": {"name": slug, **settings}, "steps": 3, "rows": 16, "group": 4},
