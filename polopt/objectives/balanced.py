@@ -78,7 +78,7 @@ class BalancedClip(SurrogateTerm):
             )
         if self.step_size <= 0 or self.target < 0:
             raise ValueError(
-                f"objectives.BalancedClip: need step > 0 and target >= 0, found {self.step_size} and {self.target}"
+                f"objectives.BalancedClip: need step_size > 0 and target >= 0, found {self.step_size} and {self.target}"
             )
         if self.dual is not None and self.dual <= 1:
             raise ValueError(f"objectives.BalancedClip: dual must be > 1, found {self.dual}")
