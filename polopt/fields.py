@@ -80,15 +80,14 @@ def check_fields(mask: Any, fields: Mapping[str, Any]) -> None:
 
 
 def _check_field(name: str, value: Any, size: torch.Size) -> None:
-    right_kind = isinstance(value, Tensor) and (
-        value.dtype == torch.bool
-        if name in BOOLS
-        else value.is_floating_point()
-        if name in FLOATS
-        else value.dtype in (torch.int64, torch.int32)
-    )
-    if right_kind and any(value.shape == (size if s == "BT" else size[:1]) for s in SHAPES[name]):
-        return
+    if isinstance(value, Tensor):
+        dtype, rank = value.dtype, "B" if value.ndim == 1 else "BT"
+        if name in FLOATS:
+            right_kind = dtype.is_floating_point
+        else:
+            right_kind = dtype == torch.bool if name in BOOLS else dtype in (torch.int64, torch.int32)
+        if right_kind and rank in SHAPES[name] and value.shape == (size if rank == "BT" else size[:1]):
+            return
     expected = " or ".join(f"[{', '.join(s)}] = {list(size if s == 'BT' else size[:1])}" for s in SHAPES[name])
     kind = "bool" if name in BOOLS else "floating point" if name in FLOATS else "integer"
     raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")

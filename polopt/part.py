@@ -259,10 +259,17 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    default = default_of(field)
-    if isinstance(value, (str, int, float)):  # as most are
-        return bool(value == default)
-    return bool(to_plain(value) == to_plain(default))
+    return _same_plain(value, default_of(field))
+
+
+def _same_plain(a: Any, b: Any) -> bool:
+    """Whether two settings are equal as plain data (`to_plain`), without writing out what is plain already."""
+    if a is None or isinstance(a, (str, int, float)):  # as most are
+        return bool(a == b)
+    if isinstance(a, Part) and isinstance(b, Part):
+        same = type(a) is type(b)
+        return same and all(_same_plain(getattr(a, f.name), getattr(b, f.name)) for f in settings_of(type(a)))
+    return bool(to_plain(a) == to_plain(b))
 
 
 def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -78,8 +79,8 @@ def check_values(
     if not alike:
         return
     # Most of the time is the calls' own: one for each kind of fields, and one for the numbers of all of them.
-    found = iter(torch.cat([_extremes(fields).to(experience.device) for fields in alike.values()]).tolist())
-    if all(field.allows(next(found), next(found)) for fields in alike.values() for field in fields):
+    least, most = torch.cat([_extremes(fields).to(experience.device) for fields in alike.values()], 1).tolist()
+    if all(map(_Field.allows, itertools.chain(*alike.values()), least, most)):
         # Not of the evaluation, which would keep its graph.
         own = (field for fields in alike.values() for field in fields if field.name.startswith("experience."))
         right = {field.name: _Version(field.values) for field in own}
@@ -112,11 +113,11 @@ def _places(experience: Experience) -> tuple[Support, _Version, _Version]:
 
 
 def _extremes(fields: Sequence[_Field]) -> Tensor:
-    """The least and the largest number of each of some fields of one kind, [2 fields]; NaN if one of them is NaN."""
-    values = torch.stack([field.values for field in fields])
+    """The least and the largest number of each of some fields of one kind, [2, fields]; NaN if one of them is NaN."""
+    values = torch.stack([field.values for field in fields]) if len(fields) > 1 else fields[0].values[None]
     if (mask := fields[0].mask) is not None:
         values = torch.where(mask, values, 0)
-    return torch.stack(values.flatten(1).aminmax(dim=1), 1).flatten()
+    return torch.stack(values.flatten(1).aminmax(dim=1))
 
 
 def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_Field]:

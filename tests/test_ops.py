@@ -165,3 +165,25 @@ def test_taken_rows_have_the_gradient_of_one_order_whatever_the_threads_do() -> 
         # numpy's running sum adds one row after the other, in single precision.
         one_by_one = rows[(index.flatten() == row).numpy()].cumsum(0)[-1]
         assert (found[row].numpy() == one_by_one).all()
+
+
+def test_groups_are_numbered_again_once_somebody_wrote_into_them() -> None:
+    group, x = torch.tensor([4, 4, 9]), torch.tensor([1.0, 2.0, 4.0])
+    assert ops.group_sum(x, group).tolist() == [3, 3, 4]
+    assert ops.group_sum(x, group).tolist() == [3, 3, 4]
+    group[1] = 9
+    assert ops.group_sum(x, group).tolist() == [1, 6, 6]
+    ops.group_index(group)[0].add_(1)
+    ops.group_index(group)[1].mul_(5)
+    assert ops.group_sum(x, group).tolist() == [1, 6, 6]
+    assert ops.group_size(group).tolist() == [1, 2, 2]
+    with torch.inference_mode():
+        mine = torch.tensor([4, 4, 9])
+        assert ops.group_size(mine).tolist() == [2, 2, 1]
+        mine[1] = 9
+        assert ops.group_size(mine).tolist() == [1, 2, 2]
+        ops.group_size(other := group.clone())
+    y = x.clone().requires_grad_()  # what inference mode made could not be saved for this gradient
+    (ops.group_sum(y, group) ** 2).sum().backward()
+    assert y.grad is not None
+    assert len(other) == 3

@@ -64,8 +64,8 @@ class TabularPolicy(nn.Module):
         super().__init__()
         self.tree = tree
         nodes = len(tree.choices)
-        self.tied = torch.arange(nodes) if tied is None else tied
-        shape = (int(self.tied.max()) + 1, tree.vocabulary)
+        self.tied = tied
+        shape = (nodes if tied is None else int(tied.max()) + 1, tree.vocabulary)
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
         self.logits = nn.Parameter((spread * noise).to(dtype))
         self.values = nn.Parameter(torch.zeros(nodes, dtype=dtype)) if critic else None
@@ -79,7 +79,8 @@ class TabularPolicy(nn.Module):
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
         """What the table says of a batch of the tree's rows, known by `extras["leaf"]`."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
-        logits = self.logits[self.tied].masked_fill(~self.tree.choices, -torch.inf)
+        logits = self.logits if self.tied is None else self.logits[self.tied]
+        logits = logits.masked_fill(~self.tree.choices, -torch.inf)
         temperature = experience.temperatures
         if isinstance(temperature, Tensor):  # one node has as many distributions as visits
             logits, node = logits[node.flatten()], torch.arange(node.numel()).view_as(node)

@@ -3,17 +3,36 @@ any order."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+# The groups that were numbered last, and `group_index` of them, with how often each tensor had been written into.
+_last: tuple[weakref.ref[Tensor], tuple[Tensor, Tensor], tuple[int, ...]] | None = None
+
 
 def group_index(group: Int[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "groups"]]:
-    """Each row's group as a number from 0, and each group's size."""
-    _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
-    return index, count
+    """Each row's group as a number from 0, and each group's size.
+
+    Both are those of the call before if it had the same tensor, as most calls for a batch have, and none of the three
+    was written into since.
+    """
+    global _last
+    if torch.is_inference_mode_enabled() or group.is_inference():  # which counts no writes
+        _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
+        return index, count
+    last = _last
+    if last is None or last[0]() is not group or last[2] != _writes(group, *last[1]):
+        _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
+        _last = last = weakref.ref(group), (index, count), _writes(group, index, count)
+    return last[1]
+
+
+def _writes(*tensors: Tensor) -> tuple[int, ...]:
+    return tuple(tensor._version for tensor in tensors)
 
 
 def crossed(group: Int[Tensor, "B"], value: Tensor) -> Int[Tensor, "B"]:
