@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 import torch
 from jaxtyping import config, install_import_hook
+from shape_checks import check_each_kind_once
 
 # Before anything imports polopt.
 install_import_hook("polopt.ops", "beartype.beartype")
+check_each_kind_once(import_module("polopt.ops"))
 torch.set_num_threads(1)
 # Ray's own workers give way to everybody else (nice 15), and would wait for the other tests to finish.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
