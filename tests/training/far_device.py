@@ -57,9 +57,7 @@ class Far(Tensor):
         waits["tolist"] += 1
         return self.inner.tolist()
 
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return torch._C._disabled_torch_function_impl(function, types, args, kwargs or {})
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,6 +65,11 @@ class Far(Tensor):
 
 
 class _Everywhere(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the guard against it would double what an operation takes."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _compute(function, args, kwargs or {})
 
