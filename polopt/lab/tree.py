@@ -118,11 +118,14 @@ class TokenTree:
     @functools.cached_property
     def _leaves(self) -> Experience:
         rows, T = self.prompts * len(self.answers), self.start + self.horizon
-        tokens, mask = torch.zeros(rows, T, dtype=torch.long), torch.zeros(rows, T, dtype=torch.bool)
-        for row, (prompt, answer) in enumerate(itertools.product(range(self.prompts), self.answers)):
+        padded = [[*answer, *[0] * (self.horizon - len(answer))] for answer in self.answers]
+        lines = list[list[int]]()
+        for prompt in range(self.prompts):
             digits = [prompt // self.vocabulary**d % self.vocabulary for d in reversed(range(self.start))]
-            tokens[row, : self.start + len(answer)] = torch.tensor([*digits, *answer])
-            mask[row, self.start : self.start + len(answer)] = True
+            lines += [digits + answer for answer in padded]
+        tokens, columns = torch.tensor(lines, dtype=torch.long).view(rows, T), torch.arange(T)
+        ends = self.start + torch.tensor([len(answer) for answer in self.answers]).repeat(self.prompts)
+        mask = (self.start <= columns) & (columns < ends[:, None])
         outcome = self.outcome.flatten()
         return Experience(
             mask=mask,
@@ -152,12 +155,13 @@ class TokenTree:
     @functools.cached_property
     def nodes(self) -> Tensor:
         """[rows of `leaves`, T] the number of the (prompt, prefix) at which each decision is made; 0 elsewhere."""
-        leaves, number = self._leaves, {}  # type: ignore[var-annotated]
-        nodes = torch.zeros_like(leaves.extras["tokens"])
-        tokens = leaves.extras["tokens"].tolist()
-        for row, t in leaves.mask.nonzero().tolist():
-            nodes[row, t] = number.setdefault(tuple(tokens[row][:t]), len(number))
-        return nodes
+        leaves, number = self._leaves, dict[Answer, int]()
+        nodes = list[list[int]]()
+        for tokens, length in zip(leaves.extras["tokens"].tolist(), leaves.lengths.tolist(), strict=True):
+            decided = range(self.start, self.start + length)
+            own = [number.setdefault(tuple(tokens[:t]), len(number)) for t in decided]
+            nodes.append([*[0] * self.start, *own, *[0] * (self.horizon - length)])
+        return torch.tensor(nodes, dtype=torch.long).view(leaves.mask.shape)
 
     @functools.cached_property
     def choices(self) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polopt.ops.positions import last_decision
+from polopt.ops.positions import last_decision, next_decision
 
 
 def per_decision_reward(
@@ -25,13 +25,19 @@ def discounted_to_go(
 
     ended: decisions after which nothing follows, y_next = 0.
     """
-    y = torch.zeros_like(x)
-    carry = x.new_zeros(len(x))
-    for t in range(x.shape[1] - 1, -1, -1):
-        after = carry if ended is None else torch.where(ended[:, t], 0, carry)
-        carry = torch.where(mask[:, t], x[:, t] + discount * after, carry)
-        y[:, t] = torch.where(mask[:, t], carry, 0)
-    return y
+    return _to_go(x, mask, discount, ended)
+
+
+def _to_go(x: Tensor, mask: Tensor, discount: float, ended: Tensor | None) -> Tensor:
+    if not x.shape[1]:
+        return torch.zeros_like(x)
+    carry, found = x.new_zeros(len(x)), list[Tensor]()
+    stops = [None] * x.shape[1] if ended is None else ended.unbind(1)
+    for now, decided, stop in zip(reversed(x.unbind(1)), reversed(mask.unbind(1)), reversed(stops), strict=True):
+        after = carry if stop is None else torch.where(stop, 0, carry)
+        carry = torch.where(decided, now + discount * after, carry)
+        found.append(carry)
+    return torch.where(mask, torch.stack(found[::-1], 1), 0)
 
 
 def gae(
@@ -50,16 +56,6 @@ def gae(
     decision. At a terminated decision V_next = 0; at a truncated one V_next = final_value_t, the value of
     the state in which the episode was cut off; after either, A_next = 0.
     """
-    advantage = torch.zeros_like(value)
-    carry = following = value.new_zeros(len(value))
-    for t in range(value.shape[1] - 1, -1, -1):
-        decided = mask[:, t]
-        done, cut = terminated[:, t] & decided, truncated[:, t] & decided
-        following = torch.where(cut, final_value[:, t], following)
-        following = torch.where(done, 0, following)
-        delta = reward[:, t] + gamma * following - value[:, t]
-        now = delta + gamma * lam * torch.where(done | cut, 0, carry)
-        advantage[:, t] = torch.where(decided, now, 0)
-        carry = torch.where(decided, now, carry)
-        following = torch.where(decided, value[:, t], following)
-    return advantage
+    done, cut = terminated & mask, truncated & mask
+    following = torch.where(done, 0, torch.where(cut, final_value, next_decision(value, mask)))
+    return _to_go(reward + gamma * following - value, mask, gamma * lam, done | cut)

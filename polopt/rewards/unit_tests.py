@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import tokenize
 import warnings
@@ -34,11 +35,12 @@ def metrics(text: str, focal: str) -> dict[str, float]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _read(text, focal)
+            return dict(_read(text, focal))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return dict.fromkeys(METRICS, 0.0)
 
 
+@functools.lru_cache(maxsize=1024)
 def _read(text: str, focal: str) -> dict[str, float]:
     if len(text) > LONGEST:
         raise ValueError("too long")
