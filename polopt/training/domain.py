@@ -59,6 +59,14 @@ class Domain(Protocol):
         """
         ...
 
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        """Returns the parameters of a finished run's policy, by their names in this one. where: the setting.
+
+        Raises:
+            ConfigError: there is no such run, or its policy is of another architecture.
+        """
+        ...
+
     def source(self, stage: str) -> StageSource:
         """Returns the source of a stage's experience."""
         ...

@@ -34,6 +34,7 @@ from polopt.training.estimates import PREFERENCES
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
+from polopt.training.language_weights import weights_of_run
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
@@ -191,6 +192,9 @@ class LanguageDomain:
         """Returns the player of a stage's tasks in this process."""
         limit = self.recipe.limit_of(stage)
         return EpisodePlayer(self.policy, self.splits[stage].train, limit, self.engine, self.executor)
+
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        return weights_of_run(self.policy, run, where)
 
     def source(self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None) -> LanguageSource:
         """Returns the source of a stage's experience, in batches of `rows`; the recipe's, played by its own player,

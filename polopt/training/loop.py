@@ -29,6 +29,7 @@ from polopt.training.reference_policy import load_parameters, parameters_of, who
 from polopt.training.run import Run
 from polopt.training.stage_learning import StageLearning, failures
 from polopt.training.trackers import tracking
+from polopt.training.weight_sources import WeightSources
 
 # After so many batches of a stage the loop warns of parts that have done nothing.
 EARLY = 3
@@ -72,6 +73,7 @@ class Training:
         self.recipe, self.run_folder, self.domain, self.watchers = recipe, run, domain, watchers
         self.team = ProcessGroup() if team is None else team
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
+        self.weights = WeightSources(recipe, run, domain, self.team)
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
 
@@ -96,6 +98,8 @@ class Training:
         if restored:
             self._load(tensors, state)
             self.domain.sync_weights(self.global_step)
+        else:
+            self.weights.begin()
         about = self.domain.about(self.run_folder.about)
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
@@ -111,6 +115,8 @@ class Training:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Trains one stage, from step `first` on."""
         stage, algorithm = self.recipe.stages[name], self.domain.algorithms[name].to(self.recipe.device)
+        if not first and self.weights.start(name):
+            self.domain.sync_weights(self.global_step)
         source = self.domain.source(name)
         learning = StageLearning(self.domain, algorithm, stage, source, self.shuffling, self.team, self._log_rollouts)
         evaluations = self.recipe.evaluations(name)
@@ -122,7 +128,8 @@ class Training:
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = self._metrics(name) if first and stage.until else []
-        base = self.global_step - first
+        # Versions of the weights: one for each batch that was learned from, and one for each start.
+        base = self.global_step - first + self.recipe.starts(name)
         with self.domain.batches(
             source, algorithm, base=base, first=first, steps=stage.steps, tensors=tensors
         ) as batches:
@@ -137,6 +144,8 @@ class Training:
                     done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
                 if done in evaluations:
                     self._evaluate(name, *evaluations[done])
+                if done == stage.steps:
+                    self.weights.end(name)
                 if done == stage.steps or done % self.recipe.checkpoint.every == 0 or self._is_best(name, done):
                     self._save(name, done, learning, batches)
                 if done == stage.steps:

@@ -16,6 +16,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse, plain_data
 from polopt.names import nearest
 from polopt.training.specs import CheckpointSpec, EvaluationSpec, LoggingSpec, Seed, StageSpec
+from polopt.training.weight_specs import stages_of
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
 # Kind of recipe -> its class, imported when a recipe of that kind is read.
@@ -60,6 +61,28 @@ class Recipe(Config):
             if not re.fullmatch(r"\w[\w -]{0,59}", name):
                 raise ValueError(f"stage {name!r:.70} needs a plain name, of at most 60 letters, digits, _ and -")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _weights_are_there(self) -> Recipe:
+        names = list(self.stages)
+        for where, spec in self.weights().items():
+            before = names[: names.index(where.split(".")[1])]
+            for stage in stages_of(spec):
+                if stage not in names:
+                    raise ValueError(f"{where} names stage {stage!r:.70}, which is not there{nearest(stage, names)}")
+                if stage not in before:
+                    given = f"one of {', '.join(before)}" if before else "initial, or {run: FOLDER}"
+                    raise ValueError(f"{where} names stage {stage}, which has not been run by then; give {given}")
+        return self
+
+    def weights(self) -> dict[str, Any]:
+        """Returns each setting that names weights, by its dotted path."""
+        return {f"stages.{name}.start": stage.start for name, stage in self.stages.items() if stage.start is not None}
+
+    def starts(self, stage: str) -> int:
+        """Returns how many stages, up to this one, begin with other weights than the stage before ended with."""
+        names = list(self.stages)
+        return sum(self.stages[name].start is not None for name in names[: names.index(stage) + 1])
 
     @pydantic.model_validator(mode="after")
     def _best_is_evaluated(self) -> Recipe:

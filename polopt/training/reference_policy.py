@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.network import NetworkPolicy
 from polopt.policies.sharded import laid, whole
 
 
@@ -53,7 +54,7 @@ class References:
                 load_parameters(policy, {k.removeprefix(f"{field}."): v for k, v in tensors.items()})
 
 
-def parameters_of(policy: LanguagePolicy) -> dict[str, Tensor]:
+def parameters_of(policy: LanguagePolicy | NetworkPolicy) -> dict[str, Tensor]:
     """Parameters that can change, by name, tied ones once."""
     return {name: p.detach() for name, p in policy.own_parameters().items()}
 
@@ -64,7 +65,8 @@ def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
-    """Copy parameters, named as by `parameters_of`, into a policy."""
+def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor], *, partly: bool = False) -> None:
+    """Copy parameters, named as by `parameters_of`, into a policy. partly: those that are not given stay."""
     for name, parameter in policy.own_parameters().items():
-        parameter.copy_(laid(tensors[name], parameter))
+        if not partly or name in tensors:
+            parameter.copy_(laid(tensors[name], parameter))

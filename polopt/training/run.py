@@ -14,10 +14,11 @@ from typing import Any, Literal, Self
 from safetensors.torch import load_file
 from torch import Tensor
 
-from polopt.errors import PoloptWarning, RunError
+from polopt.errors import ConfigError, PoloptWarning, RunError
 from polopt.training import files
 from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
 from polopt.training.lock import LOCK, OWNER, FolderLock
+from polopt.yaml_data import read_yaml_file
 
 LOGS = ("metrics", "evaluations", "others", "samples", "rollouts")
 RECIPE, ABOUT = "recipe.yaml", "run.json"
@@ -319,6 +320,26 @@ class ReadOnlyRun(Run):
         """The last checkpoint, which the process that writes has checked."""
         folders = self._checkpoints.folders()
         return self._checkpoints.load(folders[-1]) if folders else None
+
+
+def finished_run(folder: str, where: str, kind: str) -> Path:
+    """Returns the folder of a finished run. where: the setting that names it. kind: of its recipe.
+
+    Raises:
+        ConfigError: it is no run, has not finished, or is one of another kind of policy.
+    """
+    place = Path(folder)
+    if not Run.exists(place):
+        raise ConfigError(f"{where} = {folder!r:.160} is no run's folder: it has no {RECIPE}; correct the path")
+    data = read_yaml_file(place / RECIPE)
+    found = data.get("kind", "language") if isinstance(data, Mapping) else "language"
+    if found != kind:
+        raise ConfigError(f"{where}: {folder} is a run of kind {found}, and this recipe's is {kind}; name another one")
+    if not Run(place).about.get("finished") or not (place / "policy" / "config.json").is_file():
+        raise ConfigError(
+            f"{where}: {folder} is a run that has not finished; continue it with polopt train --resume {folder}"
+        )
+    return place
 
 
 def _try_to_make(folder: Path) -> None:

@@ -14,6 +14,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.names import nearest
 from polopt.setting_types import Unbounded
+from polopt.training.weight_specs import WeightsSpec
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
 Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
@@ -94,6 +95,9 @@ class StageSpec(Config):
     until: what ends the stage before its last step.
     train: a regular expression; only parameters whose names it is found in learn.
     optimiser: of this stage; each stage begins with a new one.
+    start: the weights that the stage begins with: initial (the policy as the recipe makes it), {stage: NAME} (what an
+        earlier stage ended with), {run: FOLDER} (a finished run's), or {average: [...], weights: [...]} of several. A
+        run without a critic leaves that as it is. None goes on from the stage before.
     """
 
     method: str | PlainMap = "dr-grpo"
@@ -107,6 +111,11 @@ class StageSpec(Config):
     until: Until | None = None
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
+    start: WeightsSpec | None = None
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), ("start",))
 
     @pydantic.field_validator("train")
     @classmethod
@@ -209,6 +218,12 @@ class LoggingSpec(Config):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+
+def without_defaults(config: Config, data: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns a dumped config without those of these settings that have their defaults."""
+    defaults = {name: type(config).model_fields[name].default for name in names}
+    return {key: value for key, value in data.items() if key not in names or getattr(config, key) != defaults[key]}
 
 
 def short_message(error: Exception) -> str:

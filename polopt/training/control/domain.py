@@ -28,6 +28,8 @@ from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.process_group import ProcessGroup
+from polopt.training.reference_policy import parameters_of
+from polopt.training.run import finished_run
 
 # Fields of a batch that this domain and the loop give, and outputs of its policy.
 FIELDS = frozenset(
@@ -116,6 +118,17 @@ class ControlDomain:
         if known.get("parameters", parameters) != parameters:
             raise RunError(f"the policy has {parameters} parameters, and this run began with {known['parameters']}")
         return {"parameters": parameters, "environment": self.recipe.environment.id}
+
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        folder = finished_run(run, where, self.recipe.kind)
+        other = NetworkPolicy.load(folder / "policy")
+        for name, value in self.policy.settings.items():
+            if other.settings.get(name) != value:
+                raise ConfigError(
+                    f"{where}: {run} holds a policy of another architecture, {name} is {other.settings.get(name)} "
+                    f"there and {value} here; name a run of this one"
+                )
+        return parameters_of(other)
 
     def source(self, stage: str) -> StepSource:
         environments = self._environments(self.recipe.stages[stage].rows)
