@@ -67,6 +67,14 @@ class Domain(Protocol):
         """
         ...
 
+    def model_policy(self, model: str, where: str) -> Any:
+        """Returns a frozen policy made from a model in the Hugging Face format. where: the setting.
+
+        Raises:
+            ConfigError: there is none, or it does not decide among the same choices.
+        """
+        ...
+
     def source(self, stage: str) -> StageSource:
         """Returns the source of a stage's experience."""
         ...

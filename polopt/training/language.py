@@ -34,7 +34,7 @@ from polopt.training.estimates import PREFERENCES
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
-from polopt.training.language_weights import weights_of_run
+from polopt.training.language_weights import model_policy, weights_of_run
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
@@ -95,7 +95,7 @@ class LanguageDomain:
         self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_needs(name, algorithm)
+            check_needs(name, algorithm, recipe.stages[name])
             check_asks(name, algorithm, self.splits[name])
         critic = any("value" in a.required_fields | a.required_outputs for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
@@ -113,6 +113,7 @@ class LanguageDomain:
         self.engine = recipe.rollout.build(self.policy)
         self.executor = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
+        self._models: dict[str, LanguagePolicy] = {}
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
@@ -195,6 +196,13 @@ class LanguageDomain:
 
     def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
         return weights_of_run(self.policy, run, where)
+
+    def model_policy(self, model: str, where: str) -> LanguagePolicy:
+        if model not in self._models:
+            other = model_policy(self.policy, model, where, dtype=self.recipe.policy.dtype)
+            sharded = isinstance(self.learned, ShardedPolicy)
+            self._models[model] = ShardedPolicy.of(other) if sharded else other
+        return self._models[model]
 
     def source(self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None) -> LanguageSource:
         """Returns the source of a stage's experience, in batches of `rows`; the recipe's, played by its own player,

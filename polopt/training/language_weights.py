@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt.config import ConfigError
 from polopt.policies.adapter import fingerprint, is_adapted, require
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.preflight import load_policy
 from polopt.training.reference_policy import parameters_of
 from polopt.training.run import Run, finished_run
 
@@ -79,3 +80,20 @@ def _adapter_of_run(policy: LanguagePolicy, folder: Path, where: str) -> dict[st
     except RuntimeError:
         raise ConfigError(misfit) from None
     return {name: value for name, value in own.items() if "lora_" in name}
+
+
+def model_policy(policy: LanguagePolicy, name: str, where: str, *, dtype: str) -> LanguagePolicy:
+    """Returns a frozen model that reads and writes the policy's tokens. where: the setting that names it.
+
+    Raises:
+        ConfigError: as `load_policy`; its tokenizer is another one, or it reads fewer tokens than the policy.
+    """
+    other = load_policy(name, dtype=dtype, where=f"{where}.model = {name!r}", compute=policy.compute)
+    check_tokenizer(policy, other, f"{where}: {name}")
+    here, there = policy.context_length, other.context_length
+    if there is not None and (here is None or there < here):
+        raise ConfigError(
+            f"{where}: {name} reads {there} tokens, and the policy {here or 'any number'}; name a model that reads as "
+            "many"
+        )
+    return other.requires_grad_(False).to(policy.device)

@@ -118,7 +118,16 @@ class Training:
         if not first and self.weights.start(name):
             self.domain.sync_weights(self.global_step)
         source = self.domain.source(name)
-        learning = StageLearning(self.domain, algorithm, stage, source, self.shuffling, self.team, self._log_rollouts)
+        learning = StageLearning(
+            self.domain,
+            algorithm,
+            stage,
+            source,
+            self.shuffling,
+            self.team,
+            self._log_rollouts,
+            self.weights.policies(name),
+        )
         evaluations = self.recipe.evaluations(name)
         if first:
             learning.resume(self.run_folder, name, tensors)

@@ -13,6 +13,8 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.situation import Situation
 from polopt.teachers import TAUGHT
+from polopt.training.named_policies import check_policies
+from polopt.training.specs import StageSpec
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
@@ -47,17 +49,23 @@ def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
         absent = {n for n in absent if not (n.startswith(OLD) and _is_said(_now(n)))}
         absent |= {n for n in part.policy_outputs if not _is_said(n)}
         if absent:
-            found[name_of(type(part))] = sorted(absent)
+            name = name_of(type(part))
+            found[name] = sorted(absent.union(found.get(name, ())))
     return found
 
 
-def check_needs(stage: str, algorithm: Algorithm) -> None:
-    """Refuse an algorithm before anything is made for it.
+def check_needs(stage: str, algorithm: Algorithm, spec: StageSpec) -> None:
+    """Refuse an algorithm before anything is made for it. spec: the stage's, whose policies fill in fields.
 
     Raises:
         ConfigError: naming the stage, the part, what it needs and the fix.
     """
-    for part, absent in unprovided(algorithm).items():
+    missing = unprovided(algorithm)
+    named = check_policies(stage, spec, algorithm, missing.items())
+    for part, fields in missing.items():
+        absent = [field for field in fields if field not in named]
+        if not absent:
+            continue
         if TAUGHT.issuperset(absent):
             fix = "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         elif absent == ["value_target"]:

@@ -77,7 +77,10 @@ class Recipe(Config):
 
     def weights(self) -> dict[str, Any]:
         """Returns each setting that names weights, by its dotted path."""
-        return {f"stages.{name}.start": stage.start for name, stage in self.stages.items() if stage.start is not None}
+        found: dict[str, Any] = {f"stages.{name}.start": stage.start for name, stage in self.stages.items()}
+        for name, stage in self.stages.items():
+            found |= {f"stages.{name}.policies.{policy}": spec for policy, spec in stage.policies.items()}
+        return {where: spec for where, spec in found.items() if spec is not None}
 
     def starts(self, stage: str) -> int:
         """Returns how many stages, up to this one, begin with other weights than the stage before ended with."""

@@ -14,7 +14,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.names import nearest
 from polopt.setting_types import Unbounded
-from polopt.training.weight_specs import WeightsSpec
+from polopt.training.weight_specs import PolicySource, WeightsSpec
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
 Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
@@ -98,6 +98,9 @@ class StageSpec(Config):
     start: the weights that the stage begins with: initial (the policy as the recipe makes it), {stage: NAME} (what an
         earlier stage ended with), {run: FOLDER} (a finished run's), or {average: [...], weights: [...]} of several. A
         run without a critic leaves that as it is. None goes on from the stage before.
+    policies: frozen policies beside the learner, by name, each as a `start`, or {model: NAME_OR_FOLDER}: a part whose
+        `anchor` is that name reads the policy's log-probabilities, extras.<name>_logp. `reference` stands in place of
+        the policy as it was when the stage began.
     """
 
     method: str | PlainMap = "dr-grpo"
@@ -112,10 +115,21 @@ class StageSpec(Config):
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
     start: WeightsSpec | None = None
+    policies: dict[str, PolicySource] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_serializer(mode="wrap")
     def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler(self), ("start",))
+        return without_defaults(self, handler(self), ("start", "policies"))
+
+    @pydantic.field_validator("policies")
+    @classmethod
+    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.startswith("old_"):
+                raise ValueError(f"a policy needs a plain name, of small letters, digits and _, found {name!r:.60}")
+            if name == "previous":
+                raise ValueError("previous is the learner as it was one batch earlier, which the loop keeps itself")
+        return value
 
     @pydantic.field_validator("train")
     @classmethod
@@ -222,7 +236,8 @@ class LoggingSpec(Config):
 
 def without_defaults(config: Config, data: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Returns a dumped config without those of these settings that have their defaults."""
-    defaults = {name: type(config).model_fields[name].default for name in names}
+    fields = type(config).model_fields
+    defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
     return {key: value for key, value in data.items() if key not in names or getattr(config, key) != defaults[key]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Generator, Tensor
@@ -26,7 +27,7 @@ class StageLearning:
     """The steps of one stage: provide, credit, select, update, advance.
 
     source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited
-    batch and its step.
+    batch and its step. named: frozen policies that the stage names, as `References` takes them.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class StageLearning:
         generator: Generator,
         team: ProcessGroup | None = None,
         credited: Callable[[Experience, int], None] = lambda experience, step: None,
+        named: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.domain, self.algorithm, self.source, self.credited = domain, algorithm, source, credited
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
-        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team)
+        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team, named)
 
     def begin(self, run: Run, stage: str) -> None:
         """Begins the stage anew."""

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from polopt.config import ConfigError
+from polopt.fields import policy_field
 from polopt.training.domain import Domain
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.reference_policy import load_parameters, parameters_of, wholly
 from polopt.training.run import Run
-from polopt.training.weight_specs import INITIAL, AverageWeights, RunWeights, StageWeights, parts_of
+from polopt.training.weight_specs import INITIAL, AverageWeights, ModelPolicy, RunWeights, StageWeights, parts_of
 
 
 class WeightSources:
@@ -50,6 +51,18 @@ class WeightSources:
         load_parameters(self.domain.learned, self.weights(spec, f"stages.{stage}.start"), partly=True)
         return True
 
+    def policies(self, stage: str) -> dict[str, Any]:
+        """Returns the frozen policies that a stage names, by the field of the batch that each fills in."""
+        found = {}
+        for name, spec in self.recipe.stages[stage].policies.items():
+            where = f"stages.{stage}.policies.{name}"
+            if isinstance(spec, ModelPolicy):
+                found[policy_field(name)] = self.domain.model_policy(spec.model, where)
+                continue
+            policy = found[policy_field(name)] = self.domain.learned.frozen()
+            load_parameters(policy, self.weights(spec, where), partly=True)
+        return found
+
     def weights(self, spec: Any, where: str) -> dict[str, Tensor]:
         """Returns the parameters that a setting names; of the critic only where all of its parts have them."""
         own = self.domain.learned.own_parameters()
@@ -70,13 +83,15 @@ def named_stages(recipe: Recipe) -> frozenset[str]:
 
 
 def check_weights(recipe: Recipe, domain: Domain) -> None:
-    """Checks that the runs which a recipe names are there and have the policy's parameters.
+    """Checks that the runs and models which a recipe names are there and fit the policy.
 
     Raises:
         ConfigError: naming the setting, what was found and the fix.
     """
     for where, spec in recipe.weights().items():
         for part in parts_of(spec):
+            if isinstance(part, ModelPolicy):
+                domain.model_policy(part.model, where)
             if isinstance(part, RunWeights):
                 checked(domain.weights_of(part.run, where), domain.learned.own_parameters(), where, part.run)
 

@@ -87,6 +87,16 @@ WeightsSpec = Annotated[
     pydantic.Discriminator(_key, custom_error_type="weights", custom_error_message=f"Input should be {WAYS}"),
 ]
 AverageWeights.model_rebuild()
+PolicySource = Annotated[
+    Annotated[Initial, pydantic.Tag("initial")]
+    | Annotated[StageWeights, pydantic.Tag("stage")]
+    | Annotated[RunWeights, pydantic.Tag("run")]
+    | Annotated[AverageWeights, pydantic.Tag("average")]
+    | Annotated[ModelPolicy, pydantic.Tag("model")],
+    pydantic.Discriminator(
+        _key, custom_error_type="policy", custom_error_message=f"Input should be {WAYS}, or {{model: NAME}}"
+    ),
+]
 
 
 def parts_of(spec: Any) -> Iterator[Any]:

@@ -27,9 +27,11 @@ from polopt.training.batches import BatchIterator, SynchronousBatches
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
 from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.named_policies import check_policies
 from polopt.training.process_group import ProcessGroup
 from polopt.training.reference_policy import parameters_of
 from polopt.training.run import finished_run
+from polopt.training.specs import StageSpec
 
 # Fields of a batch that this domain and the loop give, and outputs of its policy.
 FIELDS = frozenset(
@@ -84,7 +86,7 @@ class ControlDomain:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_algorithm(name, algorithm)
+            check_algorithm(name, algorithm, recipe.stages[name])
         self._opened: list[VectorEnv] = []
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.policy = self.learned = _policy_for(self.evaluated, recipe).to(recipe.device)
@@ -129,6 +131,9 @@ class ControlDomain:
                     f"there and {value} here; name a run of this one"
                 )
         return parameters_of(other)
+
+    def model_policy(self, model: str, where: str) -> NetworkPolicy:
+        raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
 
     def source(self, stage: str) -> StepSource:
         environments = self._environments(self.recipe.stages[stage].rows)
@@ -216,8 +221,8 @@ class ControlDomain:
         self.sampling.set_state(tensors["rng.sampling"])
 
 
-def check_algorithm(stage: str, algorithm: Algorithm) -> None:
-    """Refuses an algorithm before anything is made for it.
+def check_algorithm(stage: str, algorithm: Algorithm, spec: StageSpec) -> None:
+    """Refuses an algorithm before anything is made for it. spec: the stage's, whose policies fill in fields.
 
     Raises:
         ConfigError: naming the stage, the part, what it reads or asks of its source, and the fix.
@@ -228,8 +233,10 @@ def check_algorithm(stage: str, algorithm: Algorithm) -> None:
             f"learns from fragments; set stages.{stage}.but: {{sampling: {{part: sampling.Fragments}}}}"
         )
     given = FIELDS | algorithm.all_writes
-    for part in algorithm.parts():
-        absent = {n for n in part.reads - given if n.removeprefix(OLD) not in OUTPUTS}
+    reads = {p: {n for n in p.reads - given if n.removeprefix(OLD) not in OUTPUTS} for p in algorithm.parts()}
+    named = check_policies(stage, spec, algorithm, ((name_of(type(part)), n) for part, n in reads.items()))
+    for part, fields in reads.items():
+        absent = fields - named
         absent |= part.policy_outputs - OUTPUTS
         asks = part.source_capabilities - {"fragments"}
         if absent or asks:
