@@ -75,8 +75,8 @@ class Domain(Protocol):
         """
         ...
 
-    def source(self, stage: str) -> StageSource:
-        """Returns the source of a stage's experience."""
+    def source(self, stage: str, *, round: int = 1) -> StageSource:
+        """Returns the source of a stage's experience, whose order differs from round to round."""
         ...
 
     def batches(

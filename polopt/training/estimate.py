@@ -77,8 +77,9 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
         for name in recipe.stages
         for _, problems in recipe.evaluations(name).values()
     ]
-    answers = sum(planned) * recipe.evaluation.samples
-    parts = [seconds.times(recipe.stages[n].steps) for n, seconds in steps.items()] + [problem.times(answers)]
+    answers = recipe.rounds * sum(planned) * recipe.evaluation.samples
+    parts = [seconds.times(recipe.rounds * recipe.stages[n].steps) for n, seconds in steps.items()]
+    parts.append(problem.times(answers))
     total = Span(*(preparing + sum(ends) for ends in zip(*map(dataclasses.astuple, parts), strict=True)))
     longest = max(
         longest_prompt(domain.policy, domain.splits[name].train, recipe.limit_of(name)) for name in recipe.stages

@@ -204,12 +204,14 @@ class LanguageDomain:
             self._models[model] = ShardedPolicy.of(other) if sharded else other
         return self._models[model]
 
-    def source(self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None) -> LanguageSource:
+    def source(
+        self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None, *, round: int = 1
+    ) -> LanguageSource:
         """Returns the source of a stage's experience, in batches of `rows`; the recipe's, played by its own player,
         if None."""
         player = self.player(stage) if player is None else player
         rows = self.recipe.stages[stage].rows if rows is None else rows
-        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
+        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_in_round(round, "tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
         if self.crew is not None:
             return ClusterSource(player, self.crew, stage, **settings)

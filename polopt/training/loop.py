@@ -94,7 +94,7 @@ class Training:
 
     def _run(self, restored: Checkpoint | None) -> None:
         tensors, state = restored.tensors if restored else {}, restored.state if restored else {}
-        names = list(self.recipe.stages)
+        places = [(number, name) for number in range(1, self.recipe.rounds + 1) for name in self.recipe.stages]
         if restored:
             self._load(tensors, state)
             self.domain.sync_weights(self.global_step)
@@ -104,20 +104,24 @@ class Training:
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
-        begun = state.get("stage", names[0])
-        for name in names[names.index(begun) :]:
-            first = state["stage_step"] if restored and name == begun else 0
+        begun = (state.get("round", 1), state["stage"]) if restored else places[0]
+        for place in places[places.index(begun) :]:
+            self.weights.round, name = place
+            first = state["stage_step"] if restored and place == begun else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.is_main:
             self.domain.save(self.run_folder.folder)
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Trains one stage, from step `first` on."""
-        stage, algorithm = self.recipe.stages[name], self.domain.algorithms[name].to(self.recipe.device)
+        """Trains one stage of this round, from step `first` on."""
+        stage, number = self.recipe.stages[name], self.weights.round
+        if number > 1:  # what its algorithm has learned, or counted, in the round before is no part of this one
+            self.domain.algorithms[name] = stage.algorithm(f"stages.{name}")
+        algorithm = self.domain.algorithms[name].to(self.recipe.device)
         if not first and self.weights.start(name):
             self.domain.sync_weights(self.global_step)
-        source = self.domain.source(name)
+        source = self.domain.source(name, round=number)
         learning = StageLearning(
             self.domain,
             algorithm,
@@ -130,15 +134,15 @@ class Training:
         )
         evaluations = self.recipe.evaluations(name)
         if first:
-            learning.resume(self.run_folder, name, tensors)
+            learning.resume(self.run_folder, self.weights.label(name), tensors)
             source.load(state)
         else:
-            learning.begin(self.run_folder, name)
+            learning.begin(self.run_folder, self.weights.label(name))
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = self._metrics(name) if first and stage.until else []
         # Versions of the weights: one for each batch that was learned from, and one for each start.
-        base = self.global_step - first + self.recipe.starts(name)
+        base = self.global_step - first + self.recipe.starts(name, number)
         with self.domain.batches(
             source, algorithm, base=base, first=first, steps=stage.steps, tensors=tensors
         ) as batches:
@@ -172,13 +176,18 @@ class Training:
             record |= {"seconds": self._elapsed(), "tokens_per_second": record["tokens"] / (now - batch.begun)}
         record |= batches.record(batch, step)
         batches.learned(step)
-        self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+        self._log({"step": self.global_step, **self._place(name), "stage_step": step, **record})
         self.global_step += 1
         return record
 
     def _metrics(self, stage: str) -> list[dict[str, Any]]:
-        """Returns the records of a stage's steps so far."""
-        return [record for record in self.run_folder.read("metrics") if record["stage"] == stage]
+        """Returns the records of a stage's steps in this round so far."""
+        place = self._place(stage).items()
+        return [record for record in self.run_folder.read("metrics") if place <= record.items()]
+
+    def _place(self, stage: str) -> dict[str, Any]:
+        """Returns a stage, and the round if there are several, as records hold them."""
+        return {"stage": stage} | ({"round": self.weights.round} if self.recipe.rounds > 1 else {})
 
     def _log(self, record: dict[str, Any]) -> None:
         parts = self.team.gather(failures(record))  # each process lost its own
@@ -194,7 +203,7 @@ class Training:
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
 
     def _evaluate(self, stage: str, when: str, problems: int) -> None:
-        record = {"step": self.global_step, "stage": stage, "when": when}
+        record = {"step": self.global_step, **self._place(stage), "when": when}
         score = self.domain.score(stage, problems, self.global_step)
         record |= {"seconds": self._elapsed()}
         self.run_folder.log("evaluations", {**record, **score.record()})
@@ -214,8 +223,11 @@ class Training:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.domain.learned).items()}
         tensors = wholly(tensors | learning.state() | batches.state())
         tensors |= self.domain.state() | {"rng.shuffling": self.shuffling.get_state()}
-        state = {"stage": stage, "stage_step": stage_step, **learning.source.state(), "seconds": self._elapsed()}
-        self.run_folder.save(self.global_step, tensors, state, keep=self.recipe.checkpoint.keep, best=self._best)
+        state = {**self._place(stage), "stage_step": stage_step}
+        state |= {**learning.source.state(), "seconds": self._elapsed()}
+        needed = self.weights.needed(stage) if self.recipe.rounds > 1 else None
+        how: dict[str, Any] = {"keep": self.recipe.checkpoint.keep, "best": self._best, "needed": needed}
+        self.run_folder.save(self.global_step, tensors, state, **how)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         load_parameters(self.domain.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -162,16 +162,20 @@ class Run:
         *,
         keep: int = 2,
         best: tuple[str, str] | None = None,
+        needed: Collection[str] | None = None,
     ) -> None:
-        """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`."""
+        """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`. needed:
+        of what `keep` stored, what this checkpoint needs, all if None; what no checkpoint needs any more is removed."""
         logs = [f"{name}.jsonl" for name in LOGS if (self.folder / f"{name}.jsonl").exists()]
         for name in logs:
             files.sync(self.folder / name)
         files.sync(self.folder)
-        self._checkpoints.write(step, tensors, state, logs)
+        self._checkpoints.write(step, tensors, state, logs, needed)
         kept = {s for s in self._checkpoints.steps() if s <= step}  # any other is no checkpoint of this run
         found = None if best is None else self.best(*best)
         self._checkpoints.prune({*sorted(kept)[-keep:]} | ({found[0]} if found else set()))
+        if needed is not None:
+            self._checkpoints.remove_unlisted()
 
     def best(self, metric: str, stage: str) -> tuple[int, float] | None:
         """(step, estimate) of the checkpoint whose held-out estimate of a metric, as pass@1, is the highest of all

@@ -27,7 +27,7 @@ class WeightSources:
 
     def __init__(self, recipe: Recipe, run: Run, domain: Domain, team: ProcessGroup) -> None:
         self.recipe, self.run, self.domain, self.team = recipe, run, domain, team
-        self.stages = named_stages(recipe)
+        self.stages, self.round = named_stages(recipe), 1
 
     def begin(self) -> None:
         """Keeps the policy as the recipe makes it; to be called before the first step."""
@@ -37,7 +37,17 @@ class WeightSources:
     def end(self, stage: str) -> None:
         """Keeps what a stage ended with."""
         if stage in self.stages:
-            self._keep(f"end-{stage}")
+            self._keep(f"end-{self.label(stage)}")
+
+    def label(self, stage: str) -> str:
+        """Returns what files of a stage in this round are called after."""
+        return stage if self.round == 1 else f"{stage}.round-{self.round}"
+
+    def needed(self, stage: str) -> frozenset[str]:
+        """Returns the names of the kept tensors that a run which goes on from this stage may read."""
+        names = list(self.recipe.stages)
+        ends = {f"end-{self.label(name)}" for name in names[: names.index(stage) + 1]}
+        return frozenset({INITIAL, f"reference-{self.label(stage)}"} | ends)
 
     def _keep(self, name: str) -> None:
         self.run.keep(name, wholly(parameters_of(self.domain.learned)))
@@ -70,7 +80,7 @@ class WeightSources:
             found = [self.weights(part, where) for part in spec.average]
             return mean_of(found, spec.shares)
         if isinstance(spec, StageWeights):
-            return self.run.kept(f"end-{spec.stage}")
+            return self.run.kept(f"end-{self.label(spec.stage)}")
         if isinstance(spec, RunWeights):
             return checked(self.domain.weights_of(spec.run, where), own, where, spec.run)
         return self.run.kept(INITIAL)

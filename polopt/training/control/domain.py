@@ -135,9 +135,11 @@ class ControlDomain:
     def model_policy(self, model: str, where: str) -> NetworkPolicy:
         raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
 
-    def source(self, stage: str) -> StepSource:
+    def source(self, stage: str, *, round: int = 1) -> StepSource:
+        while len(self._opened) > 1:  # those of the stage before
+            self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
-        seed = self.recipe.seed_of("environments", stage)
+        seed = self.recipe.seed_in_round(round, "environments", stage)
         return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
 
     @contextmanager
