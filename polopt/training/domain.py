@@ -75,6 +75,18 @@ class Domain(Protocol):
         """
         ...
 
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        """Yields each rollout of a batch as a line for later stages."""
+        ...
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        """Makes the training tasks of a stage from what an earlier one has written.
+
+        Raises:
+            ConfigError: there is nothing to learn from.
+        """
+        ...
+
     def source(self, stage: str, *, round: int = 1) -> StageSource:
         """Returns the source of a stage's experience, whose order differs from round to round."""
         ...

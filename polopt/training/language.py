@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import warnings
@@ -45,6 +46,7 @@ from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
 from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
 from polopt.training.source import LanguageSource
+from polopt.training.stage_data import check_data, is_paired, records_of, tasks_of
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
@@ -96,7 +98,15 @@ class LanguageDomain:
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
             check_needs(name, algorithm, recipe.stages[name])
-            check_asks(name, algorithm, self.splits[name])
+            if recipe.stages[name].data is None:
+                check_asks(name, algorithm, self.splits[name])
+            else:
+                check_data(name, algorithm)
+            if recipe.stages[name].writes is not None and self.splits[name].train.turns > 1:
+                raise ConfigError(
+                    f"stages.{name}.writes: single answers are written, and the tasks take up to "
+                    f"{self.splits[name].train.turns} turns; leave it out"
+                )
         critic = any("value" in a.required_fields | a.required_outputs for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
@@ -203,6 +213,15 @@ class LanguageDomain:
             sharded = isinstance(self.learned, ShardedPolicy)
             self._models[model] = ShardedPolicy.of(other) if sharded else other
         return self._models[model]
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        return records_of(experience)
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        spec = self.recipe.stages[stage].data
+        assert spec is not None
+        found = tasks_of(stage, spec, records, paired=is_paired(self.algorithms[stage]))
+        self.splits[stage] = dataclasses.replace(self.splits[stage], train=found)
 
     def source(
         self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None, *, round: int = 1

@@ -6,6 +6,7 @@ learned from it.
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ from polopt.training.measure import zeros_meant
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.reference_policy import load_parameters, parameters_of, wholly
-from polopt.training.run import Run
+from polopt.training.run import Run, written_log
 from polopt.training.stage_learning import StageLearning, failures
 from polopt.training.trackers import tracking
 from polopt.training.weight_sources import WeightSources
@@ -121,6 +122,9 @@ class Training:
         algorithm = self.domain.algorithms[name].to(self.recipe.device)
         if not first and self.weights.start(name):
             self.domain.sync_weights(self.global_step)
+        if (written := self.recipe.reads(name)) is not None:
+            self.team.barrier()  # the main process has written them
+            self.domain.learn_from(name, self.run_folder.read(written_log(written)))
         source = self.domain.source(name, round=number)
         learning = StageLearning(
             self.domain,
@@ -131,6 +135,7 @@ class Training:
             self.team,
             self._log_rollouts,
             self.weights.policies(name),
+            functools.partial(self._write_rollouts, name),
         )
         evaluations = self.recipe.evaluations(name)
         if first:
@@ -201,6 +206,12 @@ class Training:
         if every and step % every == 0 and self.team.is_main:
             for row in self.domain.rollouts(experience):
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
+
+    def _write_rollouts(self, stage: str, experience: Experience, step: int) -> None:
+        name = self.recipe.writes(stage)
+        if name is not None and self.team.is_main:
+            for row in self.domain.written(experience):
+                self.run_folder.log(written_log(name), {"step": self.global_step, **self._place(stage), **row})
 
     def _evaluate(self, stage: str, when: str, problems: int) -> None:
         record = {"step": self.global_step, **self._place(stage), "when": when}

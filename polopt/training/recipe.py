@@ -97,6 +97,14 @@ class Recipe(Config):
             found |= {f"stages.{name}.policies.{policy}": spec for policy, spec in stage.policies.items()}
         return {where: spec for where, spec in found.items() if spec is not None}
 
+    def writes(self, stage: str) -> str | None:
+        """Returns the name under which a stage's rollouts are written; None where they are not."""
+        return None
+
+    def reads(self, stage: str) -> str | None:
+        """Returns the name of the written rollouts that a stage learns from; None for none."""
+        return None
+
     def starts(self, stage: str, round: int) -> int:
         """Returns how many stages, up to this one of a round, begin with other weights than the one before ended
         with."""

@@ -166,7 +166,7 @@ class Run:
     ) -> None:
         """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`. needed:
         of what `keep` stored, what this checkpoint needs, all if None; what no checkpoint needs any more is removed."""
-        logs = [f"{name}.jsonl" for name in LOGS if (self.folder / f"{name}.jsonl").exists()]
+        logs = [path.name for path in self._logs() if path.exists()]
         for name in logs:
             files.sync(self.folder / name)
         files.sync(self.folder)
@@ -217,10 +217,14 @@ class Run:
             )
         self._checkpoints.clean()
         logs = found.state["logs"] if found else {}
-        for path in (self.folder / f"{name}.jsonl" for name in LOGS):
+        for path in self._logs():
             if path.exists():
                 os.truncate(path, min(path.stat().st_size, logs.get(path.name, {"bytes": 0})["bytes"]))
         return found
+
+    def _logs(self) -> list[Path]:
+        """The logs that there may be, and the files of rollouts that there are."""
+        return [self.folder / f"{name}.jsonl" for name in LOGS] + sorted(self.folder.glob(f"{written_log('*')}.jsonl"))
 
     def _newest(self, with_logs: bool) -> tuple[Checkpoint | None, dict[Path, str]]:
         """The last whole checkpoint, and of each later one why it is not whole."""
@@ -288,7 +292,7 @@ class Run:
         """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
         written = [RECIPE, ABOUT, IDS, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
         written += ["solution.json"]
-        places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
+        places = [*(self.folder / name for name in written), *self._logs()]
         places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
         for folder in self._checkpoints.folders():
             places += [folder, folder / STATE, folder / TENSORS]
@@ -324,6 +328,11 @@ class ReadOnlyRun(Run):
         """The last checkpoint, which the process that writes has checked."""
         folders = self._checkpoints.folders()
         return self._checkpoints.load(folders[-1]) if folders else None
+
+
+def written_log(name: str) -> str:
+    """Returns the log that holds the rollouts which a stage writes under a name."""
+    return f"written-{name}"
 
 
 def finished_run(folder: str, where: str, kind: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
@@ -114,12 +114,15 @@ class StageSpec(Config):
     until: Until | None = None
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
+    # Settings that a recipe's text leaves out while they have their defaults.
+    unused: ClassVar[tuple[str, ...]] = ("start", "policies")
+
     start: WeightsSpec | None = None
     policies: dict[str, PolicySource] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_serializer(mode="wrap")
     def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler(self), ("start", "policies"))
+        return without_defaults(self, handler(self), self.unused)
 
     @pydantic.field_validator("policies")
     @classmethod

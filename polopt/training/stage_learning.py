@@ -27,7 +27,8 @@ class StageLearning:
     """The steps of one stage: provide, credit, select, update, advance.
 
     source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited
-    batch and its step. named: frozen policies that the stage names, as `References` takes them.
+    batch and its step. named: frozen policies that the stage names, as `References` takes them. selected: called with
+    what of each batch is learned from, and its step.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class StageLearning:
         team: ProcessGroup | None = None,
         credited: Callable[[Experience, int], None] = lambda experience, step: None,
         named: Mapping[str, Any] = MappingProxyType({}),
+        selected: Callable[[Experience, int], None] = lambda experience, step: None,
     ) -> None:
         self.domain, self.algorithm, self.source, self.credited = domain, algorithm, source, credited
+        self.selected = selected
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
         self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team, named)
@@ -73,6 +76,7 @@ class StageLearning:
         experience = self.team.with_advantages(algorithm, self._provide(experience))
         self.credited(experience, step)
         chosen = algorithm.filtered(experience)
+        self.selected(chosen, step)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **self.domain.describe(experience), **batch.metrics}
         for part in (algorithm.reward, algorithm.credit):

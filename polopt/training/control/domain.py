@@ -135,6 +135,12 @@ class ControlDomain:
     def model_policy(self, model: str, where: str) -> NetworkPolicy:
         raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
 
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        raise NotImplementedError("no setting of a control recipe leads here")
+
     def source(self, stage: str, *, round: int = 1) -> StepSource:
         while len(self._opened) > 1:  # those of the stage before
             self._opened.pop().close()
