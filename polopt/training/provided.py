@@ -12,7 +12,7 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.situation import Situation
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 from polopt.training.named_policies import check_policies
 from polopt.training.specs import StageSpec
 from polopt.worlds.contract import new_episode
@@ -20,7 +20,7 @@ from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
-    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
+    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
     | {"terminated", "truncated", "group", "turn", "advantage"}
     | {"extras.paid", "extras.given", "extras.hinted"}
     | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
@@ -42,7 +42,7 @@ SIGNAL = "extras.signal_"
 def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
     """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
     that reads it. Signals are the tasks' to give: `check_asks`."""
-    provided = PROVIDED | algorithm.all_writes | (TAUGHT if algorithm.teacher is not None else frozenset())
+    provided = PROVIDED | algorithm.all_writes | (TEACHER_FIELDS if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
         absent = {n for n in part.reads - provided if not n.startswith(SIGNAL)}
@@ -66,7 +66,7 @@ def check_needs(stage: str, algorithm: Algorithm, spec: StageSpec) -> None:
         absent = [field for field in fields if field not in named]
         if not absent:
             continue
-        if TAUGHT.issuperset(absent):
+        if TEACHER_FIELDS.issuperset(absent):
             fix = "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         elif absent == ["value_target"]:
             fix = TARGETS

@@ -35,7 +35,7 @@ from polopt.training.specs import StageSpec
 
 # Fields of a batch that this domain and the loop give, and outputs of its policy.
 FIELDS = frozenset(
-    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
+    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
     | {"extras.episode_return", "extras.episode_length"}
 )
