@@ -26,7 +26,7 @@ Binding = Literal["row", "group"]
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
 SHAPES: dict[str, tuple[str, ...]] = {
     "mask": ("BT",),
-    "logp": ("BT",),
+    "rollout_logp": ("BT",),
     "old_logp": ("BT",),
     "ref_logp": ("BT",),
     "prev_logp": ("BT",),
@@ -45,9 +45,19 @@ SHAPES: dict[str, tuple[str, ...]] = {
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
 # Meaningful only where the policy decided; `zero_masked` clears the rest.
-PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
+PER_DECISION = ("rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
 # Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
 OLD = "extras.old_"
+
+# Policy beside the learner -> the field with its log-probabilities [B, T] of the batch's decisions; that of any other
+# name is `extras.<name>_logp`.
+POLICY_FIELDS = {"reference": "ref_logp", "previous": "prev_logp"}
+
+
+def policy_field(name: str) -> str:
+    """Returns the field of a batch that holds the log-probabilities under a policy beside the learner."""
+    return POLICY_FIELDS.get(name, f"extras.{name}_logp")
+
 
 HINTS = {
     "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
@@ -57,7 +67,7 @@ HINTS = {
     "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
     "old_logp": "evaluate the policy on this batch before its first update",
     "value": "the policy needs a critic: build it with critic=True",
-    "logp": "record the behaviour policy's log-probabilities while sampling",
+    "rollout_logp": "record the behaviour policy's log-probabilities while sampling",
     "group": "number the rows by prompt or start state",
     "reward": "score the rollouts first",
     "outcome": "give each row's reward as reward or outcome, [B]",
@@ -103,10 +113,10 @@ def _check_extras(extras: Any, rows: int) -> None:
             raise ExperienceError(
                 f"Experience: extras[{name!r}] must have one entry per row, B = {rows}, found {describe(value)}"
             )
-    shown = extras.get("demonstrated", ABSENT)
+    shown = extras.get("is_demonstration", ABSENT)
     if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
         raise ExperienceError(
-            f"Experience: extras['demonstrated'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
+            f"Experience: extras['is_demonstration'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
         )
 
 

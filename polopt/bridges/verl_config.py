@@ -56,10 +56,10 @@ class _Verl(TrainerCapabilities):
 HOST = _Verl(
     name="verl",
     advantage_fields=frozenset(
-        {"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
+        {"rollout_logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
     )
     | {"turn", "extras.answer", "extras.kind"},
-    loss_fields=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
     policy_outputs=frozenset({"entropy"}),
     selects=False,
 )

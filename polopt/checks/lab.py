@@ -19,7 +19,9 @@ LISTED = 3  # answers in a group of which every combination is listed
 BATCHES = 300
 PROMPTS = 4
 # What the lab's problems know of a batch.
-KNOWN = frozenset({"mask", "logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated"})
+KNOWN = frozenset(
+    {"mask", "rollout_logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated"}
+)
 KNOWN |= {"truncated", "group", "extras.greedy_reward", "extras.answer", "extras.tokens", "advantage"}
 
 

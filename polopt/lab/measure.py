@@ -20,7 +20,7 @@ from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import PLAIN, Support
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,7 +325,7 @@ def learning(
         source.refresh()
         experience = algorithm.sampling(source)
         if teacher is not None:
-            experience = teacher.teach(experience, TAUGHT & algorithm.active_fields("reads"))
+            experience = teacher.teach(experience, TEACHER_FIELDS & algorithm.active_fields("reads"))
         experience = algorithm.compute_advantages(experience)
         if previous is not None:
             with torch.no_grad():

@@ -26,13 +26,14 @@ TEXTS = ("What is 1?", "What is 2?")
 MOVED = 1e-4
 
 
-def load_policy(name: str, *, dtype: str, **ways: Any) -> LanguagePolicy:
-    """The policy of a local folder or hub name, checked. ways: the other keywords of `LanguagePolicy`.
+def load_policy(name: str, *, dtype: str, where: str | None = None, **ways: Any) -> LanguagePolicy:
+    """The policy of a local folder or hub name, checked. where: the setting that names it, for messages; policy.model
+    if None. ways: the other keywords of `LanguagePolicy`.
 
     Raises:
         ConfigError: there is no such model, it cannot be loaded, or as `check_policy`.
     """
-    where = f"policy.model = {name!r}"
+    where = f"policy.model = {name!r}" if where is None else where
     place = _place(name, where)
     try:
         policy = LanguagePolicy.load(place, dtype=dtype, **ways)

@@ -26,7 +26,7 @@ class Start:
     given: so many decisions of the task's demonstrated solution stand there already, one fewer than all of them at
     most. They are played and read, and never in the mask.
     hint: a text behind the task's prompt. hidden: it is read while the row is sampled and is no part of the row, so
-    `logp` is that of who has read it, and whoever evaluates the row has not.
+    `rollout_logp` is that of who has read it, and whoever evaluates the row has not.
     """
 
     given: int = 0
@@ -96,7 +96,7 @@ class Source(Protocol):
         """Plays the tasks of a request with the current policy. `group` is the place in `request.tasks`, where a task
         may stand twice.
 
-        Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
+        Gives `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
         knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
         answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
         `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
@@ -118,9 +118,8 @@ class Source(Protocol):
         `at` [B] of any row: with the current policy over the rows' support, for at most `window` more decisions.
 
         Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
-        `group`; what was decided before keeps its `logp`. Only the tensors of `experience` are read. say: token ids
-        that each row says before it goes on, as decisions; nobody sampled them, and their `logp` is 0.
-        """
+        `group`; what was decided before keeps its `rollout_logp`. Only the tensors of `experience` are read. say: token
+        ids that each row says before it goes on, as decisions; nobody sampled them, and their `rollout_logp` is 0."""
         ...
 
     def encode(self, text: str) -> list[int]:
@@ -154,7 +153,8 @@ class Source(Protocol):
 
     def pairs(self, rows: int) -> Experience:
         """The next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the rejected
-        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no `logp`."""
+        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no
+        `rollout_logp`."""
         ...
 
     def texts(self, rows: int, length: int) -> Experience:
@@ -181,9 +181,8 @@ class Source(Protocol):
         the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
 
         They are played in this source's own world, which pays them, and come as `rollout` gives them, under the place
-        in `tasks`; `logp` and `entropy` are those of the current policy over `support`. An answer longer than the
-        source's own may be is cut off there.
-        """
+        in `tasks`; `rollout_logp` and `entropy` are those of the current policy over `support`. An answer longer than
+        the source's own may be is cut off there."""
         ...
 
 
@@ -192,7 +191,7 @@ class FragmentSource(Protocol):
 
     def fragments(self, steps: int) -> Experience:
         """The next `steps` decisions of each of the source's environments, which go on in the next call. Gives `mask`,
-        `logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
+        `rollout_logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
         ...
 
 

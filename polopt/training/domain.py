@@ -59,8 +59,36 @@ class Domain(Protocol):
         """
         ...
 
-    def source(self, stage: str) -> StageSource:
-        """Returns the source of a stage's experience."""
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        """Returns the parameters of a finished run's policy, by their names in this one. where: the setting.
+
+        Raises:
+            ConfigError: there is no such run, or its policy is of another architecture.
+        """
+        ...
+
+    def model_policy(self, model: str, where: str) -> Any:
+        """Returns a frozen policy made from a model in the Hugging Face format. where: the setting.
+
+        Raises:
+            ConfigError: there is none, or it does not decide among the same choices.
+        """
+        ...
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        """Yields each rollout of a batch as a line for later stages."""
+        ...
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        """Makes the training tasks of a stage from what an earlier one has written.
+
+        Raises:
+            ConfigError: there is nothing to learn from.
+        """
+        ...
+
+    def source(self, stage: str, *, round: int = 1) -> StageSource:
+        """Returns the source of a stage's experience, whose order differs from round to round."""
         ...
 
     def batches(

@@ -178,9 +178,10 @@ class Learner:
             }
             if "value" in needs:
                 found |= {"value": now.value, "final_value": now.final_value}
-        found |= {field: self.evaluate(experience, policy=other).logp for field, other in others.items()}
-        experience = experience.replace(**found)
-        return experience
+        for field, other in others.items():
+            place = found.setdefault("extras", {}) if field.startswith("extras.") else found
+            place[field.removeprefix("extras.")] = self.evaluate(experience, policy=other).logp
+        return experience.replace(**found)
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, the algorithm's and the noise meter's, by name."""
@@ -206,12 +207,12 @@ class Learner:
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:
     """How far the policy, which says `logp` [B, T], is from the one that sampled; nothing of what nobody sampled."""
     sampled = batch.mask & ~batch.is_demonstration[:, None]
-    if batch.logp is None or not sampled.any():
+    if batch.rollout_logp is None or not sampled.any():
         return {}
-    record = {"ratio/max": float((logp - batch.logp)[sampled].max().exp())}
+    record = {"ratio/max": float((logp - batch.rollout_logp)[sampled].max().exp())}
     if not first:
         return record
-    found = logp_mismatch(batch.logp, logp, sampled)
+    found = logp_mismatch(batch.rollout_logp, logp, sampled)
     return record | {
         "mismatch/mean": float(found.mean),
         "mismatch/max": float(found.max),

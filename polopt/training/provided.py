@@ -12,13 +12,15 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.situation import Situation
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
+from polopt.training.named_policies import check_policies
+from polopt.training.specs import StageSpec
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
 # What the loop can tell an algorithm of a batch, and the policy of its decisions.
 PROVIDED = frozenset(
-    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
+    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
     | {"terminated", "truncated", "group", "turn", "advantage"}
     | {"extras.paid", "extras.given", "extras.hinted"}
     | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
@@ -40,25 +42,31 @@ SIGNAL = "extras.signal_"
 def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
     """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
     that reads it. Signals are the tasks' to give: `check_asks`."""
-    provided = PROVIDED | algorithm.all_writes | (TAUGHT if algorithm.teacher is not None else frozenset())
+    provided = PROVIDED | algorithm.all_writes | (TEACHER_FIELDS if algorithm.teacher is not None else frozenset())
     found: dict[str, list[str]] = {}
     for part in algorithm.parts():
         absent = {n for n in part.reads - provided if not n.startswith(SIGNAL)}
         absent = {n for n in absent if not (n.startswith(OLD) and _is_said(_now(n)))}
         absent |= {n for n in part.policy_outputs if not _is_said(n)}
         if absent:
-            found[name_of(type(part))] = sorted(absent)
+            name = name_of(type(part))
+            found[name] = sorted(absent.union(found.get(name, ())))
     return found
 
 
-def check_needs(stage: str, algorithm: Algorithm) -> None:
-    """Refuse an algorithm before anything is made for it.
+def check_needs(stage: str, algorithm: Algorithm, spec: StageSpec) -> None:
+    """Refuse an algorithm before anything is made for it. spec: the stage's, whose policies fill in fields.
 
     Raises:
         ConfigError: naming the stage, the part, what it needs and the fix.
     """
-    for part, absent in unprovided(algorithm).items():
-        if TAUGHT.issuperset(absent):
+    missing = unprovided(algorithm)
+    named = check_policies(stage, spec, algorithm, missing.items())
+    for part, fields in missing.items():
+        absent = [field for field in fields if field not in named]
+        if not absent:
+            continue
+        if TEACHER_FIELDS.issuperset(absent):
             fix = "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         elif absent == ["value_target"]:
             fix = TARGETS

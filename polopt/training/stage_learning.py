@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Generator, Tensor
@@ -11,7 +12,7 @@ from torch import Generator, Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.fields import OLD
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 from polopt.training.auxiliary_models import Beside
 from polopt.training.batches import RolloutBatch, collect, usage_since
 from polopt.training.domain import Domain
@@ -26,7 +27,8 @@ class StageLearning:
     """The steps of one stage: provide, credit, select, update, advance.
 
     source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited
-    batch and its step.
+    batch and its step. named: frozen policies that the stage names, as `References` takes them. selected: called with
+    what of each batch is learned from, and its step.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class StageLearning:
         generator: Generator,
         team: ProcessGroup | None = None,
         credited: Callable[[Experience, int], None] = lambda experience, step: None,
+        named: Mapping[str, Any] = MappingProxyType({}),
+        selected: Callable[[Experience, int], None] = lambda experience, step: None,
     ) -> None:
         self.domain, self.algorithm, self.source, self.credited = domain, algorithm, source, credited
+        self.selected = selected
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
-        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team)
+        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team, named)
 
     def begin(self, run: Run, stage: str) -> None:
         """Begins the stage anew."""
@@ -71,6 +76,7 @@ class StageLearning:
         experience = self.team.with_advantages(algorithm, self._provide(experience))
         self.credited(experience, step)
         chosen = algorithm.filtered(experience)
+        self.selected(chosen, step)
         sampled = time.perf_counter()
         record = {"rows": len(chosen), **self.domain.describe(experience), **batch.metrics}
         for part in (algorithm.reward, algorithm.credit):
@@ -92,8 +98,8 @@ class StageLearning:
         others, teacher = self.beside.references.policies, self.beside.teacher
         if fields & {"old_logp", "value"} or others or any(name.startswith(OLD) for name in fields):
             experience = self.learner.assess(experience, fields, others)
-        if teacher is not None and fields & TAUGHT:
-            experience = teacher.teach(experience, fields & TAUGHT)
+        if teacher is not None and fields & TEACHER_FIELDS:
+            experience = teacher.teach(experience, fields & TEACHER_FIELDS)
         return experience
 
 

@@ -219,7 +219,7 @@ def test_truncated_importance_corrects_for_the_engine(stand_in: Any) -> None:
     assert experience.entropy is None
     learner = Learner(made, po.method("grpo"), StageSpec(steps=1, rows=1), torch.Generator())
     experience = learner.assess(experience, frozenset({"old_logp"}), {})
-    experience = experience.replace(advantage=torch.zeros_like(experience.logp))
+    experience = experience.replace(advantage=torch.zeros_like(experience.rollout_logp))
     evaluation = made.evaluate(experience)
     weight = po.objectives.TruncatedImportance(cap=100.0)(experience, evaluation)[experience.mask].double()
     token = experience.extras["tokens"][experience.mask]
@@ -252,7 +252,7 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
     experience = source.rollout(RolloutRequest(source.take(6), 4, Support()))
     learner = Learner(made, corrected, StageSpec(steps=1, rows=1), torch.Generator())
     experience = corrected.compute_advantages(learner.assess(experience, frozenset({"old_logp"}), {}))
-    by_hand = (experience.old_logp.double() - experience.logp.double()).exp().clamp(max=2.0).float()
+    by_hand = (experience.old_logp.double() - experience.rollout_logp.double()).exp().clamp(max=2.0).float()
     assert (by_hand[experience.mask] - 1).abs().max() > 0.2
     weighted = experience.replace(advantage=experience.advantage * by_hand)
 

@@ -126,6 +126,8 @@ def prepare(recipe: LanguageRecipe, folder: Path, run: Run | None) -> ExportedSt
     _check(recipe, main, split.train, before, run)
     check_asks(main, recipe.algorithms[main], split)
     notes = [f"only the last stage, {main}, is carried; left out: {', '.join(before)}"] if before else []
+    notes += [f"stages.{main}.start: training starts from policy.model"] if stage.start is not None else []
+    notes += [f"rounds: one of {recipe.rounds} is carried"] if recipe.rounds > 1 else []
     notes += [f"stages.{main}.until: training goes on to its last step"] if stage.until else []
     if recipe.policy.chat_template_kwargs:
         notes.append("policy.chat_template_kwargs: not carried; set them in the trainer's own configuration")

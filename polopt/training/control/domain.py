@@ -27,11 +27,15 @@ from polopt.training.batches import BatchIterator, SynchronousBatches
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
 from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.named_policies import check_policies
 from polopt.training.process_group import ProcessGroup
+from polopt.training.reference_policy import parameters_of
+from polopt.training.run import finished_run
+from polopt.training.specs import StageSpec
 
 # Fields of a batch that this domain and the loop give, and outputs of its policy.
 FIELDS = frozenset(
-    {"logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
+    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
     | {"extras.episode_return", "extras.episode_length"}
 )
@@ -82,7 +86,7 @@ class ControlDomain:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_algorithm(name, algorithm)
+            check_algorithm(name, algorithm, recipe.stages[name])
         self._opened: list[VectorEnv] = []
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.policy = self.learned = _policy_for(self.evaluated, recipe).to(recipe.device)
@@ -117,9 +121,31 @@ class ControlDomain:
             raise RunError(f"the policy has {parameters} parameters, and this run began with {known['parameters']}")
         return {"parameters": parameters, "environment": self.recipe.environment.id}
 
-    def source(self, stage: str) -> StepSource:
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        folder = finished_run(run, where, self.recipe.kind)
+        other = NetworkPolicy.load(folder / "policy")
+        for name, value in self.policy.settings.items():
+            if other.settings.get(name) != value:
+                raise ConfigError(
+                    f"{where}: {run} holds a policy of another architecture, {name} is {other.settings.get(name)} "
+                    f"there and {value} here; name a run of this one"
+                )
+        return parameters_of(other)
+
+    def model_policy(self, model: str, where: str) -> NetworkPolicy:
+        raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        raise NotImplementedError("no setting of a control recipe leads here")
+
+    def source(self, stage: str, *, round: int = 1) -> StepSource:
+        while len(self._opened) > 1:  # those of the stage before
+            self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
-        seed = self.recipe.seed_of("environments", stage)
+        seed = self.recipe.seed_in_round(round, "environments", stage)
         return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
 
     @contextmanager
@@ -203,8 +229,8 @@ class ControlDomain:
         self.sampling.set_state(tensors["rng.sampling"])
 
 
-def check_algorithm(stage: str, algorithm: Algorithm) -> None:
-    """Refuses an algorithm before anything is made for it.
+def check_algorithm(stage: str, algorithm: Algorithm, spec: StageSpec) -> None:
+    """Refuses an algorithm before anything is made for it. spec: the stage's, whose policies fill in fields.
 
     Raises:
         ConfigError: naming the stage, the part, what it reads or asks of its source, and the fix.
@@ -215,8 +241,10 @@ def check_algorithm(stage: str, algorithm: Algorithm) -> None:
             f"learns from fragments; set stages.{stage}.but: {{sampling: {{part: sampling.Fragments}}}}"
         )
     given = FIELDS | algorithm.all_writes
-    for part in algorithm.parts():
-        absent = {n for n in part.reads - given if n.removeprefix(OLD) not in OUTPUTS}
+    reads = {p: {n for n in p.reads - given if n.removeprefix(OLD) not in OUTPUTS} for p in algorithm.parts()}
+    named = check_policies(stage, spec, algorithm, ((name_of(type(part)), n) for part, n in reads.items()))
+    for part, fields in reads.items():
+        absent = fields - named
         absent |= part.policy_outputs - OUTPUTS
         asks = part.source_capabilities - {"fragments"}
         if absent or asks:
