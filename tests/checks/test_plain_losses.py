@@ -10,7 +10,8 @@ import torch
 import wrong_losses as wrong
 from pasted import error_of
 
-from polopt.checks import check
+from polopt.checks import PlainLoss, check
+from polopt.checks.sample_batches import random_batch
 
 # Everything that does not hold, by what was checked.
 EXPECTED = {
@@ -174,3 +175,18 @@ def test_old_logp_is_the_samplers_unless_both_are_asked_for():
     assert one["old_logp"] is e.rollout_logp
     assert both["old_logp"] is e.old_logp
     assert both["sampling_logp"] is e.rollout_logp
+
+
+def test_a_loss_that_draws_draws_the_same_whatever_was_drawn_before() -> None:
+    """And nobody else's random numbers move."""
+    batch = random_batch(0, clean=True)
+    loss = PlainLoss(function=lambda logp, mask: (torch.rand(logp.shape) * logp * mask).sum(), seed=3)
+    found, after = set(), []
+    for outside in (1, 2):
+        torch.manual_seed(outside)
+        found.add(loss(batch.experience, batch.evaluation()).loss.item())
+        after.append(torch.rand(()).item())
+        torch.manual_seed(outside)
+        assert after[-1] == torch.rand(()).item()
+    assert len(found) == 1
+    assert len(set(after)) == 2
