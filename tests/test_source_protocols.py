@@ -118,6 +118,7 @@ WANTING = {
     "pairs": po.sampling.PreferencePairs(),
     "prompts": po.sampling.Rollouts(choice=po.sampling.TopPredicted()),
     "restored_rows": po.sampling.Rollouts(mix=[po.sampling.SuccessReplay()]),
+    "solutions": po.sampling.Rollouts(mix=[po.sampling.WithSolutions()]),
     "texts": po.sampling.Rollouts(mix=[po.sampling.WithTexts()]),
 }
 
@@ -130,10 +131,11 @@ def test_each_capability_is_wanted_by_some_part() -> None:
 def test_a_source_without_a_capability_is_refused(capability: str) -> None:
     """A chain of Gaussian steps plays rollouts and nothing else."""
     source = ChainSource(GaussianChain(1, [1.0], [1.0]), lambda points: points[:, 0], rows=8)
-    missing = min(members_of(CAPABILITIES[capability]))
+    first = {"encoding": "continuations", "solutions": "demonstrations"}.get(capability, capability)  # by name
+    missing = min(members_of(CAPABILITIES[first]))
     with pytest.raises(SourceError, match=r"sampling\.\w+ needs a source with \w+, and ChainSource has no .*\w+; take"):
         WANTING[capability](source)
-    with pytest.raises(SourceError, match=missing if capability != "encoding" else "extend"):
+    with pytest.raises(SourceError, match=missing):
         WANTING[capability](source)
     assert source.generator.initial_seed() == 0
     assert torch.equal(source.generator.get_state(), torch.Generator().manual_seed(0).get_state())

@@ -15,6 +15,7 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.evaluation import SAID, Evaluation
 from polopt.experience import Experience
+from polopt.lab.provided import check_on_tree
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
@@ -84,7 +85,11 @@ def bias_variance(
 
     The algorithm samples by its own sampling part, from `behaviour` (None: the policy itself). Its state is
     not touched. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
+
+    Raises:
+        UnprovidedError: the algorithm needs what no tree provides.
     """
+    check_on_tree(algorithm)
     source = TreeSource(
         problem,
         policy,
@@ -120,10 +125,12 @@ def expectation(
     gradient of 0, and refills deal the same group again.
 
     Raises:
+        UnprovidedError: as `bias_variance`.
         ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
     if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.source_capabilities:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
+    check_on_tree(algorithm)
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
@@ -289,7 +296,12 @@ def training(
     teacher: TreeTeacher | None = None,
     **dealt: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
-    """As `train`, without end: each batch that was learned from, and the source that dealt it."""
+    """As `train`, without end: each batch that was learned from, and the source that dealt it.
+
+    Raises:
+        UnprovidedError: the algorithm needs what no tree provides.
+    """
+    check_on_tree(algorithm, teacher=teacher is not None, signals=dealt.get("signals") or ())
     needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(

@@ -15,7 +15,7 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
 from polopt.sampling.parts import Select
-from polopt.sampling.source_protocols import DemonstrationSource, Source, TextSource
+from polopt.sampling.source_protocols import DemonstrationSource, SolutionSource, Source, TextSource
 
 
 class BatchMixer(Part):
@@ -52,9 +52,9 @@ class WithSolutions(BatchMixer):
     gate: float = 0.0
 
     reads = frozenset({"outcome", "group"})
-    source_capabilities = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations", "solutions"})
 
-    def forward(self, experience: Experience, source: DemonstrationSource) -> Experience:
+    def forward(self, experience: Experience, source: SolutionSource) -> Experience:
         own = experience[~experience.is_demonstration]
         hard = ops.group_mean(own.outcome, own.group) <= self.gate
         return _beside(experience, source.demonstrate_groups(own[hard]), Experience.join) if hard.any() else experience

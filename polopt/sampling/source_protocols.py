@@ -87,11 +87,15 @@ class ContinuingSource(Source, Protocol):
 
 
 class DemonstrationSource(Source, Protocol):
-    """A source whose tasks come with solutions."""
+    """A source that demonstrates the solutions of tasks in their order."""
 
     def demonstrate(self, rows: int) -> Experience:
         """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
         ...
+
+
+class SolutionSource(Source, Protocol):
+    """A source that knows the solution of each given task."""
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
         """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
@@ -198,6 +202,7 @@ CAPABILITIES: Mapping[str, type] = {
     "pairs": PairSource,
     "prompts": PromptSource,
     "restored_rows": RestoringSource,
+    "solutions": SolutionSource,
     "steps": Source,
     "texts": TextSource,
 }

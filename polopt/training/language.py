@@ -28,6 +28,7 @@ from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import Ahead
 from polopt.training.cluster.worker_pool import WorkerPool
+from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.estimates import PREFERENCES
@@ -42,7 +43,7 @@ from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
-from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
+from polopt.training.provided import LANGUAGE, check_effects, check_layers, check_split, situation_of
 from polopt.training.source import LanguageSource
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
@@ -77,7 +78,7 @@ class LanguageDomain:
     def __init__(
         self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
     ) -> None:
-        self.recipe, self.crew = recipe, crew
+        self.recipe, self.crew, self.capabilities = recipe, crew, LANGUAGE
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
         if recipe.threads is not None:
@@ -94,8 +95,8 @@ class LanguageDomain:
         self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_needs(name, algorithm)
-            check_asks(name, algorithm, self.splits[name])
+            check_algorithm(name, algorithm, self.capabilities)
+            check_split(name, algorithm, self.splits[name])
         critic = any("value" in a.required_fields | a.required_outputs for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
