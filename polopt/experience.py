@@ -23,7 +23,7 @@ class Experience:
 
     mask: [B, T] bool, True where the policy decided; False on prompts, padding and tool output.
     logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
-    support: the sampler's reshaping that `logp` (and every other log-prob of the batch) belongs to.
+    support: the sampler's reshaping that `rollout_logp` (and every other log-prob of the batch) belongs to.
     horizon: the most decisions a row may hold (the sampler's patience), if there is a limit.
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
     ref_logp: [B, T] log-probabilities under a reference policy.
@@ -37,7 +37,7 @@ class Experience:
         each decision at which an episode inside the row was cut off.
     value_target: [B, T] what the critic should predict before each decision; credit computes it.
     entropy, advantage: [B, T], each filled in by the stage that makes it.
-    extras: tensors with leading dimension B, or lists of length B, by name. `extras["demonstrated"]` [B] bool marks
+    extras: tensors with leading dimension B, or lists of length B, by name. `extras["is_demonstration"]` [B] bool marks
         rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
         decisions where `reward` is [B, T].
     sampled_by: the sampling part that made the batch, as it prints; None for a batch from anywhere else, to which
@@ -50,7 +50,7 @@ class Experience:
     """
 
     mask: Tensor
-    logp: Tensor = ABSENT
+    rollout_logp: Tensor = ABSENT
     support: Support = PLAIN
     horizon: int | None = None
     old_logp: Tensor = ABSENT
@@ -116,11 +116,10 @@ class Experience:
     def is_demonstration(self) -> Tensor:
         """[B] bool: rows that somebody else decided, to be imitated. A batch without the mark has none.
 
-        Nobody sampled their decisions, so they have no behaviour log-probability: `logp` holds 0 there and means
-        nothing. They are left out of ratios, of what is measured of the sampler, and of every statistic that credits
-        rollouts; their own credit is 1 on each decision.
-        """
-        shown = self.extras.get("demonstrated")
+        Nobody sampled their decisions, so they have no behaviour log-probability: `rollout_logp` holds 0 there and
+        means nothing. They are left out of ratios, of what is measured of the sampler, and of every statistic that
+        credits rollouts; their own credit is 1 on each decision."""
+        shown = self.extras.get("is_demonstration")
         return torch.zeros(len(self), dtype=torch.bool, device=self.device) if shown is None else shown
 
     def local_rows(self, values: Tensor) -> Tensor:
@@ -231,7 +230,7 @@ class Experience:
     def precision(self) -> torch.dtype:
         """The type of the batch's numbers, in which rewards and advantages are computed: the outcome's, the reward's
         or the log-probabilities'."""
-        known = (self.outcome, self.reward, self.logp)
+        known = (self.outcome, self.reward, self.rollout_logp)
         return next((value.dtype for value in known if value is not None), torch.get_default_dtype())
 
     @property

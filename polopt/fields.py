@@ -26,7 +26,7 @@ Binding = Literal["row", "group"]
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
 SHAPES: dict[str, tuple[str, ...]] = {
     "mask": ("BT",),
-    "logp": ("BT",),
+    "rollout_logp": ("BT",),
     "old_logp": ("BT",),
     "ref_logp": ("BT",),
     "prev_logp": ("BT",),
@@ -45,7 +45,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"}
 BOOLS = frozenset({"mask", "terminated", "truncated"})
 # Meaningful only where the policy decided; `zero_masked` clears the rest.
-PER_DECISION = ("logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
+PER_DECISION = ("rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
 # Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
 OLD = "extras.old_"
 
@@ -57,7 +57,7 @@ HINTS = {
     "prev_logp": "evaluate the policy as it was one batch earlier on this batch",
     "old_logp": "evaluate the policy on this batch before its first update",
     "value": "the policy needs a critic: build it with critic=True",
-    "logp": "record the behaviour policy's log-probabilities while sampling",
+    "rollout_logp": "record the behaviour policy's log-probabilities while sampling",
     "group": "number the rows by prompt or start state",
     "reward": "score the rollouts first",
     "outcome": "give each row's reward as reward or outcome, [B]",
@@ -104,10 +104,10 @@ def _check_extras(extras: Any, rows: int) -> None:
             raise ExperienceError(
                 f"Experience: extras[{name!r}] must have one entry per row, B = {rows}, found {describe(value)}"
             )
-    shown = extras.get("demonstrated", ABSENT)
+    shown = extras.get("is_demonstration", ABSENT)
     if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
         raise ExperienceError(
-            f"Experience: extras['demonstrated'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
+            f"Experience: extras['is_demonstration'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
         )
 
 

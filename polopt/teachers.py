@@ -19,8 +19,9 @@ __all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
 #   taught [B] bool: whether the teacher knew something of the row.
 #   teacher_logp, teacher_entropy [B, T]: of the decisions taken, over the batch's support.
 #   candidates [B, T, K] int32: ids, -1 padding; teacher_candidate_logp [B, T, K].
-TAUGHT = frozenset(
-    f"extras.{name}" for name in ("taught", "teacher_logp", "teacher_entropy", "candidates", "teacher_candidate_logp")
+TEACHER_FIELDS = frozenset(
+    f"extras.{name}"
+    for name in ("has_teacher_signal", "teacher_logp", "teacher_entropy", "candidates", "teacher_candidate_logp")
 )
 
 
@@ -151,11 +152,11 @@ def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Ten
     return found
 
 
-def untaught(experience: Experience, names: frozenset[str], like: Tensor) -> dict[str, Tensor]:
-    """What `TAUGHT` lists, of a batch that nobody was taught: blank. like: gives the kind of number."""
+def without_teacher(experience: Experience, names: frozenset[str], like: Tensor) -> dict[str, Tensor]:
+    """What `TEACHER_FIELDS` lists, of a batch that nobody was taught: blank. like: gives the kind of number."""
     B, T = experience.mask.shape
     blank: dict[str, Tensor] = {
-        "taught": torch.zeros(B, dtype=torch.bool, device=experience.device),
+        "has_teacher_signal": torch.zeros(B, dtype=torch.bool, device=experience.device),
         "teacher_logp": like.new_zeros(B, T),
         "teacher_entropy": like.new_zeros(B, T),
         "candidates": torch.full((B, T, 1), -1, dtype=torch.int32, device=experience.device),
@@ -172,9 +173,9 @@ def filled(
     said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if `names` ask so.
     """
     mask = experience.mask[rows]
-    found = untaught(experience, frozenset({"extras.taught"} & names), said.logp)
-    if "taught" in found:
-        found["taught"][rows] = True
+    found = without_teacher(experience, frozenset({"extras.has_teacher_signal"} & names), said.logp)
+    if "has_teacher_signal" in found:
+        found["has_teacher_signal"][rows] = True
     given: dict[str, Any] = {
         "teacher_logp": said.logp,
         "teacher_entropy": said.entropy,

@@ -17,7 +17,7 @@ def experience_from_tokens(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     *,
-    logp: Sequence[Sequence[float]] | None = None,
+    rollout_logp: Sequence[Sequence[float]] | None = None,
     reward: Sequence[float] | Tensor | None = None,
     group: Sequence[int] | Tensor | None = None,
     eos: int | Collection[int] | None = None,
@@ -29,23 +29,23 @@ def experience_from_tokens(
     Row i is prompts[i] + completions[i] in `extras["tokens"]` [B, T], -1 behind its end, as `LanguagePolicy.evaluate`
     reads it; `mask` is True and `turn` 0 at the completion. A prompt has at least one token.
 
-    logp: of each token of each completion, under the policy that sampled it. reward: of each row, `outcome` and
+    rollout_logp: of each token of each completion, under the policy that sampled it. reward: of each row, `outcome` and
     `reward`. group: of each row, None for one group per different prompt. eos: ids that end a completion; what stands
     behind the first one is left out, rows with one are `terminated`, the others `truncated`. None: neither is known.
 
     Raises:
         ExperienceError: numbers of rows or tokens that do not match, an empty prompt.
     """
-    _check_rows(len(prompts), completions=completions, logp=logp, reward=reward, group=group)
+    _check_rows(len(prompts), completions=completions, rollout_logp=rollout_logp, reward=reward, group=group)
     ends = _ids(eos)
     kept = [_until_end(list(map(int, row)), ends) for row in completions]
     for i, (prompt, row) in enumerate(zip(prompts, completions, strict=True)):
         if not len(prompt):
             raise ExperienceError(f"experience_from_tokens: prompts[{i}] is empty, and needs at least one token")
-        if logp is not None and len(logp[i]) != len(row):
+        if rollout_logp is not None and len(rollout_logp[i]) != len(row):
             raise ExperienceError(
-                f"experience_from_tokens: logp[{i}] needs one number for each of the {len(row)} tokens of "
-                f"completions[{i}], found {len(logp[i])}"
+                f"experience_from_tokens: rollout_logp[{i}] needs one number for each of the {len(row)} tokens of "
+                f"completions[{i}], found {len(rollout_logp[i])}"
             )
     width = max((len(p) + len(c) for p, c in zip(prompts, kept, strict=True)), default=0)
     tokens = torch.full((len(kept), width), -1)
@@ -55,14 +55,14 @@ def experience_from_tokens(
         start, end = len(prompt), len(prompt) + len(row)
         tokens[i, :end] = torch.tensor([*map(int, prompt), *row])
         mask[i, start:end] = True
-        if logp is not None:
-            said[i, start:end] = torch.as_tensor(logp[i][: len(row)])
+        if rollout_logp is not None:
+            said[i, start:end] = torch.as_tensor(rollout_logp[i][: len(row)])
     fields: dict[str, Any] = {"group": _groups(prompts) if group is None else torch.as_tensor(group)}
     if eos is not None:
         fields["terminated"] = torch.tensor([bool(row) and row[-1] in ends for row in kept], dtype=torch.bool)
         fields["truncated"] = ~fields["terminated"]
-    if logp is not None:
-        fields["logp"] = said
+    if rollout_logp is not None:
+        fields["rollout_logp"] = said
     return _batch(mask, tokens, reward, support, fields).to(device)
 
 
@@ -78,10 +78,10 @@ def experience_from_generate(
     """Builds a batch from what `generate` of a `transformers` causal LM returned for prompts padded on the left.
 
     output: the sequences [B, P + C], or the output of `return_dict_in_generate=True`; with `output_scores=True` its
-    scores give `logp`, and `extras["kept"]` where the support is truncated. Without scores, evaluate the policy that
-    sampled. attention_mask: [prompts, P] of the prompts; each has B / prompts rows, one after the other, which are a
-    group. eos: ids that end a completion, as the model's `generation_config.eos_token_id`, None for none. support: the
-    temperature, top-k and top-p that `generate` was called with; its own defaults may hold a top-k of 50.
+    scores give `rollout_logp`, and `extras["kept"]` where the support is truncated. Without scores, evaluate the policy
+    that sampled. attention_mask: [prompts, P] of the prompts; each has B / prompts rows, one after the other, which are
+    a group. eos: ids that end a completion, as the model's `generation_config.eos_token_id`, None for none. support:
+    the temperature, top-k and top-p that `generate` was called with; its own defaults may hold a top-k of 50.
 
     Raises:
         ExperienceError: shapes that do not match, or a support that is not that of the scores.
@@ -110,7 +110,7 @@ def experience_from_generate(
     if (scores := getattr(output, "scores", None)) is not None:
         logp, kept = _scored(torch.stack(list(scores), 1), answer, decided, support)
         blank = logp.new_zeros(len(logp), width)
-        fields["logp"] = torch.cat([blank, logp], 1)
+        fields["rollout_logp"] = torch.cat([blank, logp], 1)
         if support.truncated:
             extras["kept"] = torch.cat([kept.new_full((len(kept), width, kept.shape[2]), -1), kept], 1)
     return _batch(mask, tokens, reward, support, fields).replace(extras=extras)

@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.support import Support
 
-LOGPS = ("logp", "old_logp", "ref_logp", "prev_logp")
+LOGPS = ("rollout_logp", "old_logp", "ref_logp", "prev_logp")
 # Read wherever the policy decided; `reward` too, where each decision has one.
 DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
 # Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
@@ -108,7 +108,7 @@ class _Version:
 
 def _places(experience: Experience) -> tuple[Support, _Version, _Version]:
     """What says where a batch's values are read, and how large they may be."""
-    return experience.support, _Version(experience.mask), _Version(experience.extras.get("demonstrated"))
+    return experience.support, _Version(experience.mask), _Version(experience.extras.get("is_demonstration"))
 
 
 def _extremes(fields: Sequence[_Field]) -> Tensor:
@@ -121,7 +121,7 @@ def _extremes(fields: Sequence[_Field]) -> Tensor:
 
 def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_Field]:
     mask, sampled = experience.mask, experience.mask
-    if "demonstrated" in experience.extras:
+    if "is_demonstration" in experience.extras:
         sampled = mask & ~experience.is_demonstration[:, None]
     for name in (*ROWS, *DECISIONS):
         if (values := getattr(experience, name)) is not None:

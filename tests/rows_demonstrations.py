@@ -30,7 +30,7 @@ from polopt.sampling import ReplacedBySolutions
 def shown(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Every third row was decided by somebody else."""
     batch = random_batch(seed, B, T, clean)
-    mark = {"demonstrated": torch.arange(B) % 3 == 1}
+    mark = {"is_demonstration": torch.arange(B) % 3 == 1}
     return SampleBatch(batch.experience.replace(extras=mark), batch.leaves)
 
 
@@ -49,7 +49,7 @@ OBJECTIVES = {
     "shaped": PartRow(Surrogate(trust=SaturatedRatio(bend=0.3))),
     "entropy target": PartRow(Surrogate(regularise=[EntropyTarget(coefficient=0.7, target=0.3)])),
     "entropy target from below": PartRow(Surrogate(regularise=[EntropyTarget(target=9.0)])),
-    "demonstrated": PartRow(
+    "is_demonstration": PartRow(
         BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True)), SFT]), batch=shown
     ),
     "demonstrated, sums": PartRow(

@@ -57,7 +57,7 @@ def test_a_given_prefix_conditions_and_is_never_decided() -> None:
     expected = torch.zeros(tree.prompts, len(tree.answers), dtype=torch.double)
     expected[1] = torch.where(begins, p, 0) / p[begins].sum()
     frequencies_fit(batch.extras["leaf"], expected.flatten())
-    torch.testing.assert_close(batch.logp[batch.mask].exp(), expected.flatten()[batch.extras["leaf"]])
+    torch.testing.assert_close(batch.rollout_logp[batch.mask].exp(), expected.flatten()[batch.extras["leaf"]])
     # One decision at least is the policy's own.
     assert (
         source.rollout(RolloutRequest(torch.tensor([1]), 4, po.Support(), starts=[Start(given=9)])).mask.sum(1).tolist()
@@ -93,7 +93,9 @@ def test_a_hidden_hint_is_the_behaviour_of_who_read_it() -> None:
     frequencies_fit(batch.extras["leaf"], expected.flatten())
     assert batch.extras["hinted"].all()
     with torch.no_grad():
-        torch.testing.assert_close(batch.logp, torch.where(batch.mask, reader.evaluate(batch).logp, batch.logp))
+        torch.testing.assert_close(
+            batch.rollout_logp, torch.where(batch.mask, reader.evaluate(batch).logp, batch.rollout_logp)
+        )
         torch.testing.assert_close(batch.old_logp, policy.evaluate(batch).logp)
     with pytest.raises(ValueError, match="nobody samples with the hint 'book'"):
         source.rollout(RolloutRequest(torch.tensor([2]), 1, po.Support(), starts=[Start(hint="book", hidden=True)]))
@@ -119,8 +121,8 @@ def test_rows_say_what_they_are_told_and_go_on() -> None:
     expected[1] = torch.where(begins, p, 0) / p[begins].sum()
     frequencies_fit(batch.extras["leaf"], expected.flatten())
     assert batch.mask[:, tree.start :].all()
-    assert (batch.logp[:, tree.start] == row.logp[0, tree.start]).all()
-    assert (batch.logp[:, tree.start + 1] == 0).all()  # nobody sampled it
+    assert (batch.rollout_logp[:, tree.start] == row.rollout_logp[0, tree.start]).all()
+    assert (batch.rollout_logp[:, tree.start + 1] == 0).all()  # nobody sampled it
     short = TokenTree.full(3, 2, lambda prompt, a: 0.0, stop=0)
     source = TreeSource(short, TabularPolicy(short), rows=8)
     row = source.rollout(RolloutRequest(torch.tensor([0]), 1, po.Support()))

@@ -20,7 +20,7 @@ def siblings(worth: list[float], orders: list[tuple[int, ...]], dtype: torch.dty
     place = torch.tensor(orders).flatten()
     return po.Experience(
         mask=torch.ones(len(place), 2, dtype=torch.bool),
-        logp=logp[place],
+        rollout_logp=logp[place],
         outcome=torch.tensor(worth, dtype=dtype)[place],
         group=torch.arange(len(orders)).repeat_interleave(len(worth)),
         extras={"row": place},
@@ -36,7 +36,7 @@ def test_the_order_of_siblings_does_not_matter(worth: list[float], dtype: torch.
     algorithm = po.method("spo-tree").but(**{"credit.scale": scale})
     orders = list(itertools.permutations(range(6)))
     judged = algorithm.compute_advantages(algorithm.sampling.mark(siblings(worth, orders, dtype)))
-    logp = judged.logp.clone().requires_grad_()
+    logp = judged.rollout_logp.clone().requires_grad_()
     slope = torch.zeros(len(orders), 6, 2, dtype=dtype)
     at = (judged.group, judged.extras["row"])
     slope[at] = torch.autograd.grad(algorithm.objective(judged, po.Evaluation(logp=logp)).loss, logp)[0]
@@ -63,7 +63,7 @@ def with_an_empty_row() -> po.Experience:
     logp = torch.where(mask, torch.tensor([[-1.0, -0.5], [-2.0, 0], [-0.3, -0.7], [0, 0]]).double(), torch.nan)
     return po.Experience(
         mask=mask,
-        logp=logp,
+        rollout_logp=logp,
         ref_logp=torch.where(mask, logp - 0.25, torch.nan),
         outcome=torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=DOUBLE),
         group=torch.zeros(4, dtype=torch.long),
@@ -132,7 +132,7 @@ def test_a_fading_share_is_peak_times_t_over_warmup_while_it_rises(warmup: int, 
 def test_a_batch_without_columns_has_a_loss_of_0(slug: str, rows: int) -> None:
     none = torch.zeros(rows, 0)
     outcome, group = torch.arange(rows) % 2.0, torch.arange(rows) // 2
-    batch = po.Experience(mask=none.bool(), logp=none, outcome=outcome, group=group, horizon=8)
+    batch = po.Experience(mask=none.bool(), rollout_logp=none, outcome=outcome, group=group, horizon=8)
     algorithm = po.method(slug)
     judged = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     said = po.Evaluation(logp=none[: len(judged)].requires_grad_(), entropy=none[: len(judged)])

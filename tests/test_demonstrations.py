@@ -55,7 +55,7 @@ from polopt.sampling import (
 def mixed(seed: int = 0, every: int = 3) -> Experience:
     """A random batch of which every so many rows were decided by somebody else; its group numbers do not tell."""
     batch = random_batch(seed, B=12).experience
-    return batch.replace(extras={"demonstrated": torch.arange(12) % every == 1})
+    return batch.replace(extras={"is_demonstration": torch.arange(12) % every == 1})
 
 
 # The batch ----------------------------------------------------------------------------------------------------
@@ -70,8 +70,10 @@ def test_a_batch_without_the_mark_holds_none() -> None:
 
 @pytest.mark.parametrize("mark", [[True] * 9, torch.ones(9), torch.ones(9, 8, dtype=torch.bool)])
 def test_a_mark_of_another_kind_is_refused(mark: Any) -> None:
-    with pytest.raises(ExperienceError, match=r"extras\['demonstrated'\] must be bool of shape \[B\] = \[9\], found"):
-        random_batch(0).experience.replace(extras={"demonstrated": mark})
+    with pytest.raises(
+        ExperienceError, match=r"extras\['is_demonstration'\] must be bool of shape \[B\] = \[9\], found"
+    ):
+        random_batch(0).experience.replace(extras={"is_demonstration": mark})
 
 
 def test_join_keeps_groups_and_cat_does_not() -> None:
@@ -115,7 +117,7 @@ def test_rollouts_are_credited_as_if_alone(name: str, seed: int) -> None:
         batch = mixed(seed + offset)
         shown = batch.is_demonstration
         found, expected = together.with_advantages(batch), alone.with_advantages(batch[~shown])
-        for field in ("advantage", "reward", "logp", "group"):
+        for field in ("advantage", "reward", "rollout_logp", "group"):
             torch.testing.assert_close(
                 getattr(found, field)[~shown], getattr(expected, field), rtol=0, atol=0, equal_nan=True
             )
@@ -128,7 +130,7 @@ def test_rollouts_are_credited_as_if_alone(name: str, seed: int) -> None:
 
 
 def test_nothing_but_demonstrations() -> None:
-    batch = mixed(every=1).replace(extras={"demonstrated": torch.ones(12, dtype=torch.bool)})
+    batch = mixed(every=1).replace(extras={"is_demonstration": torch.ones(12, dtype=torch.bool)})
     algorithm = po.Algorithm(reward=ScaledReward())
     found = algorithm.compute_advantages(batch)
     assert torch.equal(found.advantage, batch.mask.float())
@@ -157,7 +159,9 @@ def test_replaced() -> None:
 @pytest.mark.parametrize("rows", [None, 1, 5])
 def test_each_route_is_the_loss_of_its_rows_alone(aggregate: Any, rows: int | None) -> None:
     said = random_batch(3, B=12)
-    batch = po.Algorithm().with_advantages(said.experience.replace(extras={"demonstrated": torch.arange(12) % 3 == 1}))
+    batch = po.Algorithm().with_advantages(
+        said.experience.replace(extras={"is_demonstration": torch.arange(12) % 3 == 1})
+    )
     own, others = (
         Surrogate(trust=Clip(), aggregate=aggregate),
         Surrogate(ratio=None, trust=PolicyGradient(), aggregate=aggregate),
@@ -198,8 +202,8 @@ def test_with_demonstrations(each: float, count: int) -> None:
     assert shown.tolist() == [False] * 16 + [True] * count
     assert (batch.outcome[shown] == 1).all()
     assert (tree.outcome.flatten()[batch.extras["leaf"][shown]] == 1).all()
-    assert (batch.logp[shown] == 0).all()
-    assert (batch.logp[~shown][batch.mask[~shown]] < 0).all()
+    assert (batch.rollout_logp[shown] == 0).all()
+    assert (batch.rollout_logp[~shown][batch.mask[~shown]] < 0).all()
     assert not set(batch.group[shown].tolist()) & set(batch.group[~shown].tolist())
     assert len(batch.group[shown].unique()) == count
 
@@ -311,7 +315,7 @@ def test_demonstrations_join_what_is_replayed() -> None:
     assert (ages[:16] > 0).any()
     assert (ages[16:] == -1).all()
     # Memory holds rollouts alone.
-    assert not any("demonstrated" in kept.extras for kept in part.memory.batches())
+    assert not any("is_demonstration" in kept.extras for kept in part.memory.batches())
 
 
 def test_solutions_join_what_is_cut() -> None:

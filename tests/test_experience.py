@@ -23,11 +23,15 @@ class TestShapes:
         ("field", "value", "sentence"),
         [
             (
-                "logp",
+                "rollout_logp",
                 torch.zeros(3, 5),
-                "'logp' must be floating point of shape [B, T] = [3, 4], found float32 [3, 5]",
+                "'rollout_logp' must be floating point of shape [B, T] = [3, 4], found float32 [3, 5]",
             ),
-            ("logp", torch.zeros(3, 4).long(), "must be floating point of shape [B, T] = [3, 4], found int64 [3, 4]"),
+            (
+                "rollout_logp",
+                torch.zeros(3, 4).long(),
+                "must be floating point of shape [B, T] = [3, 4], found int64 [3, 4]",
+            ),
             ("reward", torch.zeros(4), "of shape [B] = [3] or [B, T] = [3, 4], found float32 [4]"),
             ("group", torch.zeros(3), "field 'group' must be integer of shape [B] = [3], found float32 [3]"),
             ("terminated", torch.zeros(3), "field 'terminated' must be bool of shape [B] = [3] or"),
@@ -75,9 +79,11 @@ class TestIndexing:
         ids=repr,
     )
     def test_every_way_to_name_rows(self, rows):
-        e = small(logp=torch.arange(12.0).reshape(3, 4), extras={"answer": ["a", "b", "c"], "x": torch.arange(3)})
+        e = small(
+            rollout_logp=torch.arange(12.0).reshape(3, 4), extras={"answer": ["a", "b", "c"], "x": torch.arange(3)}
+        )
         found = e[rows]
-        assert found.logp.tolist() == e.logp[[0, 2]].tolist()
+        assert found.rollout_logp.tolist() == e.rollout_logp[[0, 2]].tolist()
         assert found.extras["answer"] == ["a", "c"]
         assert found.extras["x"].tolist() == [0, 2]
 
@@ -109,8 +115,8 @@ class TestSplit:
         pieces = list(e.split(rows))
         assert [len(p) for p in pieces] == [min(rows, len(e) - k) for k in range(0, len(e), rows)]
         assert all(p.full_batch is e for p in pieces)
-        joined = torch.cat([p.logp for p in pieces])
-        torch.testing.assert_close(joined, e.logp, rtol=0, atol=0, equal_nan=True)
+        joined = torch.cat([p.rollout_logp for p in pieces])
+        torch.testing.assert_close(joined, e.rollout_logp, rtol=0, atol=0, equal_nan=True)
         assert all(q.full_batch is e for p in pieces for q in p.split(1)), "a split of a split forgets"
         assert all(p.replace(reward=torch.zeros(len(p))).full_batch is e for p in pieces)
 
@@ -172,14 +178,14 @@ class TestCat:
 class TestTo:
     def test_a_dtype_is_for_floating_point_only(self):
         group = torch.tensor([2**24, 2**24 + 1, 2**53 + 1])
-        e = small(logp=torch.zeros(3, 4), group=group, extras={"id": group, "answer": ["a", "b", "c"]})
+        e = small(rollout_logp=torch.zeros(3, 4), group=group, extras={"id": group, "answer": ["a", "b", "c"]})
         moved = e.to(torch.float64)
-        assert moved.logp.dtype == torch.float64
+        assert moved.rollout_logp.dtype == torch.float64
         assert moved.mask.dtype == torch.bool
         assert e.to(torch.float32).group.tolist() == group.tolist(), "group numbers went through float32"
         assert moved.extras["id"].tolist() == group.tolist()
         assert moved.extras["answer"] == ["a", "b", "c"]
-        assert e.to("cpu", torch.float64).logp.dtype == torch.float64
+        assert e.to("cpu", torch.float64).rollout_logp.dtype == torch.float64
 
     def test_a_micro_batch_keeps_its_whole(self):
         e = small()
@@ -192,11 +198,11 @@ def test_blanked_clears_what_no_decision_owns():
     for seed in range(4):
         batch = random_batch(seed)
         e, v = batch.experience.zero_masked(), batch.evaluation().zero_masked(batch.mask)
-        for x in (e.logp, e.old_logp, e.ref_logp, e.value, e.advantage, e.entropy):
+        for x in (e.rollout_logp, e.old_logp, e.ref_logp, e.value, e.advantage, e.entropy):
             assert x[~batch.mask].count_nonzero() == 0
             assert x.isfinite().all()
         assert v.logits[~batch.mask].count_nonzero() == 0
-        assert torch.equal(e.logp[batch.mask], batch.experience.logp[batch.mask])
+        assert torch.equal(e.rollout_logp[batch.mask], batch.experience.rollout_logp[batch.mask])
 
 
 class TestRequire:
@@ -223,7 +229,8 @@ class TestRequire:
             ),
             (
                 lambda e: po.objectives.Surrogate(regularise=[po.objectives.EntropyBonus()])(
-                    e.replace(advantage=torch.zeros(3, 4), logp=torch.zeros(3, 4)), Evaluation(logp=torch.zeros(3, 4))
+                    e.replace(advantage=torch.zeros(3, 4), rollout_logp=torch.zeros(3, 4)),
+                    Evaluation(logp=torch.zeros(3, 4)),
                 ),
                 "objectives.EntropyBonus needs evaluation.entropy of shape [3, 4], found None; "
                 "evaluate the policy with needs={'entropy'}",

@@ -50,7 +50,7 @@ def test_windows_give_the_same_distribution_as_whole_rows() -> None:
     error = (expected * (1 - expected) / n).sqrt()
     assert ((seen - expected) / error).abs().max() < 4.5
     assert sum(map(len, done)) == n
-    whole = torch.cat([torch.where(b.mask, b.logp, 0).sum(1) for b in done])
+    whole = torch.cat([torch.where(b.mask, b.rollout_logp, 0).sum(1) for b in done])
     torch.testing.assert_close(whole.exp(), expected[leaves])
     assert source.decided == sum(int(b.lengths.sum()) for b in done)
 
@@ -80,11 +80,11 @@ def test_what_was_decided_before_keeps_its_log_probability() -> None:
     after = source.extend(rows, 3)
     copies = torch.arange(len(rows)).repeat_interleave(3)
     old = rows.mask[copies]
-    assert torch.equal(after.logp[old], rows.logp[copies][old])
+    assert torch.equal(after.rollout_logp[old], rows.rollout_logp[copies][old])
     assert torch.equal(after.entropy[old], rows.entropy[copies][old])
     said = source.policy.evaluate(after, frozenset()).logp
-    torch.testing.assert_close(after.logp[after.mask & ~old], said[after.mask & ~old])
-    assert (after.logp[old] - said[old]).abs().max() > 0.1
+    torch.testing.assert_close(after.rollout_logp[after.mask & ~old], said[after.mask & ~old])
+    assert (after.rollout_logp[old] - said[old]).abs().max() > 0.1
     assert torch.equal(after.group, rows.group[copies])
     assert after.terminated.all()
 

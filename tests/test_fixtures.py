@@ -29,7 +29,7 @@ AGGREGATES = [TokenMean(), SequenceMean(), SequenceSum(length=10)]
 
 def batch_of(lengths, T=None):
     mask = torch.arange(T or max(lengths)) < torch.tensor(lengths)[:, None]
-    return po.Experience(mask=mask, logp=torch.zeros(mask.shape, dtype=torch.float64))
+    return po.Experience(mask=mask, rollout_logp=torch.zeros(mask.shape, dtype=torch.float64))
 
 
 def in_micro_batches(experience, logp, objective, rows):
@@ -119,7 +119,7 @@ class TestF3RatioOnPolicy:
         keep = po.ops.kept_choices(logits, support.top_k, support.top_p)
         logp = logits.masked_fill(~keep, -torch.inf).log_softmax(-1).max(-1).values
         experience = po.Experience(
-            mask=torch.ones(4, 6, dtype=torch.bool), logp=logp, support=support, advantage=torch.randn(4, 6)
+            mask=torch.ones(4, 6, dtype=torch.bool), rollout_logp=logp, support=support, advantage=torch.randn(4, 6)
         )
         metrics = Surrogate()(experience, po.Evaluation(logp=logp.clone(), support=support)).metrics
         assert metrics["ratio/mean"].item() == 1.0
@@ -160,7 +160,7 @@ class TestF7Extremes:
         logp = torch.tensor([[now, now, -1.0]], requires_grad=True)
         experience = po.Experience(
             mask=mask,
-            logp=torch.tensor([[then, then, -1.0]]),
+            rollout_logp=torch.tensor([[then, then, -1.0]]),
             old_logp=torch.tensor([[then, then, -1.0]]),
             ref_logp=torch.tensor([[then, then, -1.0]]),
             advantage=torch.full((1, 3), A),

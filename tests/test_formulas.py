@@ -64,7 +64,7 @@ class Numbers:
     def __init__(self, batch: SampleBatch):
         e = batch.experience
         self.now = batch.leaves["logp"].tolist()
-        self.then, self.ref, self.old = e.logp.tolist(), e.ref_logp.tolist(), e.old_logp.tolist()
+        self.then, self.ref, self.old = e.rollout_logp.tolist(), e.ref_logp.tolist(), e.old_logp.tolist()
         self.rows = loops.decisions(e)
         self.n = [len(row) for row in self.rows]
         self.tokens, self.filled = sum(self.n), sum(n > 0 for n in self.n)
@@ -321,7 +321,7 @@ def test_sum_of_rewards():
     stepwise = SumOfRewards(terms=[OutcomeReward(scale=3.0), KLPenalty(coefficient=0.1)])(experience)
     for i, row in enumerate(loops.decisions(experience)):
         for t in row:
-            kl = experience.logp[i, t] - experience.ref_logp[i, t]
+            kl = experience.rollout_logp[i, t] - experience.ref_logp[i, t]
             close(stepwise[i, t], float(-0.1 * kl + (3 * experience.outcome[i] if t == row[-1] else 0)))
 
 
@@ -340,7 +340,7 @@ def test_rloo_is_grpo_without_std_times_n_over_n_minus_one(seed):
 @SEEDS
 def test_on_policy_every_surrogate_has_the_gradient_of_the_score(seed):
     batch = random_batch(seed)
-    batch = SampleBatch(batch.experience.replace(logp=batch.leaves["logp"].detach()), batch.leaves)
+    batch = SampleBatch(batch.experience.replace(rollout_logp=batch.leaves["logp"].detach()), batch.leaves)
     grads = {}
     for name, objective in {
         "score": Surrogate(trust=PolicyGradient()),

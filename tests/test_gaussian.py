@@ -56,8 +56,8 @@ def test_a_chain_says_the_density_of_its_steps() -> None:
             normal = torch.distributions.Normal(mean, STD[t])
             torch.testing.assert_close(said.logp[:, t], normal.log_prob(action).sum(-1))
             torch.testing.assert_close(said.extras["mean"][:, t], mean)
-    torch.testing.assert_close(batch.logp, made.evaluate(batch).logp.detach())
-    assert not batch.logp.requires_grad
+    torch.testing.assert_close(batch.rollout_logp, made.evaluate(batch).logp.detach())
+    assert not batch.rollout_logp.requires_grad
     torch.testing.assert_close(batch.extras["state"][:, 1:], batch.extras["action"][:, :-1])
 
 
@@ -110,7 +110,7 @@ def test_grpo_guard(seed: int, reduce: str) -> None:
             shrink = 1 / 3 if reduce == "mean" else 1.0
             # Both log-probability and bias are reduced alike, then scaled by s.
             b = sum(a * a for a in apart) / (2 * s * s) * shrink
-            rho = math.exp(((now[i][t] - e.logp[i, t].item()) * shrink + b) * s)
+            rho = math.exp(((now[i][t] - e.rollout_logp[i, t].item()) * shrink + b) * s)
             value, by_ratio = loops.clipped(rho, A, 0.05, 0.05)
             total += value / dt / tokens
             pull = by_ratio * rho / dt / tokens * shrink

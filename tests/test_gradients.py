@@ -363,7 +363,7 @@ def test_clip_bounds_are_the_published_ones(slug: str) -> None:
                 continue
             batch = po.Experience(
                 mask=torch.ones(1, 1, dtype=torch.bool),
-                logp=torch.full((1, 1), -20 - math.log(ratio), dtype=torch.double),
+                rollout_logp=torch.full((1, 1), -20 - math.log(ratio), dtype=torch.double),
                 advantage=torch.full((1, 1), sign, dtype=torch.double),
                 horizon=1,
             )

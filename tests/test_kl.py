@@ -33,7 +33,7 @@ class TestKLGradients:
             one = lambda x: x[action].reshape(1, 1)  # noqa: B023, E731
             experience = po.Experience(
                 mask=torch.ones(1, 1, dtype=torch.bool),
-                logp=one(sampler),
+                rollout_logp=one(sampler),
                 ref_logp=one(self.reference),
                 advantage=torch.zeros(1, 1),
             )
@@ -74,7 +74,7 @@ class TestKLGradients:
             logp = logits.log_softmax(0)[action].reshape(1, 1)
             experience = po.Experience(
                 mask=torch.ones(1, 1, dtype=torch.bool),
-                logp=logp.detach(),
+                rollout_logp=logp.detach(),
                 ref_logp=self.reference[action].reshape(1, 1),
             )
             reward = po.rewards.KLPenalty(coefficient=1.0)(experience)

@@ -132,7 +132,7 @@ def test_sampling_frequencies_fit_the_probabilities() -> None:
     counts = torch.bincount(batch.extras["leaf"], minlength=30).numpy()
     expected = np.array(list(brute_force(policy, Support(temperature=0.7)).values())) * 2000
     assert stats.chisquare(counts, expected, ddof=1).pvalue > 1e-3
-    whole = torch.where(batch.mask, batch.logp, 0).sum(1).exp().numpy()
+    whole = torch.where(batch.mask, batch.rollout_logp, 0).sum(1).exp().numpy()
     assert np.allclose(whole, expected[batch.extras["leaf"]] / 2000)
 
 
@@ -142,7 +142,7 @@ def test_the_source_deals_what_was_asked_for() -> None:
     other = TabularPolicy(tree, spread=2.0, seed=9, critic=True)
     source = TreeSource(tree, policy, rows=4, needs=needs, behaviour=other)
     batch = source.rollout(RolloutRequest(source.take(2), 2, Support()))
-    assert not torch.equal(batch.logp, batch.old_logp)
+    assert not torch.equal(batch.rollout_logp, batch.old_logp)
     greedy = []
     for prompt in range(2):  # follow the likeliest token from the root
         node, answer = tree.nodes[prompt * 7, 1], ()
@@ -280,7 +280,7 @@ def test_temperatures_that_follow_the_entropy(make: Any) -> None:
     assert odds.sum(1).tolist() == pytest.approx([1.0, 1.0])
     batch = deck[torch.arange(len(deck)).flip(0)]
     said = policy.evaluate(batch, frozenset({"value", "entropy"}))
-    torch.testing.assert_close(said.logp[batch.mask], batch.logp[batch.mask], rtol=0, atol=1e-12)
+    torch.testing.assert_close(said.logp[batch.mask], batch.rollout_logp[batch.mask], rtol=0, atol=1e-12)
     (slope,) = torch.autograd.grad(said.logp[batch.mask].sum(), list(policy.parameters())[:1])
     assert slope.isfinite().all()
     with pytest.raises(po.ExperienceError, match=r"extras\['temperature'\]"):

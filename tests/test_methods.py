@@ -20,7 +20,7 @@ from polopt.lab.problems import digits
 from polopt.method import ROOMS, Paper, method
 from polopt.part import from_yaml
 from polopt.part_diff import diff
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 
 
 @pytest.mark.parametrize("slug", po.slugs())
@@ -57,7 +57,7 @@ def test_micro_batches_add_up(slug: str) -> None:
     sampling = algorithm.sampling if algorithm.all_writes - {"value_target"} else None
     batch = batch_of(tree, policy, prompts=12, behaviour=behaviour, needs=needs, sampling=sampling)
     if algorithm.teacher is not None:
-        batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TAUGHT)
+        batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TEACHER_FIELDS)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
     batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))

@@ -65,7 +65,7 @@ def places(e: po.Experience) -> list[tuple[int, int]]:
 def test_semantic_entropy(seed, weigh):
     e = random_batch(seed, B=18).experience
     found = SemanticEntropy(weigh=weigh)(e).tolist()
-    logp, answers = decided(e, "logp"), e.extras["answer"]
+    logp, answers = decided(e, "rollout_logp"), e.extras["answer"]
     power = {"length": lambda x: sum(x) / max(1, len(x)), "sequence": sum, "count": lambda x: 0.0}[weigh]
     for rows in groups(e):
         mass = collections.defaultdict(float)
@@ -79,7 +79,7 @@ def test_semantic_entropy(seed, weigh):
 def test_semantic_entropy_of_answers_beyond_the_range_of_exp():
     e = po.Experience(
         mask=torch.ones(3, 2, dtype=torch.bool),
-        logp=torch.tensor([[-900.0, -900.0], [-900.0, -901.0], [-2000.0, -1.0]]),
+        rollout_logp=torch.tensor([[-900.0, -900.0], [-900.0, -901.0], [-2000.0, -1.0]]),
         group=torch.zeros(3, dtype=torch.long),
         extras={"answer": ["a", "b", "b"]},
     )
@@ -192,7 +192,7 @@ def test_centred(seed):
 @pytest.mark.parametrize("share", [0.01, 0.4, 1.0])
 def test_confidence(share):
     e = random_batch(3).experience
-    for row, found in zip(decided(e, "logp"), Confidence(share=share)(e).tolist(), strict=True):
+    for row, found in zip(decided(e, "rollout_logp"), Confidence(share=share)(e).tolist(), strict=True):
         low = sorted(row)[: max(1, round(share * len(row)))]
         assert found == pytest.approx(math.exp(statistics.fmean(low)) if row else 1.0, rel=1e-12)
 
@@ -221,7 +221,7 @@ def test_surprise(seed, than):
 
 def test_surprise_needs_the_prompt_only_where_it_reads_it():
     e = random_batch(0).experience
-    e = po.Experience(**{k: getattr(e, k) for k in ("mask", "logp", "group", "outcome", "reward")})
+    e = po.Experience(**{k: getattr(e, k) for k in ("mask", "rollout_logp", "group", "outcome", "reward")})
     assert ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(than="group"))(e).isfinite().all()
     with pytest.raises(po.ExperienceError, match=r"RelativeSurprisal needs experience.extras\['prompt_logp'\]"):
         ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal())(e)

@@ -155,9 +155,9 @@ class TestSettings:
 
     def test_needs_are_gathered_from_the_inside(self):
         algorithm = po.method("grpo").but(**{"objective.regularise": [EntropyBonus(), ReferenceKL()]})
-        assert algorithm.required_fields == {"outcome", "reward", "group", "advantage", "logp", "ref_logp"}
+        assert algorithm.required_fields == {"outcome", "reward", "group", "advantage", "rollout_logp", "ref_logp"}
         assert algorithm.required_outputs == {"entropy"}
-        assert po.method("grpo", kl=0).required_fields == {"outcome", "reward", "group", "advantage", "logp"}
+        assert po.method("grpo", kl=0).required_fields == {"outcome", "reward", "group", "advantage", "rollout_logp"}
 
 
 class TestBut:
@@ -358,7 +358,7 @@ class ColumnBaseline(po.credit.Baseline):
 class TestTheDoor:
     e = po.Experience(
         mask=torch.ones(3, 3, dtype=torch.bool),
-        logp=torch.zeros(3, 3),
+        rollout_logp=torch.zeros(3, 3),
         advantage=torch.ones(3, 3),
         reward=torch.ones(3),
     )

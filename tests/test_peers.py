@@ -77,10 +77,10 @@ class TestTRL:
         pytest.importorskip("trl", minversion="1.16")
         e = batch.experience
         settings = {"beta": 0.0, "use_bias_correction_kl": False, "max_completion_length": e.horizon, **settings}
-        importance = (e.old_logp - e.logp).exp().clamp(max=2.0) if mismatch else None
+        importance = (e.old_logp - e.rollout_logp).exp().clamp(max=2.0) if mismatch else None
         return lambda logp: trl_compute_loss(
             logp,
-            e.old_logp if mismatch else e.logp,
+            e.old_logp if mismatch else e.rollout_logp,
             e.advantage,
             e.mask,
             e.mask.sum(),
@@ -193,7 +193,7 @@ def by_name(name: str, batch: SampleBatch):
     """The plain loss that `polopt check` takes by that name, of the policy's log-probabilities alone."""
     loss, e = checks.peer(name).loss, batch.experience
     given = {"decisions": e.mask.sum(), "rows": len(e)} if name.startswith("verl") else {"decisions": e.mask.sum()}
-    return lambda logp: loss(logp=logp, old_logp=e.logp, advantage=e.advantage, mask=e.mask, **given)
+    return lambda logp: loss(logp=logp, old_logp=e.rollout_logp, advantage=e.advantage, mask=e.mask, **given)
 
 
 def row_advantage(experience: po.Experience) -> po.Experience:
@@ -303,7 +303,7 @@ class TestVerl:
             Surrogate(trust=Clip(low=0.1, high=0.15, dual=1.3), aggregate=aggregate),
             batch,
             lambda x: verl.compute_policy_loss_vanilla(
-                e.logp, x, e.advantage, e.mask.double(), mode, config=self.config()
+                e.rollout_logp, x, e.advantage, e.mask.double(), mode, config=self.config()
             )[0],
         )
 
@@ -319,7 +319,7 @@ class TestVerl:
             Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.02, high=0.03), aggregate=aggregate),
             SampleBatch(e, batch.leaves),
             lambda x: verl.compute_policy_loss_gspo(
-                e.logp,
+                e.rollout_logp,
                 x,
                 e.advantage,
                 e.mask.double(),
@@ -336,7 +336,9 @@ class TestVerl:
         agree(
             Surrogate(trust=ClipWeight(low=0.1, high=0.15)),
             batch,
-            lambda x: verl.compute_policy_loss_cispo(e.logp, x, e.advantage, e.mask.double(), config=self.config())[0],
+            lambda x: verl.compute_policy_loss_cispo(
+                e.rollout_logp, x, e.advantage, e.mask.double(), config=self.config()
+            )[0],
         )
 
     @SEEDS

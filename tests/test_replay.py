@@ -45,7 +45,7 @@ def test_a_batch_survives_being_packed() -> None:
     assert torch.equal(again.extras["tokens"], batch.extras["tokens"])
     assert "answer" not in again.extras
     # Copies: what happens to the batch later does not reach what was kept, and no two share their memory.
-    assert not {v.data_ptr() for v in tensors.values()} & {batch.logp.data_ptr(), batch.outcome.data_ptr()}
+    assert not {v.data_ptr() for v in tensors.values()} & {batch.rollout_logp.data_ptr(), batch.outcome.data_ptr()}
     assert len({v.data_ptr() for v in tensors.values()}) == len(tensors)
     rule = ByEntropy(0.05, -1.5, -0.1, 0.7, released=True)
     other = dataclasses.replace(batch, horizon=None, support=po.Support(temperature=0.9, by_entropy=rule))
@@ -68,7 +68,7 @@ def test_memory_is_state_of_any_shape() -> None:
     single = BatchBuffer()
     single.keep(batches)
     single.to(torch.float32)
-    assert single.batches()[0].logp.dtype == torch.float32
+    assert single.batches()[0].rollout_logp.dtype == torch.float32
     assert torch.equal(single.batches()[0].group, batches[0].group)
 
 
@@ -91,7 +91,7 @@ def test_rows_come_back_as_they_were_sampled_and_are_judged_anew() -> None:
         assert [len(g) for g in groups] == [4] * 6
         fresh = batch[batch.extras["age"] == 0]
         assert len(fresh) >= 4
-        torch.testing.assert_close(fresh.logp, fresh.old_logp, rtol=0, atol=0)
+        torch.testing.assert_close(fresh.rollout_logp, fresh.old_logp, rtol=0, atol=0)
         known[step] = [signature(g) for g in groups if g.extras["age"][0] == 0]
         old = [g for g in groups if g.extras["age"][0] > 0]
         for g in old:
@@ -100,7 +100,7 @@ def test_rows_come_back_as_they_were_sampled_and_are_judged_anew() -> None:
             seen.add(age)
             now = policy.evaluate(g).logp
             same(g.old_logp[g.mask], now[g.mask].detach())
-            assert (g.logp - g.old_logp)[g.mask].abs().max() > 1e-6
+            assert (g.rollout_logp - g.old_logp)[g.mask].abs().max() > 1e-6
         with torch.no_grad():
             policy.logits.add_(0.3 * torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(step)))
     assert seen == {1, 2, 3}
@@ -108,7 +108,7 @@ def test_rows_come_back_as_they_were_sampled_and_are_judged_anew() -> None:
 
 def signature(group: po.Experience) -> tuple[tuple[float, ...], ...]:
     """Who sampled what: leaves and the sampler's log-probabilities and entropies."""
-    logp, entropy = (torch.where(group.mask, x, 0).sum(1).tolist() for x in (group.logp, group.entropy))
+    logp, entropy = (torch.where(group.mask, x, 0).sum(1).tolist() for x in (group.rollout_logp, group.entropy))
     return tuple(group.extras["leaf"].tolist()), tuple(logp), tuple(entropy)
 
 
@@ -196,8 +196,8 @@ def test_centred_clip_case_by_case(seed: int) -> None:
     terms, held = CentredClip(low=0.1, high=0.3)(TokenRatio()(e, v), e, v)
     stopped = 0
     for i, t in e.mask.nonzero().tolist():
-        r = (v.logp[i, t] - e.logp[i, t]).exp().item()
-        r0 = (e.old_logp[i, t] - e.logp[i, t]).exp().item()
+        r = (v.logp[i, t] - e.rollout_logp[i, t]).exp().item()
+        r0 = (e.old_logp[i, t] - e.rollout_logp[i, t]).exp().item()
         A = e.advantage[i, t].item()
         inside = min(max(r, r0 - 0.1), r0 + 0.3)
         assert terms[i, t].item() == pytest.approx(max(-A * r, -A * inside), abs=1e-12)
@@ -208,7 +208,7 @@ def test_centred_clip_case_by_case(seed: int) -> None:
 
 def test_centred_clip_is_clip_on_rows_of_the_learner() -> None:
     batch = random_batch(1, clean=True)
-    fresh = batch.experience.replace(logp=batch.experience.old_logp)
+    fresh = batch.experience.replace(rollout_logp=batch.experience.old_logp)
     for ratio in (TokenRatio(), SequenceRatio()):
         centred = Surrogate(ratio=ratio, trust=CentredClip(centre=ratio))
         same(
@@ -263,7 +263,12 @@ def test_two_anchors_pull_towards_their_mixture() -> None:
     odds = tree.log_probabilities(sampler).detach().exp().flatten()
     said = {
         name: p.evaluate(leaves).logp.detach()
-        for name, p in {"logp": sampler, "old_logp": policy, "ref_logp": reference, "prev_logp": previous}.items()
+        for name, p in {
+            "rollout_logp": sampler,
+            "old_logp": policy,
+            "ref_logp": reference,
+            "prev_logp": previous,
+        }.items()
     }
     # Rows repeated as often as the sampler draws them: weights through the mean over many copies.
     rows = torch.repeat_interleave(torch.arange(3), (odds * 100_000).round().long())

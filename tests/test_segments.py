@@ -35,7 +35,7 @@ def test_cuts_row_by_row(threshold: float, interval: int) -> None:
     for b in range(len(batch)):
         expected, count = [], 0
         for t in batch.mask[b].nonzero().flatten().tolist():
-            if batch.logp[b, t].exp().item() < threshold:
+            if batch.rollout_logp[b, t].exp().item() < threshold:
                 if count % interval == 0:
                     expected.append(t)
                 count += 1
@@ -193,7 +193,7 @@ def test_only_what_was_in_doubt_learns() -> None:
     source = source_of(tree)
     batch = algorithm.with_advantages(algorithm.sampling(source))
     chosen = algorithm.filtered(batch)
-    doubt = batch.mask & (batch.logp.exp() < 0.7)
+    doubt = batch.mask & (batch.rollout_logp.exp() < 0.7)
     assert torch.equal(chosen.mask, doubt)
     assert 0 < doubt.sum() < batch.mask.sum()
     # By hand: the mean of -A d logp over the tokens in doubt, on policy.
@@ -214,8 +214,8 @@ def test_rows_without_advantage_leave() -> None:
 def test_in_doubt_keeps_context_as_context() -> None:
     e = random_batch(1, clean=True).experience
     found = UncertainTokens(threshold=0.3)(e)
-    assert torch.equal(found.mask, e.mask & (e.logp.exp() < 0.3))
-    assert torch.equal(found.logp, e.logp)
+    assert torch.equal(found.mask, e.mask & (e.rollout_logp.exp() < 0.3))
+    assert torch.equal(found.rollout_logp, e.rollout_logp)
 
 
 def test_the_gradient_of_a_chain_is_unbiased() -> None:

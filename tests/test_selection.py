@@ -197,7 +197,7 @@ def test_ranked_needs_somebody_to_keep():
 
 def test_a_selection_after_credit_leaves_baselines_and_normalisers_honest():
     """The kept rows are compared with what all were compared with; the mean is over the kept decisions."""
-    e = one_group(4).replace(reward=torch.tensor([0.0, 0.0, 0.0, 1.0]), logp=torch.full((4, 1), -1.0))
+    e = one_group(4).replace(reward=torch.tensor([0.0, 0.0, 0.0, 1.0]), rollout_logp=torch.full((4, 1), -1.0))
     algorithm = po.method("grpo", kl=0.0).but(select=[RankedRows(best=1)])
     kept = algorithm.compute_advantages(e.replace(outcome=e.reward))
     assert kept.advantage.flatten().tolist() == pytest.approx([1.5], abs=1e-5)  # (1 - 1/4) / std 1/2

@@ -33,7 +33,7 @@ def test_where_nothing_is_remembered_nothing_changes() -> None:
         one, two = Rollouts(group=4), Rollouts(group=4, mix=[SuccessReplay()])
         for _ in range(3):
             a, b = one(plain), two(mixed)
-            for name in ("mask", "logp", "outcome", "group", "old_logp"):
+            for name in ("mask", "rollout_logp", "outcome", "group", "old_logp"):
                 assert torch.equal(getattr(a, name), getattr(b, name)), name
             assert torch.equal(a.extras["leaf"], b.extras["leaf"])
             assert (b.extras["age"] == 0).all()
@@ -70,12 +70,12 @@ def test_who_gets_what_from_when(each: int) -> None:
             ages.add(age)
             assert batch.outcome[row] == 1
             assert int(batch.extras["index"][row]) == task
-            logp = batch.logp[row][batch.mask[row]].item()
+            logp = batch.rollout_logp[row][batch.mask[row]].item()
             assert (step - age, pytest.approx(logp, abs=1e-12)) in known[task][-each:]
             same(batch.old_logp[row][batch.mask[row]], mixed.policy.evaluate(batch).logp[row][batch.mask[row]].detach())
             assert torch.equal(batch.extras["leaf"][rows[:-1]], before.extras["leaf"][rows[:-1]])
         for row in (before.outcome >= 1).nonzero().flatten().tolist():
-            said = before.logp[row][before.mask[row]].item()
+            said = before.rollout_logp[row][before.mask[row]].item()
             known.setdefault(int(before.extras["index"][row]), []).append((step, said))
     assert helped > 10
     assert len(ages) > 3
@@ -107,7 +107,7 @@ def test_resumes_bit_for_bit_and_stands_still_outside_training() -> None:
         a, b = one(through), resumed(later)
         assert torch.equal(a.extras["leaf"], b.extras["leaf"])
         assert torch.equal(a.extras["age"], b.extras["age"])
-        assert torch.equal(a.logp, b.logp)
+        assert torch.equal(a.rollout_logp, b.rollout_logp)
         seen += int((a.extras["age"] > 0).sum())
     assert seen > 3
     still = make().eval()

@@ -35,7 +35,7 @@ from polopt.objectives import (
 )
 from polopt.policies.average import Average
 from polopt.sampling.parts import RolloutRequest
-from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
+from polopt.teachers import TEACHER_FIELDS, Feedback, First, SelfTeacher, Sibling
 
 
 def rows_of(outcome: list[float], group: list[int], **extras: Any) -> Experience:
@@ -66,7 +66,7 @@ def taught(p: Tensor, q: Tensor, chosen: int = 0) -> tuple[Experience, Evaluatio
     """One decision a row, at which policy and teacher have the laws p and q [B, V]; the candidates are the first K."""
     B, K = p.shape
     extras = {
-        "taught": torch.ones(B, dtype=torch.bool),
+        "has_teacher_signal": torch.ones(B, dtype=torch.bool),
         "candidates": torch.arange(K).expand(B, 1, K),
         "teacher_candidate_logp": q.log()[:, None],
         "teacher_logp": q.log()[:, None, chosen],
@@ -123,7 +123,7 @@ def test_all_of_the_vocabulary_as_candidates_leaves_an_empty_bucket(alpha: float
 def test_sampled_distillation_is_reinforce_with_the_gap_as_advantage() -> None:
     batch, clean = taught_batch(1), taught_batch(1, clean=True)
     gap = clean.experience.extras["teacher_logp"] - clean.leaves["logp"].detach()
-    gap = torch.where(batch.mask & batch.experience.extras["taught"][:, None], gap, 0)
+    gap = torch.where(batch.mask & batch.experience.extras["has_teacher_signal"][:, None], gap, 0)
     slopes = []
     for trust, experience in [
         (SampledDistillation(), batch.experience),
@@ -137,7 +137,7 @@ def test_sampled_distillation_is_reinforce_with_the_gap_as_advantage() -> None:
 
 def test_sure_decisions_weigh_one_on_average() -> None:
     batch = taught_batch(2).experience
-    where = batch.mask & batch.extras["taught"][:, None]
+    where = batch.mask & batch.extras["has_teacher_signal"][:, None]
     evaluation = taught_batch(2).evaluation()
     for beta in (0.0, 0.5, 3.0, 1000.0):
         weights = TeacherCertainty(beta=beta)(batch, evaluation)
@@ -148,7 +148,7 @@ def test_sure_decisions_weigh_one_on_average() -> None:
     entropy, at = batch.extras["teacher_entropy"][where], TeacherCertainty(beta=0.5)(batch, evaluation)[where]
     by_hand = [math.exp(-0.5 * h) for h in entropy.tolist()]
     assert at.tolist() == pytest.approx([w * len(by_hand) / sum(by_hand) for w in by_hand])
-    nobody = batch.replace(extras={"taught": torch.zeros(len(batch), dtype=torch.bool)})
+    nobody = batch.replace(extras={"has_teacher_signal": torch.zeros(len(batch), dtype=torch.bool)})
     assert (TeacherCertainty()(nobody, evaluation) == 0).all()
 
 
@@ -196,7 +196,7 @@ def test_without_wrong_answers_that_can_be_taught_srpo_is_grpo() -> None:
     srpo = po.method("srpo-routing").objective
     rewarded, _ = parts_of_srpo()
     right = batch.experience.replace(outcome=torch.ones(len(batch.mask), dtype=torch.double))
-    nobody = batch.experience.replace(extras={"taught": torch.zeros(len(batch.mask), dtype=torch.bool)})
+    nobody = batch.experience.replace(extras={"has_teacher_signal": torch.zeros(len(batch.mask), dtype=torch.bool)})
     for experience in (right, nobody):
         found, plain = (o(experience, batch.evaluation()).loss for o in (srpo, rewarded))
         assert found.isfinite()
@@ -207,7 +207,7 @@ def test_without_wrong_answers_that_can_be_taught_srpo_is_grpo() -> None:
 
 def test_srpo_on_taught_wrong_rows_alone_without_weights_is_sdpo() -> None:
     batch = taught_batch(1)
-    everyone = {"taught": torch.ones(len(batch.mask), dtype=torch.bool)}
+    everyone = {"has_teacher_signal": torch.ones(len(batch.mask), dtype=torch.bool)}
     batch.experience.extras.update(everyone)
     wrong = batch.experience.replace(outcome=torch.zeros(len(batch.mask), dtype=torch.double))
     sdpo = po.method("sdpo").but(**{"objective.routes.0.objective.weights": []}).objective
@@ -238,7 +238,7 @@ def test_phases_come_one_after_another_and_only_the_present_one_declares() -> No
         assert algorithm.active_fields("reads") == needs | common
         assert algorithm.objective.active_fields("policy_outputs") == evaluates
         algorithm.step()
-    ever = {"extras.old_logp_of_layer_2_normed", "extras.old_mean_logp", "old_logp", "logp"}
+    ever = {"extras.old_logp_of_layer_2_normed", "extras.old_mean_logp", "old_logp", "rollout_logp"}
     assert algorithm.required_fields == ever | common
     again = po.Algorithm(objective=phased.but())
     again.load_state_dict(algorithm.state_dict())
@@ -313,10 +313,10 @@ def test_a_teacher_on_a_tree(chosen_by: Any) -> None:
     batch = source.rollout(RolloutRequest(source.take(3), 4, po.Support()))
     for sees in ("all", "decisive"):
         teacher = TreeTeacher(policy, spec, pull=2.0, sees=sees)  # type: ignore[arg-type]
-        found = teacher.teach(batch, TAUGHT)
+        found = teacher.teach(batch, TEACHER_FIELDS)
         hints = spec(batch)
         assert 0 < sum(h is not None for h in hints) < 12
-        assert found.extras["taught"].tolist() == [h is not None for h in hints]
+        assert found.extras["has_teacher_signal"].tolist() == [h is not None for h in hints]
         for row, hint in enumerate(hints):
             for t in range(tree.start, tree.start + 3):
                 if hint is None:
@@ -335,8 +335,8 @@ def test_a_teacher_on_a_tree(chosen_by: Any) -> None:
                 assert found.extras["teacher_candidate_logp"][row, t, 0].item() == pytest.approx(math.log(law[best]))
     assert teacher.teach(batch, frozenset({"extras.teacher_logp"})).extras.keys() == {*batch.extras, "teacher_logp"}
     wrong = batch.replace(outcome=torch.zeros(12, dtype=torch.double))
-    blank = teacher.teach(wrong, TAUGHT)
-    assert not blank.extras["taught"].any()
+    blank = teacher.teach(wrong, TEACHER_FIELDS)
+    assert not blank.extras["has_teacher_signal"].any()
     assert blank.extras["candidates"].eq(-1).all()
 
 

@@ -38,13 +38,13 @@ def test_lists_of_ids(policy: po.LanguagePolicy) -> None:
     batch = po.experience_from_tokens(
         [[3, 4], [6], [3, 4]],
         [[5, EOS, 9], [2, 2, 2], [EOS]],
-        logp=[[-1.0, -2.0, -9.0], [-3.0, -4.0, -5.0], [-6.0]],
+        rollout_logp=[[-1.0, -2.0, -9.0], [-3.0, -4.0, -5.0], [-6.0]],
         reward=[1, 0, 1],
         eos=EOS,
     )
     assert batch.extras["tokens"].tolist() == [[3, 4, 5, EOS], [6, 2, 2, 2], [3, 4, EOS, -1]]
     assert batch.mask.int().tolist() == [[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 1, 0]]
-    assert batch.logp.tolist() == [[0, 0, -1, -2], [0, -3, -4, -5], [0, 0, -6, 0]]
+    assert batch.rollout_logp.tolist() == [[0, 0, -1, -2], [0, -3, -4, -5], [0, 0, -6, 0]]
     assert batch.group.tolist() == [0, 1, 0]
     assert batch.terminated.tolist() == (~batch.truncated).tolist() == [True, False, True]
     assert batch.outcome.tolist() == [1, 0, 1]
@@ -59,7 +59,7 @@ def test_what_generate_returns_padded_on_the_left(policy: po.LanguagePolicy) -> 
     assert batch.group.tolist() == [0] * 6 + [1] * 6
     assert 0 < batch.terminated.sum() < 12
     said = policy.evaluate(batch).logp
-    torch.testing.assert_close(batch.logp[batch.mask], said[batch.mask].float(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(batch.rollout_logp[batch.mask], said[batch.mask].float(), rtol=1e-5, atol=1e-6)
     for row in range(12):
         answer = output.sequences[row, 3:].tolist()
         answer = answer[: answer.index(EOS) + 1] if EOS in answer else answer
@@ -68,7 +68,7 @@ def test_what_generate_returns_padded_on_the_left(policy: po.LanguagePolicy) -> 
         assert bool(batch.terminated[row]) == (answer[-1] == EOS)
         torch.testing.assert_close(said[row][batch.mask[row]], row_logp(policy, prompt, answer), rtol=1e-10, atol=0)
     bare = po.experience_from_generate(output.sequences, ATTENTION, eos=EOS)
-    assert bare.logp is None
+    assert bare.rollout_logp is None
     assert torch.equal(bare.mask, batch.mask)
 
 
@@ -78,7 +78,7 @@ def test_temperature_and_top_k(policy: po.LanguagePolicy) -> None:
     output = generated(policy, top_k=4, temperature=0.7)
     batch = po.experience_from_generate(output, ATTENTION, eos=EOS, support=support)
     said = policy.evaluate(batch).logp
-    torch.testing.assert_close(batch.logp[batch.mask], said[batch.mask].float(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(batch.rollout_logp[batch.mask], said[batch.mask].float(), rtol=1e-5, atol=1e-6)
     for row in range(12):
         prompt, answer = [[5], [3, 4, 2]][row // 6], batch.extras["tokens"][row][batch.mask[row]].tolist()
         with torch.no_grad():
@@ -96,7 +96,7 @@ def test_what_does_not_match_is_refused() -> None:
     with pytest.raises(ExperienceError, match=r"prompts\[1\] is empty, and needs at least one token"):
         po.experience_from_tokens([[1], []], [[3], [4]])
     with pytest.raises(ExperienceError, match=r"logp\[0\] needs one number for each of the 2 tokens .* found 1"):
-        po.experience_from_tokens([[1]], [[3, 4]], logp=[[-1.0]])
+        po.experience_from_tokens([[1]], [[3, 4]], rollout_logp=[[-1.0]])
     with pytest.raises(ExperienceError, match=r"B a multiple of the prompts.* found \[3, 5\]"):
         po.experience_from_generate(torch.zeros(3, 5, dtype=torch.long), ATTENTION, eos=EOS)
     with pytest.raises(ExperienceError, match=r"reward needs one entry for each of the 4 rows, found 3"):

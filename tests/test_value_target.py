@@ -7,7 +7,7 @@ from typing import Any
 import loops
 import pytest
 import torch
-from training.tiny_runs import recipe
+from tiny_runs import recipe
 
 import polopt as po
 from polopt.checks.sample_batches import random_batch
@@ -127,7 +127,7 @@ def test_a_critic_learns_the_units_in_which_it_is_used(outside: bool) -> None:
 def test_demonstrated_rows_are_predicted_from_what_they_were_paid() -> None:
     e, shown = batch(), torch.zeros(9, dtype=torch.bool)
     shown[[1, 4]] = True
-    e = e.replace(extras={"demonstrated": shown})
+    e = e.replace(extras={"is_demonstration": shown})
     algorithm = po.Algorithm(credit=PLAIN, objective=Surrogate(regularise=[ValueLoss()]))
     found, expected = algorithm.with_advantages(e), lambda_returns(e.replace(reward=e.outcome), 0.9, 0.8)
     agrees(found.value_target, expected, e.mask)

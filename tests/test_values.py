@@ -29,7 +29,14 @@ def plain() -> po.Experience:
     logp = torch.where(mask, -0.5 - torch.rand(B, T, generator=torch.Generator().manual_seed(0)), NAN)
     outcome, group = torch.arange(B) % 2.0, torch.arange(B) // 4
     return po.Experience(
-        mask=mask, logp=logp, old_logp=logp, ref_logp=logp, prev_logp=logp, outcome=outcome, group=group, horizon=T
+        mask=mask,
+        rollout_logp=logp,
+        old_logp=logp,
+        ref_logp=logp,
+        prev_logp=logp,
+        outcome=outcome,
+        group=group,
+        horizon=T,
     )
 
 
@@ -42,7 +49,7 @@ def spoilt(name: str, value: float) -> po.Experience:
 
 
 OUTCOMES = [("outcome", value) for value in (NAN, INF, -INF)]
-LOGPS = [(n, v) for n in ("logp", "old_logp", "ref_logp", "prev_logp") for v in (NAN, INF, -INF, 0.3)]
+LOGPS = [(n, v) for n in ("rollout_logp", "old_logp", "ref_logp", "prev_logp") for v in (NAN, INF, -INF, 0.3)]
 
 
 @pytest.mark.parametrize("slug", po.slugs("algorithm"))
@@ -76,13 +83,13 @@ def test_what_stands_off_the_mask_does_not_matter(slug: str) -> None:
 
 def test_rounding_above_0_is_a_log_probability() -> None:
     algorithm = po.method("dr-grpo")
-    algorithm.compute_advantages(spoilt("logp", 5e-5))
+    algorithm.compute_advantages(spoilt("rollout_logp", 5e-5))
     with pytest.raises(ExperienceError, match=r"give log-probabilities, not probabilities or losses"):
-        algorithm.compute_advantages(spoilt("logp", 2e-4))
-    density = spoilt("logp", 3.0).replace(support=po.Density())
+        algorithm.compute_advantages(spoilt("rollout_logp", 2e-4))
+    density = spoilt("rollout_logp", 3.0).replace(support=po.Density())
     assert algorithm.compute_advantages(density).advantage[5, 2] != 0
     with pytest.raises(ExperienceError, match=r"found nan in row 5, position 2"):
-        algorithm.compute_advantages(spoilt("logp", NAN).replace(support=po.Density()))
+        algorithm.compute_advantages(spoilt("rollout_logp", NAN).replace(support=po.Density()))
 
 
 def test_densities_of_a_narrow_chain_are_above_0_and_learned_from() -> None:
@@ -90,7 +97,7 @@ def test_densities_of_a_narrow_chain_are_above_0_and_learned_from() -> None:
     source = ChainSource(chain, lambda x: x[:, 0], rows=8)
     algorithm = po.method("grpo", kl=0)
     batch = algorithm.compute_advantages(algorithm.sampling(source))
-    assert (batch.logp > 1).any()
+    assert (batch.rollout_logp > 1).any()
     assert algorithm.objective(batch, chain.evaluate(batch)).loss.isfinite()
 
 
@@ -115,7 +122,7 @@ def test_what_a_reward_part_returns_is_looked_at() -> None:
         def forward(self, experience: po.Experience) -> torch.Tensor:
             return (experience.outcome - 0.5).sqrt()
 
-    shown = {"demonstrated": torch.arange(B) == 0}
+    shown = {"is_demonstration": torch.arange(B) == 0}
     with pytest.raises(
         ExperienceError, match=r"Root.*experience.reward must be finite, found nan in row 2 \(and in row"
     ):
@@ -124,7 +131,7 @@ def test_what_a_reward_part_returns_is_looked_at() -> None:
 
 def test_demonstrations_have_no_sampler() -> None:
     """`logp` means nothing there, whatever it holds."""
-    batch = spoilt("logp", 3.0).replace(extras={"demonstrated": torch.arange(B) == 5})
+    batch = spoilt("rollout_logp", 3.0).replace(extras={"is_demonstration": torch.arange(B) == 5})
     assert (po.method("dr-grpo").compute_advantages(batch).advantage[5] == 1).all()
 
 
@@ -132,7 +139,7 @@ def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
     """Written into, replaced, or read at other places; an evaluation is not held."""
     batch = plain()
     check_values(batch, "test")
-    batch.replace(outcome=batch.outcome + 1).logp[5, 2] = NAN
+    batch.replace(outcome=batch.outcome + 1).rollout_logp[5, 2] = NAN
     with pytest.raises(ExperienceError, match=r"experience\.logp .* row 5, position 2"):
         check_values(batch, "test")
 
@@ -147,10 +154,10 @@ def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
     with pytest.raises(ExperienceError, match=r"experience\.logp .* row 1, position 3"):
         check_values(batch, "test")
 
-    shown = plain().replace(logp=torch.full((B, T), NAN), extras={"demonstrated": torch.ones(B).bool()})
+    shown = plain().replace(rollout_logp=torch.full((B, T), NAN), extras={"is_demonstration": torch.ones(B).bool()})
     check_values(shown, "test")
     with pytest.raises(ExperienceError, match=r"experience\.logp"):
-        check_values(shown.replace(extras={"demonstrated": torch.zeros(B).bool()}), "test")
+        check_values(shown.replace(extras={"is_demonstration": torch.zeros(B).bool()}), "test")
 
     said = po.Evaluation(logp=torch.full((B, T), -1.0))
     known, batch = weakref.ref(said.logp), plain()
@@ -177,4 +184,4 @@ def test_a_run_whose_world_pays_nan_ends_with_the_sentence(tmp_path: Path) -> No
 def test_what_is_no_evaluation_is_named() -> None:
     batch = po.method("grpo").compute_advantages(plain())
     with pytest.raises(ExperienceError, match=r"needs the policy's log-probabilities as po\.Evaluation\(logp=\.\.\.\)"):
-        po.method("grpo").objective(batch, batch.logp)  # type: ignore[arg-type]
+        po.method("grpo").objective(batch, batch.rollout_logp)  # type: ignore[arg-type]

@@ -42,14 +42,14 @@ def test_every_decision_is_in_one_window() -> None:
             n = len(before[0])
             assert tokens[:n] == before[0]
             # What was decided earlier keeps its log-probability; it is policy data no more.
-            assert batch.logp[b][batch.mask[b]].tolist()[:n] == before[1]
+            assert batch.rollout_logp[b][batch.mask[b]].tolist()[:n] == before[1]
             assert window[b][batch.mask[b]].tolist() == [False] * n + [True] * (len(tokens) - n)
             assert len(tokens) - n == 3 or batch.terminated[b]
         said = source.policy.evaluate(batch, frozenset()).logp
-        torch.testing.assert_close(batch.logp[window], said[window].detach())
+        torch.testing.assert_close(batch.rollout_logp[window], said[window].detach())
         finished += int(batch.terminated.sum())
         waiting = [
-            (batch.extras["tokens"][b][batch.mask[b]].tolist(), batch.logp[b][batch.mask[b]].tolist())
+            (batch.extras["tokens"][b][batch.mask[b]].tolist(), batch.rollout_logp[b][batch.mask[b]].tolist())
             for b in range(12)
             if not batch.terminated[b]
         ]
@@ -89,7 +89,7 @@ def test_rows_that_wait_resume_bit_for_bit() -> None:
     later._queue = list(stopped._queue)
     for _ in range(3):
         a, b = one(through), resumed(later)
-        for name in ("mask", "logp", "outcome", "terminated"):
+        for name in ("mask", "rollout_logp", "outcome", "terminated"):
             assert torch.equal(getattr(a, name), getattr(b, name)), name
         assert torch.equal(a.extras["window"], b.extras["window"])
 
@@ -151,7 +151,7 @@ def test_the_policy_learns_from_windows_and_the_critic_from_what_has_ended() -> 
     assert (window & ~over).any()
     policy = source.policy
     said = policy.evaluate(batch, frozenset({"value"}))
-    actor = -(batch.advantage * (said.logp - batch.logp).exp())[window].sum() / window.sum()
+    actor = -(batch.advantage * (said.logp - batch.rollout_logp).exp())[window].sum() / window.sum()
     critic = 0.5 * (said.value - batch.outcome[:, None])[over].square().sum() / over.sum()
     loss = algorithm.objective(batch, policy.evaluate(batch, algorithm.objective.required_outputs))
     expected = torch.autograd.grad(actor + 0.7 * critic, list(policy.parameters()))
@@ -201,7 +201,7 @@ def test_what_ended_by_hand() -> None:
 def test_auxiliary_terms_are_a_surrogates_own() -> None:
     batch = random_batch(2, clean=True)
     part = ValueLoss(clip=None, coefficient=0.3)
-    quiet = batch.experience.replace(advantage=torch.zeros_like(batch.experience.logp))
+    quiet = batch.experience.replace(advantage=torch.zeros_like(batch.experience.rollout_logp))
     alone = AuxiliaryLoss(regularise=[part])(quiet, batch.evaluation())
     inside = Surrogate(regularise=[part])(quiet, batch.evaluation())
     same(alone.loss, inside.loss)

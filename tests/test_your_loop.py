@@ -27,7 +27,7 @@ def plain(outcome: list[float], **changes: Any) -> po.Experience:
     mask = torch.ones(rows, 3, dtype=torch.bool)
     fields: dict[str, Any] = {
         "outcome": torch.tensor(outcome).float(),
-        "logp": torch.full((rows, 3), -1.0),
+        "rollout_logp": torch.full((rows, 3), -1.0),
         "horizon": 9,
     }
     fields |= {"extras": {"row": torch.arange(rows)}, "group": torch.arange(rows) // 4}
@@ -56,7 +56,7 @@ def test_dapo_leaves_out_unanimous_groups() -> None:
 
 
 def test_demonstrated_rows_pass_the_filters() -> None:
-    shown = {"row": torch.arange(8), "demonstrated": torch.arange(8) == 0}
+    shown = {"row": torch.arange(8), "is_demonstration": torch.arange(8) == 0}
     judged = po.Algorithm(sampling=Rollouts(select=[TopK()])).compute_advantages(
         plain([0, 0, 1, 0, 1, 0, 0, 0], extras=shown)
     )
@@ -104,10 +104,12 @@ def test_a_part_of_a_method_decides_not_its_name() -> None:
 
 def test_imitation_takes_rows_that_nobody_sampled() -> None:
     sft, batch = po.method("sft"), plain([1, 1, 1, 1])
-    with pytest.raises(ExperienceError, match=r"experience.logp says that these rows were sampled: leave logp out"):
+    with pytest.raises(
+        ExperienceError, match=r"experience.rollout_logp says that these rows were sampled: leave rollout_logp out"
+    ):
         sft.compute_advantages(batch)
-    assert (sft.compute_advantages(batch.replace(logp=None)).advantage == 1).all()
-    shown = {"demonstrated": torch.ones(4, dtype=torch.bool)}
+    assert (sft.compute_advantages(batch.replace(rollout_logp=None)).advantage == 1).all()
+    shown = {"is_demonstration": torch.ones(4, dtype=torch.bool)}
     assert (sft.compute_advantages(batch.replace(extras=shown)).advantage == 1).all()
 
 
@@ -223,10 +225,10 @@ def test_a_batch_prints_its_fields_and_hides_its_private_ones() -> None:
     assert "logp: float32 [400, 3]" in repr(batch)
     assert "extras.row: int64 [2]" in repr(micro)
     assert "temperature=0.5" in repr(batch)
-    assert repr(po.Evaluation(logp=batch.logp)) == "Evaluation(logp: float32 [400, 3])"
+    assert repr(po.Evaluation(logp=batch.rollout_logp)) == "Evaluation(logp: float32 [400, 3])"
     names = inspect.signature(po.Experience).parameters
     assert not [name for name in names if name.startswith("_")]
-    assert {"mask", "logp", "extras", "sampled_by"} <= names.keys()
+    assert {"mask", "rollout_logp", "extras", "sampled_by"} <= names.keys()
 
 
 def test_diff_compares_parts() -> None:

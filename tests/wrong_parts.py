@@ -45,7 +45,7 @@ class MicroBatchStd(Weight):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         scale = ops.group_std(experience.outcome, experience.group) + 1
-        return scale[:, None].expand_as(experience.mask).to(experience.logp.dtype)
+        return scale[:, None].expand_as(experience.mask).to(experience.rollout_logp.dtype)
 
 
 class ByColumn(Weight):
@@ -66,8 +66,8 @@ class Rounded(Weight):
     """Rounds more in float32 than float32 does."""
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        single = experience.logp.dtype == torch.float32
-        return experience.logp.half().float() if single else experience.logp
+        single = experience.rollout_logp.dtype == torch.float32
+        return experience.rollout_logp.half().float() if single else experience.rollout_logp
 
 
 class Leaky(Objective):
@@ -126,7 +126,7 @@ class Unbounded(Objective):
     """exp of a difference without a limit overflows in float32."""
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        log_ratio = torch.where(experience.mask, evaluation.logp - experience.logp, 0)
+        log_ratio = torch.where(experience.mask, evaluation.logp - experience.rollout_logp, 0)
         return Loss(log_ratio.exp().sum(), {})
 
 
@@ -258,14 +258,14 @@ class Everywhere(Reward):
     """Sums over the padding, too."""
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.logp.sum(1)
+        return experience.rollout_logp.sum(1)
 
 
 class HalfReward(Reward):
     """Rounds differently in each precision."""
 
     def forward(self, experience: Experience) -> Tensor:
-        return experience.outcome * (1 + 1e-3 * experience.logp.dtype.itemsize)
+        return experience.outcome * (1 + 1e-3 * experience.rollout_logp.dtype.itemsize)
 
 
 class FirstRows(Select):

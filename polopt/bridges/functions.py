@@ -53,7 +53,7 @@ def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
     Raises:
         BridgeError: the objective reads both, and `sampler` is not "engine".
     """
-    if sampler == "trainer" and {"logp", "old_logp"} <= algorithm.objective.required_fields:
+    if sampler == "trainer" and {"rollout_logp", "old_logp"} <= algorithm.objective.required_fields:
         raise BridgeError(f"{algorithm.objective!r} reads the engine's log-probabilities too: give sampler='engine'")
 
 
@@ -153,7 +153,7 @@ def _batches() -> Iterator[tuple[Experience, Tensor]]:
         yield (
             Experience(
                 mask=mask,
-                logp=-(logp + apart * normal(rows, LENGTH)).abs(),  # never above 0
+                rollout_logp=-(logp + apart * normal(rows, LENGTH)).abs(),  # never above 0
                 old_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
                 ref_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
                 advantage=advantage,

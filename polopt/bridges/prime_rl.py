@@ -37,7 +37,7 @@ class _PrimeRL(FunctionTrainer):
 HOST = _PrimeRL(
     name="prime-rl",
     advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
-    loss_fields=frozenset({"logp", "advantage"}),
+    loss_fields=frozenset({"rollout_logp", "advantage"}),
     sampling_settings=frozenset({"group"}),
     carries_fields=False,
     selects=False,
@@ -77,7 +77,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
             raise BridgeError("prime-rl gave tokens weights of their own, which are no part of the method")
         experience = Experience(
             mask=mask[None],
-            logp=inputs.inference_logprobs[None],
+            rollout_logp=inputs.inference_logprobs[None],
             advantage=inputs.advantages[None],
             horizon=horizon,
         )

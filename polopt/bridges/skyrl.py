@@ -71,7 +71,7 @@ class _SkyRL(FunctionTrainer):
 HOST = _SkyRL(
     name="SkyRL",
     advantage_fields=frozenset({"reward", "outcome", "group"}),
-    loss_fields=frozenset({"logp", "old_logp", "advantage"}),
+    loss_fields=frozenset({"rollout_logp", "old_logp", "advantage"}),
     sampling_settings=frozenset({"group", "select", "refills"}),
     carries_fields=False,
     selects=False,
@@ -180,7 +180,7 @@ def loss(
         if sampled is None:
             raise BridgeError("sampler='engine' needs generator.sampling_params.logprobs, so that there are some")
         mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
-        experience = Experience(mask=mask, logp=sampled, old_logp=old_log_probs, advantage=advantages)
+        experience = Experience(mask=mask, rollout_logp=sampled, old_logp=old_log_probs, advantage=advantages)
         result = objective(experience, Evaluation(logp=log_probs))
         # Of the micro-batch: SkyRL averages them.
         return result.loss, {"clip_ratio": float(result.metrics["clip_fraction"])}

@@ -30,7 +30,7 @@ class _Slime(FunctionTrainer):
 HOST = _Slime(
     name="slime",
     advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated"}),
-    loss_fields=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
     sampling_settings=frozenset({"group"}),
     carries_fields=False,
     selects=False,
@@ -96,7 +96,7 @@ def loss(
             raise BridgeError("some rollouts are in several samples, which a mean over answers would count apart")
         experience = Experience(
             mask=_padded(masks),
-            logp=_padded(old if sampler == "trainer" else batch["rollout_log_probs"]),
+            rollout_logp=_padded(old if sampler == "trainer" else batch["rollout_log_probs"]),
             old_logp=_padded(old),
             advantage=_padded(batch["advantages"]),
             horizon=constant,

@@ -29,9 +29,8 @@ def experience_of(
 ) -> Experience:
     """The batch as experience, with those of `reads` that verl has.
 
-    heard: as `verl_heard.heard`. rewards, mask: [B, T]. index: [B] names of the prompts. apart: whether `logp` is the
-    sampler's, beside the learner's `old_logp`.
-    """
+    heard: as `verl_heard.heard`. rewards, mask: [B, T]. index: [B] names of the prompts. apart: whether `rollout_logp`
+    is the sampler's, beside the learner's `old_logp`."""
     held = functools.partial(_held, heard)
     found: dict[str, Any] = behaviour(held, apart)
     found |= {field: tensor for field, name in TENSORS.items() if field in needs and (tensor := held(name)) is not None}
@@ -57,10 +56,10 @@ def groups_of(index: Any) -> Tensor:
 
 
 def behaviour(held: Callable[[str], Tensor | None], apart: bool) -> dict[str, Any]:
-    """`logp`, and `old_logp` beside it, of what verl has under a name. Unless the two are told apart, both are its
-    `old_log_probs`, to which its own losses take the ratio."""
+    """`rollout_logp`, and `old_logp` beside it, of what verl has under a name. Unless the two are told apart, both are
+    its `old_log_probs`, to which its own losses take the ratio."""
     old = held("old_log_probs")
-    found = {"logp": held("rollout_log_probs") if apart else old, "old_logp": old}
+    found = {"rollout_logp": held("rollout_log_probs") if apart else old, "old_logp": old}
     return {field: tensor for field, tensor in found.items() if tensor is not None}
 
 

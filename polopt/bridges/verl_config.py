@@ -52,10 +52,10 @@ class _Verl(TrainerCapabilities):
 HOST = _Verl(
     name="verl",
     advantage_fields=frozenset(
-        {"logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
+        {"rollout_logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
     )
     | {"turn", "extras.answer", "extras.kind"},
-    loss_fields=frozenset({"logp", "old_logp", "ref_logp", "advantage"}),
+    loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
     prefixes=(SIGNAL,),  # a reward function of verl's may return a dictionary: what it says beside the score
     policy_outputs=frozenset({"entropy"}),
     carries_fields=False,

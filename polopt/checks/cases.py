@@ -161,7 +161,7 @@ def poison(row: PartRow, batch: SampleBatch, laws: Callable[[SampleBatch], list[
 
 def spoken(name: str) -> str:
     """A field as a person says it: there are several log-probabilities."""
-    words = {"logp": "the sampler's logp", "ref_logp": "the reference's logp"}
+    words = {"rollout_logp": "the sampler's logp", "ref_logp": "the reference's logp"}
     return f"the policy's {name.removeprefix('said.')}" if name.startswith("said.") else words.get(name, name)
 
 
@@ -242,8 +242,8 @@ def extremes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     batch = batch.to(torch.float32)
     for here, there in ((NEAR, FAR), (FAR, NEAR)):
         policy, other = (torch.full(batch.mask.shape, x, dtype=torch.float32) for x in (here, there))
-        for changed in ("logp", "old_logp", "ref_logp"):
-            names = {"logp": policy, "old_logp": policy, "ref_logp": policy, changed: other}
+        for changed in ("rollout_logp", "old_logp", "ref_logp"):
+            names = {"rollout_logp": policy, "old_logp": policy, "ref_logp": policy, changed: other}
             leaves = {**batch.leaves, "logp": policy.clone().requires_grad_()}
             call = PartCall(dataclasses.replace(batch.replace(**names), leaves=leaves))
             way = f"{spoken(changed)} at {there:g}, the policy's at {here:g}"
@@ -255,7 +255,9 @@ def on_policy(batch: SampleBatch) -> SampleBatch:
     e, logp = batch.experience, batch.leaves["logp"].detach()
     said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
     names = [(name, old) for name in said for old in (name, f"old_{name}") if old in e.extras]
-    return batch.replace(logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names})
+    return batch.replace(
+        rollout_logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names}
+    )
 
 
 def idle(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:

@@ -62,7 +62,7 @@ class PlainLoss(Objective):
         asked = set(self.asked.values())
         fields = {"reference": "ref_logp", "advantage": "advantage", "reward": "reward", "group": "group"}
         fields["value_target"] = "value_target"
-        fields |= {"old": "logp", "sampler": "logp", "old_value": "value"}
+        fields |= {"old": "rollout_logp", "sampler": "rollout_logp", "old_value": "value"}
         own = {"old_logp"} if {"old", "sampler"} <= asked else set()
         return frozenset({fields[k] for k in asked if k in fields} | own)
 
@@ -79,9 +79,9 @@ class PlainLoss(Objective):
             case "policy":
                 return evaluation.logp
             case "old":
-                return experience.old_logp if "sampler" in self.asked.values() else experience.logp
+                return experience.old_logp if "sampler" in self.asked.values() else experience.rollout_logp
             case "sampler":
-                return experience.logp
+                return experience.rollout_logp
             case "reference":
                 return experience.ref_logp
             case "old_value":

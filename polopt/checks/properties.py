@@ -328,7 +328,7 @@ class KeepsOrder:
     call: str
     given: Experience
     keeps: str = "rows"
-    fields: tuple[str, ...] = ("logp", "advantage", "outcome", "group", "turn", "terminated")
+    fields: tuple[str, ...] = ("rollout_logp", "advantage", "outcome", "group", "turn", "terminated")
 
     def check(self, told: Told) -> None:
         index, kept = told(self.call).value, kept_by(told(self.call))

@@ -100,7 +100,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     many = seed % 4 >= 2
     ends = torch.rand((B, T) if many else (B,), generator=g)
     fields: dict[str, Any] = {
-        "logp": logp,
+        "rollout_logp": logp,
         "old_logp": below_0(logp + 0.1 * normal(B, T)),
         "ref_logp": below_0(logp + 0.5 * normal(B, T)),
         "prev_logp": below_0(logp + 0.2 * normal(B, T)),
@@ -187,7 +187,7 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         said, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (said, extras))
     extras |= {
         "candidates": torch.randint(0, 6, (B, T, 4), generator=g),
-        "taught": torch.rand(B, generator=g) < 0.6,
+        "has_teacher_signal": torch.rand(B, generator=g) < 0.6,
     }
     leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
     return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)

@@ -19,7 +19,7 @@ Fails = Callable[[SampleBatch], bool]
 SIMPLE = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 LOGS = (-1.0, -2.0, -0.5, 0.0)
 SIGNED = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
-FIRST = {"logp": LOGS, "old_logp": LOGS, "ref_logp": LOGS, "advantage": SIGNED}
+FIRST = {"logp": LOGS, "rollout_logp": LOGS, "old_logp": LOGS, "ref_logp": LOGS, "advantage": SIGNED}
 ROUNDS = 4
 
 

@@ -20,7 +20,7 @@ def unanimous() -> Finding:
     tree = TokenTree.bandit([[1.0, 0.0]] * 4)
     policy = TabularPolicy(tree)
     leaves = tree.leaves()[torch.tensor([0, 2, 5, 7]).repeat_interleave(6)]
-    batch = leaves.replace(logp=policy.evaluate(leaves).logp.detach())
+    batch = leaves.replace(rollout_logp=policy.evaluate(leaves).logp.detach())
     slope = {}
     for name, sentence in (("copo", copo()), ("grpo", grpo(kl=0))):
         judged = sentence.compute_advantages(batch)
@@ -46,7 +46,9 @@ def two_clips() -> Finding:
         logp = torch.tensor([[math.log(r) - 4] for r in (0.5, 0.9, 1.1, 1.5, 4.0)]).double().requires_grad_()
         ones = torch.ones_like(logp)
         voices = torch.tensor(pair).double().expand(5, 1, 2)
-        batch = Experience(mask=ones.bool(), logp=-4 * ones, advantage=voices.sum(-1), extras={"voices": voices})
+        batch = Experience(
+            mask=ones.bool(), rollout_logp=-4 * ones, advantage=voices.sum(-1), extras={"voices": voices}
+        )
         pulls = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
         off[name] = (pulls[0] - pulls[1]).abs().max().item()
     return Finding(

@@ -59,7 +59,7 @@ def ratio_is_one() -> Finding:
 
     def off(support: Support) -> float:
         seen = batch.replace(support=support)
-        return (policy.evaluate(seen).logp - batch.logp)[batch.mask].abs().max().item()
+        return (policy.evaluate(seen).logp - batch.rollout_logp)[batch.mask].abs().max().item()
 
     again, plain = off(batch.support), off(dataclasses.replace(batch.support, by_entropy=None))
     return Finding(

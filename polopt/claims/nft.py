@@ -53,7 +53,7 @@ def soft() -> Finding:
         logp = torch.full((2, 1), -4.0, dtype=torch.double, requires_grad=True)
         batch = Experience(
             mask=torch.ones(2, 1, dtype=torch.bool),
-            logp=torch.tensor([[-4.0], [-4.0 - math.log(ratio)]], dtype=torch.double),
+            rollout_logp=torch.tensor([[-4.0], [-4.0 - math.log(ratio)]], dtype=torch.double),
             advantage=torch.tensor([[1.0], [-1.0]], dtype=torch.double),
             outcome=torch.tensor([1.0, 0.0], dtype=torch.double),
             group=torch.zeros(2, dtype=torch.long),
@@ -85,7 +85,7 @@ def fixed_point() -> Finding:
     distance = {}
     for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unclipped()}))):
         policy = TabularPolicy(tree).set_probabilities(odds.double())
-        data = algorithm.compute_advantages(batch.replace(logp=policy.evaluate(batch).logp.detach()))
+        data = algorithm.compute_advantages(batch.replace(rollout_logp=policy.evaluate(batch).logp.detach()))
         for _ in range(400):
             slope = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
             with torch.no_grad():

@@ -37,7 +37,7 @@ def consistency() -> Finding:
     tree, policy = lengths()
     chosen = tree.leaves()[[0, 0, 1, 3, 4, 4]]  # picked by hand: nobody's samples
     logp = policy.evaluate(chosen).logp
-    chosen = chosen.replace(logp=logp.detach(), group=torch.zeros(6, dtype=torch.long))
+    chosen = chosen.replace(rollout_logp=logp.detach(), group=torch.zeros(6, dtype=torch.long))
     tau, G = 0.3, len(chosen)
     a = chosen.outcome - tau * torch.where(chosen.mask, logp - logp.detach(), 0).sum(1)
     pairs = (a[:, None] - a[None, :]).square().triu().sum() / (2 * tau * G)

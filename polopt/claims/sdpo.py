@@ -8,7 +8,7 @@ from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.objectives import PolicyGradient, SampledDistillation, Surrogate
-from polopt.teachers import TAUGHT, SelfTeacher
+from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 
 @claim("Credit lands on the decision that decides.", baseline="GRPO: the same advantage on every decision")
@@ -19,8 +19,8 @@ def localised() -> Finding:
         algorithm = sdpo()
         teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher(), sees=reader)
         batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
-        batch = teacher.teach(batch, TAUGHT)
-        rows, at = batch.extras["taught"], tree.start + 1
+        batch = teacher.teach(batch, TEACHER_FIELDS)
+        rows, at = batch.extras["has_teacher_signal"], tree.start + 1
         gap = torch.where(batch.mask, batch.extras["teacher_logp"] - batch.old_logp, 0)[rows].abs()
         elsewhere = torch.cat([gap[:, :at], gap[:, at + 1 :]], 1)
         found[f"{reader}: decisive"], found[f"{reader}: elsewhere"] = gap[:, at].mean().item(), elsewhere.max().item()
@@ -44,10 +44,10 @@ def sampled() -> Finding:
     algorithm = sdpo()
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
     batch = teacher.teach(
-        algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)), TAUGHT
+        algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)), TEACHER_FIELDS
     )
-    rows = batch.extras["taught"][:, None]
-    gap = torch.where(batch.mask & rows, batch.extras["teacher_logp"] - batch.logp, 0)
+    rows = batch.extras["has_teacher_signal"][:, None]
+    gap = torch.where(batch.mask & rows, batch.extras["teacher_logp"] - batch.rollout_logp, 0)
     slopes = []
     for trust in (SampledDistillation(), PolicyGradient()):
         loss = Surrogate(ratio=None, trust=trust)(batch.replace(advantage=gap), policy.evaluate(batch)).loss

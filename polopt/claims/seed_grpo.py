@@ -15,7 +15,7 @@ def entropy(answers: list[str], logp: float = -1.0) -> float:
     n = len(answers)
     rows = Experience(
         mask=torch.ones(n, 1, dtype=torch.bool),
-        logp=torch.full((n, 1), logp, dtype=torch.double),
+        rollout_logp=torch.full((n, 1), logp, dtype=torch.double),
         group=torch.zeros(n, dtype=torch.long),
         extras={"answer": answers},
     )

@@ -14,7 +14,7 @@ from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.methods.srpo_routing import srpo_routing
 from polopt.objectives import Clip, HasTeacher, TeacherCertainty, TokenMean
-from polopt.teachers import TAUGHT, SelfTeacher
+from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 
 @claim(
@@ -26,11 +26,11 @@ def identities() -> Finding:
     algorithm = srpo_routing(beta=2.0)
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
     batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
-    batch = algorithm.compute_advantages(teacher.teach(batch, TAUGHT))
+    batch = algorithm.compute_advantages(teacher.teach(batch, TEACHER_FIELDS))
     said = policy.evaluate(batch, algorithm.objective.required_outputs)
-    taught = batch.extras["taught"]
+    taught = batch.extras["has_teacher_signal"]
     weights = TeacherCertainty(beta=2.0)(batch, said)[batch.mask & taught[:, None]]
-    nobody = batch.replace(extras={"taught": torch.zeros_like(taught)})
+    nobody = batch.replace(extras={"has_teacher_signal": torch.zeros_like(taught)})
     plain = _grpo().objective(batch, said).loss
     wrong = batch.outcome < 1
     twin = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])

@@ -21,7 +21,7 @@ def advantages(way: Way, rewards: list[float]) -> list[float]:
         mask=torch.ones(len(rewards), 1, dtype=torch.bool),
         outcome=reward,
         group=torch.zeros(len(rewards), dtype=torch.long),
-        extras={"demonstrated": shown},
+        extras={"is_demonstration": shown},
     )
     return tempsamp_r1(way=way, kl=0).with_advantages(batch).advantage[:, 0].tolist()
 

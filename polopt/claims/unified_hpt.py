@@ -36,7 +36,7 @@ def four_slots() -> Finding:
     errors, others = dict[str, float](), list[float]()
     for name, (objective, advantage, sampler, *_) in cases.items():
         leaf = logp.clone().requires_grad_()
-        batch = Experience(mask=one.bool(), logp=sampler, advantage=advantage)
+        batch = Experience(mask=one.bool(), rollout_logp=sampler, advantage=advantage)
         (found,) = torch.autograd.grad(objective(batch, Evaluation(logp=leaf)).loss, leaf)
         for other, (_, credit, _, mask, denominator) in cases.items():
             error = (found * -A.numel() - slots(mask, denominator, credit, logp)).abs().max().item()

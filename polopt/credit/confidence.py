@@ -24,15 +24,15 @@ class Confidence(Measure):
 
     share: float = 0.2
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
 
     def setup(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"credit.Confidence: share must be in (0, 1], found {self.share}")
 
     def forward(self, experience: Experience) -> Tensor:
-        low = ops.top_share(-experience.logp, experience.mask, self.share)
-        return ops.row_mean(experience.logp, low).exp()
+        low = ops.top_share(-experience.rollout_logp, experience.mask, self.share)
+        return ops.row_mean(experience.rollout_logp, low).exp()
 
 
 class SemanticEntropy(Measure):
@@ -57,7 +57,7 @@ class SemanticEntropy(Measure):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"group", "extras.answer"} | (set() if self.weigh == "count" else {"logp"}))
+        return frozenset({"group", "extras.answer"} | (set() if self.weigh == "count" else {"rollout_logp"}))
 
     def setup(self) -> None:
         try:
@@ -81,7 +81,7 @@ class SemanticEntropy(Measure):
         """[B] log w_i, float64."""
         if self.weigh == "count":
             return torch.zeros(len(experience), dtype=torch.float64, device=experience.device)
-        logp = torch.where(experience.mask, experience.logp, 0).double().sum(1)
+        logp = torch.where(experience.mask, experience.rollout_logp, 0).double().sum(1)
         return logp if self.weigh == "sequence" else logp / experience.lengths.clamp(min=1)
 
     def _meaning(self, experience: Experience) -> Tensor:

@@ -71,7 +71,7 @@ def unanimous(algorithm: Algorithm) -> tuple[float, float]:
 def ratio_variance(ratio: Ratio, tokens: int, noise: float, rows: int = 2000) -> float:
     """Variance of the weight between two policies that differ by independent noise on every logp."""
     draw = torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-    batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), logp=noise * draw - 1)
+    batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), rollout_logp=noise * draw - 1)
     return ratio(batch, Evaluation(logp=torch.full_like(draw, -1.0))).exp().var().item()
 
 
@@ -86,7 +86,7 @@ def push(trust: SurrogateTerm, ratio: float) -> float:
     """-d loss / d logp of one decision with advantage 1 at this ratio."""
     logp = torch.full((1, 1), -4.0, dtype=torch.double, requires_grad=True)
     old, one = torch.full_like(logp, -4.0 - math.log(ratio)), torch.ones_like(logp)
-    batch = Experience(mask=one.bool(), logp=old.detach(), advantage=one.detach())
+    batch = Experience(mask=one.bool(), rollout_logp=old.detach(), advantage=one.detach())
     loss = Surrogate(trust=trust)(batch, Evaluation(logp=logp)).loss
     return -torch.autograd.grad(loss, logp)[0].item()
 

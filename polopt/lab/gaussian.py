@@ -66,7 +66,7 @@ class GaussianChain(nn.Module):
             extras=extras,
         )
         said = self.evaluate(batch, frozenset({"extras.mean"}))
-        return batch.replace(logp=said.logp, extras={"mean": said.extras["mean"]})
+        return batch.replace(rollout_logp=said.logp, extras={"mean": said.extras["mean"]})
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """The log-density of each step, summed over its dimensions, and, if asked for, its `extras["mean"]`."""

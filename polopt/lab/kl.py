@@ -48,7 +48,7 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
         odds = tree.log_probabilities(sampler).detach().exp().flatten() / tree.prompts
         leaves = tree.leaves()
         leaves = leaves.replace(
-            logp=sampler.evaluate(leaves).logp.detach(), ref_logp=reference.evaluate(leaves).logp.detach()
+            rollout_logp=sampler.evaluate(leaves).logp.detach(), ref_logp=reference.evaluate(leaves).logp.detach()
         )
         for kind in get_args(ops.KLEstimator):
             for ratio in (None, TokenRatio()):

@@ -22,7 +22,7 @@ from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling.parts import RolloutRequest
 from polopt.stepping import StepHooks, take_step
 from polopt.support import PLAIN, Support
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +87,9 @@ def bias_variance(
     not touched. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
 
     Raises:
-        UnprovidedError: the algorithm needs what no tree provides.
+        UnprovidedError: the algorithm needs what the tree does not provide.
     """
-    check_on_tree(algorithm)
+    check_on_tree(algorithm, problem)
     source = TreeSource(
         problem,
         policy,
@@ -130,7 +130,7 @@ def expectation(
     """
     if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.source_capabilities:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
-    check_on_tree(algorithm)
+    check_on_tree(algorithm, problem)
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
@@ -299,9 +299,9 @@ def training(
     """As `train`, without end: each batch that was learned from, and the source that dealt it.
 
     Raises:
-        UnprovidedError: the algorithm needs what no tree provides.
+        UnprovidedError: the algorithm needs what the tree does not provide.
     """
-    check_on_tree(algorithm, teacher=teacher is not None, signals=dealt.get("signals") or ())
+    check_on_tree(algorithm, problem, teacher=teacher is not None, signals=dealt.get("signals") or ())
     needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(
@@ -364,7 +364,7 @@ class _Descent(StepHooks):
     def provide(self, experience: Experience) -> Experience:
         if self.teacher is None:
             return experience
-        return self.teacher.teach(experience, TAUGHT & self.algorithm.active_fields("reads"))
+        return self.teacher.teach(experience, TEACHER_FIELDS & self.algorithm.active_fields("reads"))
 
     @torch.no_grad()
     def begin_update(self, experience: Experience, chosen: Experience) -> None:

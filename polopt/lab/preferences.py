@@ -34,7 +34,7 @@ def paired(tree: TokenTree, reference: TabularPolicy, pairs: list[tuple[int, int
     rows = torch.tensor(pairs).flatten()
     batch = tree.leaves()[rows]
     return batch.replace(
-        logp=None,
+        rollout_logp=None,
         outcome=torch.tensor([1.0, 0.0], dtype=torch.double).repeat(len(pairs)),
         group=torch.arange(len(pairs)).repeat_interleave(2),
         ref_logp=reference.evaluate(batch).logp.detach(),

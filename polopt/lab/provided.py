@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from polopt.algorithm import Algorithm
 from polopt.capabilities import Capabilities
+from polopt.lab.tree import TokenTree
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.source_protocols import CAPABILITIES
 
 SIGNAL = "extras.signal_"
 _FIELDS = frozenset(
-    {"mask", "logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "reward", "outcome", "advantage"}
+    {"mask", "rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "turn"}
     | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
     | {"extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"}
@@ -36,12 +37,14 @@ TREE = Capabilities(
 )
 
 
-def check_on_tree(algorithm: Algorithm, *, teacher: bool = False, signals: Iterable[str] = ()) -> None:
-    """Refuses an algorithm that needs what no tree provides. teacher: whether there is one. signals: that are told.
+def check_on_tree(algorithm: Algorithm, tree: TokenTree, *, teacher: bool = False, signals: Iterable[str] = ()) -> None:
+    """Refuses an algorithm that needs what the tree does not provide: `TREE`, and whatever else its leaves hold.
+
+    teacher: whether there is one. signals: names of those that are told.
 
     Raises:
         UnprovidedError: naming the part, what it needs and the fix.
     """
-    told = {SIGNAL + name for name in signals}
+    told = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
     fields = TREE.advantage_fields | told
     dataclasses.replace(TREE, teaches=teacher, advantage_fields=fields, loss_fields=fields).check(algorithm)

@@ -122,7 +122,7 @@ class TreeSource:
         own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
         extras |= {f"old_{name}": own.extras[name] for name in self._old}
         deck = leaves.replace(
-            logp=said.logp,
+            rollout_logp=said.logp,
             entropy=said.entropy,
             old_logp=own.logp,
             value=own.value,
@@ -212,7 +212,7 @@ class TreeSource:
             stood = first.mask[shown] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
             tokens = first.extras["tokens"]
             alike = (~stood | (first.mask & (tokens == tokens[shown]))).all(1)
-            likely = torch.where(first.mask & ~stood, first.logp, 0).sum(1).exp() * alike
+            likely = torch.where(first.mask & ~stood, first.rollout_logp, 0).sum(1).exp() * alike
             first = first.replace(mask=first.mask & ~stood, extras={"given": torch.full_like(first.group, given)})
         return first[torch.multinomial(likely, count, replacement=True, generator=self.generator)]
 
@@ -290,14 +290,14 @@ class TreeSource:
         alike &= (tokens[:, : self.tree.start] == wanted[:, None, : self.tree.start]).all(2)
         if not alike.any(1).all():
             raise ValueError("TreeSource.extend: no answer of the tree begins like a row and says what it should")
-        rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.logp).sum(2)
+        rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.rollout_logp).sum(2)
         chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
         rows = torch.arange(len(leaf)).repeat_interleave(copies)
         batch = _as_sampled(deck[chosen], experience[rows], said[rows])
         stood = columns < self.tree.start + given[rows, None]
         batch = batch.replace(
             mask=batch.mask & ~stood,
-            logp=torch.where(fixed[rows] & ~said[rows], 0, batch.logp),
+            rollout_logp=torch.where(fixed[rows] & ~said[rows], 0, batch.rollout_logp),
             extras={"given": given[rows], "index": experience.extras["index"][rows]},
         )
         before = (fixed[rows] & ~stood).sum(1)
@@ -339,7 +339,7 @@ class TreeSource:
         swapped = torch.rand(len(one), generator=self.generator) > torch.sigmoid(one - other).float()
         order = torch.where(swapped[:, None], order.flip(1), order).flatten()
         outcome = drawn.outcome.new_tensor([1.0, 0.0]).repeat(len(one))
-        batch = drawn[order].replace(logp=None, entropy=None, outcome=outcome, reward=outcome)
+        batch = drawn[order].replace(rollout_logp=None, entropy=None, outcome=outcome, reward=outcome)
         return batch.replace(extras={"paid": ops.per_decision_reward(outcome, batch.mask)})
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
@@ -416,7 +416,7 @@ def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience
         return torch.where(at, then, now)
 
     return batch.replace(
-        logp=pick(batch.logp, record.logp),
+        rollout_logp=pick(batch.rollout_logp, record.rollout_logp),
         entropy=None if batch.entropy is None else pick(batch.entropy, record.entropy),
         group=record.group,
         extras={n: pick(batch.extras[n], record.extras[n]) for n in NOTED if n in record.extras},

@@ -13,7 +13,7 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.policy import ABSENT, TabularPolicy, said_besides
 from polopt.policies.average import Average
-from polopt.teachers import SelfTeacher, filled, untaught
+from polopt.teachers import SelfTeacher, filled, without_teacher
 
 
 class HintedPolicy(nn.Module):
@@ -62,11 +62,11 @@ class TreeTeacher:
 
     @torch.no_grad()
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
-        """Fill in those of `teachers.TAUGHT` that are among `names`."""
+        """Fill in those of `teachers.TEACHER_FIELDS` that are among `names`."""
         hints = self.spec(experience)
         rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
         if not len(rows):
-            return experience.replace(extras=untaught(experience, names, self.policy.logits))
+            return experience.replace(extras=without_teacher(experience, names, self.policy.logits))
         shown = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
         told = experience[rows].replace(extras={"hint": shown})
         asks, top = frozenset({"entropy"}), self.spec.top

@@ -116,4 +116,4 @@ class WalkSource:
         with torch.no_grad():
             said = self.policy.evaluate(batch, frozenset({"value"}))
         final = torch.zeros(len(batch), dtype=paid.dtype)
-        return batch.replace(logp=said.logp, old_logp=said.logp, value=said.value, final_value=final)
+        return batch.replace(rollout_logp=said.logp, old_logp=said.logp, value=said.value, final_value=final)

@@ -74,16 +74,16 @@ class LoggedDecisions:
 
     @classmethod
     def of_experience(cls, experience: Experience, evaluation: Evaluation) -> Self:
-        """The decisions of a batch: `experience.logp` is the behaviour policy's, `evaluation.logp` the target's. Rows
-        without decisions are left out; a reward [B] is that of the row's last decision.
+        """The decisions of a batch: `experience.rollout_logp` is the behaviour policy's, `evaluation.logp` the
+        target's. Rows without decisions are left out; a reward [B] is that of the row's last decision.
 
         Raises:
             LoggedDataError: no row has decisions, or as the class.
         """
-        experience.require(frozenset({"logp", "reward"}), by=cls.__name__)
+        experience.require(frozenset({"rollout_logp", "reward"}), by=cls.__name__)
         mask, reward = experience.mask, experience.reward
         assert reward is not None
-        assert experience.logp is not None
+        assert experience.rollout_logp is not None
         if reward.ndim == 1:
             reward = ops.per_decision_reward(reward, mask)
         kept = mask.any(1)
@@ -92,7 +92,7 @@ class LoggedDecisions:
         order = (~mask).to(int).argsort(dim=1, stable=True)  # type: ignore[call-overload]
         columns = [
             x.detach().double().cpu().gather(1, order.cpu())[kept.cpu()].numpy()
-            for x in (reward, experience.logp, evaluation.logp)
+            for x in (reward, experience.rollout_logp, evaluation.logp)
         ]
         return cls(mask.sum(1)[kept].cpu().numpy(), *columns)
 

@@ -43,7 +43,7 @@ class Metric(Part):
     """
 
     method_kind: ClassVar[str | None] = "metric"
-    reads = frozenset({"logp", "reward"})
+    reads = frozenset({"rollout_logp", "reward"})
 
     @property
     def columns(self) -> frozenset[str]:

@@ -46,8 +46,8 @@ class IsCorrect(RowMask):
 
 
 class HasTeacher(RowMask):
-    """Rows of which a teacher knew something, `extras["taught"]` [B] bool; with `below`, of those the ones whose
-    outcome falls short of it. `invert` turns it round.
+    """Rows of which a teacher knew something, `extras["has_teacher_signal"]` [B] bool; with `below`, of those the ones
+    whose outcome falls short of it. `invert` turns it round.
 
     With a teacher that is told another row's right answer, `below=1.0` is the truth table of right and teachable: only
     wrong rows of a group that has a right one. Source: SRPO, arXiv:2604.02288.
@@ -58,10 +58,10 @@ class HasTeacher(RowMask):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"extras.taught"} | ({"outcome"} if self.below is not None else set()))
+        return frozenset({"extras.has_teacher_signal"} | ({"outcome"} if self.below is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
-        rows = experience.extras["taught"]
+        rows = experience.extras["has_teacher_signal"]
         if self.below is not None:
             rows = rows & (experience.outcome < self.below)
         return rows != self.invert

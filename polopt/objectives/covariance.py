@@ -41,7 +41,7 @@ class ClipCov(SurrogateTerm):
     ratio: Ratio = TokenRatio()
     seed: int = 0
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
     full_batch_outputs = frozenset({"logp"})
     zero_at_zero_advantage = True
 
@@ -78,7 +78,7 @@ class ClipCov(SurrogateTerm):
     def _lots(self, whole: Experience) -> Tensor:
         """[n] a random order of the decisions. Each draws by its rank in what was known before learning, so that
         neither the layout of the batch nor rounding in the survey moves the draw."""
-        order = whole.logp[whole.mask].argsort(stable=True)
+        order = whole.rollout_logp[whole.mask].argsort(stable=True)
         order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
         # PyTorch's CPU generator reads the lower 32 bits alone.
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + int(self.get_buffer("batches"))) % 2**32)

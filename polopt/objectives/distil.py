@@ -32,7 +32,7 @@ class Distillation(SurrogateTerm):
     alpha: float = 0.5
     rest: Literal["bucket", "renormalise"] = "bucket"
 
-    reads = frozenset({"extras.taught", "extras.candidates", "extras.teacher_candidate_logp"})
+    reads = frozenset({"extras.has_teacher_signal", "extras.candidates", "extras.teacher_candidate_logp"})
     policy_outputs = frozenset({"extras.candidate_logp"})
 
     def setup(self) -> None:
@@ -40,7 +40,7 @@ class Distillation(SurrogateTerm):
             raise ValueError(f"objectives.Distillation: alpha must be in [0, 1], found {self.alpha}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        taught = experience.mask & experience.extras["taught"][:, None]
+        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         laws = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
         # Where nobody was taught any law will do, as long as its gradient is finite.
         p, q = (torch.where(taught[..., None], law, -ops.LIMIT) for law in laws)
@@ -59,10 +59,10 @@ class SampledDistillation(SurrogateTerm):
     Source: SDPO, arXiv:2601.20802; on-policy distillation.
     """
 
-    reads = frozenset({"extras.taught", "extras.teacher_logp"})
+    reads = frozenset({"extras.has_teacher_signal", "extras.teacher_logp"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        taught = experience.mask & experience.extras["taught"][:, None]
+        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         gap = torch.where(taught, evaluation.logp - experience.extras["teacher_logp"], 0).detach()
         return gap * evaluation.logp, torch.zeros_like(gap)
 
@@ -76,7 +76,7 @@ class TeacherCertainty(Weight):
 
     beta: float = 1.0
 
-    reads = frozenset({"extras.taught", "extras.teacher_entropy"})
+    reads = frozenset({"extras.has_teacher_signal", "extras.teacher_entropy"})
 
     def setup(self) -> None:
         if self.beta < 0:
@@ -92,5 +92,5 @@ class TeacherCertainty(Weight):
 
     def _doubt(self, experience: Experience) -> tuple[Tensor, Tensor]:
         """[B, T] the teacher's entropy, and where it was asked."""
-        taught = experience.mask & experience.extras["taught"][:, None]
+        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         return torch.where(taught, experience.extras["teacher_entropy"], 0), taught

@@ -31,7 +31,7 @@ class GRPOGuardRatio(Ratio):
 
     reduce: Literal["sum", "mean"] = "mean"
 
-    reads = frozenset({"logp", "extras.mean", "extras.std"})
+    reads = frozenset({"rollout_logp", "extras.mean", "extras.std"})
     policy_outputs = frozenset({"extras.mean"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -43,7 +43,7 @@ class GRPOGuardRatio(Ratio):
             )
         std = _positive(experience, "std", "the standard deviation of each step", self)
         drift = torch.where(experience.mask[..., None], mean - old, 0).square().sum(-1)
-        log_ratio = (evaluation.logp - experience.logp) * std + drift / (2 * std)
+        log_ratio = (evaluation.logp - experience.rollout_logp) * std + drift / (2 * std)
         return (log_ratio / mean.shape[-1] if self.reduce == "mean" else log_ratio).clamp(-LIMIT, LIMIT)
 
 

@@ -92,10 +92,10 @@ class ExponentialAdvantageWeight(Weight):
 class SamplerKL(Regulariser):
     """coefficient * k2 to the sampler: (logp - its logp)^2 / 2 at each decision. OPMD's regulariser."""
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return ops.kl_estimate("k2", evaluation.logp, experience.logp)
+        return ops.kl_estimate("k2", evaluation.logp, experience.rollout_logp)
 
 
 class ForwardKL(Regulariser):

@@ -16,10 +16,10 @@ from polopt.ops import LIMIT
 class TokenRatio(Ratio):
     """Per-decision ratio to the behaviour policy: log r_t = logp_t - behaviour logp_t, within +-20."""
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return (evaluation.logp - experience.logp).clamp(-LIMIT, LIMIT)
+        return (evaluation.logp - experience.rollout_logp).clamp(-LIMIT, LIMIT)
 
 
 class OldPolicyRatio(Ratio):

@@ -26,14 +26,14 @@ class TruncatedImportance(Weight):
     cap: Unbounded = 2.0
     unit: Literal["token", "sequence"] = "token"
 
-    reads = frozenset({"logp", "old_logp"})
+    reads = frozenset({"rollout_logp", "old_logp"})
 
     def setup(self) -> None:
         if self.cap <= 0:
             raise ValueError(f"objectives.TruncatedImportance: cap must be > 0, found {self.cap}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        log_ratio = torch.where(experience.mask, experience.old_logp - experience.logp, 0)
+        log_ratio = torch.where(experience.mask, experience.old_logp - experience.rollout_logp, 0)
         if self.unit == "sequence":
             log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
         return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)

@@ -7,7 +7,7 @@ import dataclasses
 from polopt.algorithm import Algorithm
 from polopt.fields import OLD
 from polopt.layers import layer_of
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) 
     needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
     compared = len({"ref_logp", "prev_logp"} & needs)
     teacher = algorithm.teacher
-    asks = teacher is not None and bool(needs & TAUGHT)
+    asks = teacher is not None and bool(needs & TEACHER_FIELDS)
     # The policy names candidates itself, which is a pass of its own.
     candidates = {"extras.candidates", "extras.teacher_candidate_logp"} & needs
     names = teacher is not None and bool(candidates) and teacher.chosen_by == "policy"

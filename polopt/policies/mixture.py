@@ -248,7 +248,7 @@ class MixturePolicy(nn.Module):
                 "tokens": mixture.argmax(-1),
             },
         )
-        return batch.replace(logp=self.evaluate(batch).logp)
+        return batch.replace(rollout_logp=self.evaluate(batch).logp)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Log-probabilities of the decisions, thoughts among them; `logits` if asked for.

@@ -30,10 +30,10 @@ class LogRatio(Part):
 class AnswerRatio(LogRatio):
     """d = sum_t (logp_t - ref_logp_t), [B]: exact for whole answers, where all that is visited is one answer."""
 
-    reads = frozenset({"logp", "ref_logp"})
+    reads = frozenset({"rollout_logp", "ref_logp"})
 
     def forward(self, experience: Experience) -> Tensor:
-        return torch.where(experience.mask, experience.logp - experience.ref_logp, 0).sum(1)
+        return torch.where(experience.mask, experience.rollout_logp - experience.ref_logp, 0).sum(1)
 
 
 def excess(d: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:

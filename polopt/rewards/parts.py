@@ -127,11 +127,11 @@ class KLPenalty(Reward):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
+        return frozenset({"rollout_logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
 
     def forward(self, experience: Experience) -> Tensor:
         clean = experience.zero_masked()
-        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.logp, clean.ref_logp)
+        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.rollout_logp, clean.ref_logp)
         return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 
 

@@ -21,7 +21,7 @@ class SurprisalPenalty(Reward):
 
     coefficient: float = 0.01
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience) -> Tensor:
-        return -self.coefficient * torch.where(experience.mask, experience.logp, 0)
+        return -self.coefficient * torch.where(experience.mask, experience.rollout_logp, 0)

@@ -110,12 +110,12 @@ def _beside(
     experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
 ) -> Experience:
     """The batch with demonstrated rows below its own, marked. What is known of a rollout alone is blank in them."""
-    own = experience.replace(extras={"demonstrated": experience.is_demonstration})
+    own = experience.replace(extras={"is_demonstration": experience.is_demonstration})
     shown = shown.replace(
-        logp=None,  # nobody sampled them
+        rollout_logp=None,  # nobody sampled them
         entropy=None,
         support=experience.support,
         horizon=experience.horizon,
-        extras={"demonstrated": torch.ones_like(shown.mask[:, 0])},
+        extras={"is_demonstration": torch.ones_like(shown.mask[:, 0])},
     )
     return stack([own, shown.with_missing_fields_of(own)])

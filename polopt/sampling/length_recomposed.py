@@ -47,7 +47,7 @@ class LengthRecomposed(Rollouts):
     A priority batch chooses, of each group, the share `share` of its right rows that are shortest and of its wrong rows
     that are longest; a row is right whose outcome reaches `right`. With probability `compensate` (a number or a
     schedule) the batch after it is a compensation batch: all rows that the last `batches` priority batches left,
-    with nothing sampled, which are then forgotten. Rows come back as they were sampled, with their own `logp`;
+    with nothing sampled, which are then forgotten. Rows come back as they were sampled, with their own `rollout_logp`;
     `extras["age"]` [B] counts the priority batches since then, 0 in a priority batch.
 
     `extras["chosen"]` [B] bool marks the rows to learn from. statistics: "selected" gives those alone, so that credit

@@ -101,7 +101,7 @@ class LookaheadConfig:
 class LookaheadRollouts(Rollouts):
     """Rollouts of which a share are the leaves of a tree that grows by `look`, the others are drawn independently.
 
-    share: of each group, a number or a schedule. `extras["explored"]` [B] bool marks the leaves. `logp` is the
+    share: of each group, a number or a schedule. `extras["explored"]` [B] bool marks the leaves. `rollout_logp` is the
     policy's own, but leaves are not drawn from it: they take likeliest tokens and take them apart on purpose. Means
     over them are biased, an importance ratio does not correct for it, and a group's baseline is that of a set which
     was chosen together. With share 0 this is `Rollouts`, number for number.

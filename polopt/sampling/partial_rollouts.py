@@ -17,9 +17,9 @@ class PartialRollouts(Sampling):
 
     A batch has `source.rows` rows: those that were not over, gone on with the policy of now, and new ones for those
     that were. No batch waits for its longest row. A row is given whole: `mask` holds all of its decisions so far, with
-    the `logp` of whoever took them, and `extras["window"]` [B, T] bool tells those of this batch. An unfinished row has
-    neither terminated nor been truncated. Every row is a group of its own. The rows that wait are remembered as tensors
-    with the numbers of their tasks, in training mode only; their worlds are played again, as `extend` does.
+    the `rollout_logp` of whoever took them, and `extras["window"]` [B, T] bool tells those of this batch. An unfinished
+    row has neither terminated nor been truncated. Every row is a group of its own. The rows that wait are remembered as
+    tensors with the numbers of their tasks, in training mode only; their worlds are played again, as `extend` does.
 
     With a window as long as an episode this is `Rollouts` with one row per prompt. Source: successive batching in
     T-PPO, arXiv:2506.15050.

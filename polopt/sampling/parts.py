@@ -26,7 +26,7 @@ class Start:
     given: so many decisions of the task's demonstrated solution stand there already, one fewer than all of them at
     most. They are played and read, and never in the mask.
     hint: a text behind the task's prompt. hidden: it is read while the row is sampled and is no part of the row, so
-    `logp` is that of who has read it, and whoever evaluates the row has not.
+    `rollout_logp` is that of who has read it, and whoever evaluates the row has not.
     """
 
     given: int = 0

@@ -106,9 +106,8 @@ class RulePrompts(PromptAugmenter):
     alone.
 
     hidden: the rules are no part of the rows that were sampled with them, so that the policy learns to do without.
-    `extras["hinted"]` marks these rows; their `logp` is that of who had read the rules. The two are groups of their
-    own: `credit.SameTask` compares them with each other. Source: PolicyRollout, arXiv:2510.09474.
-    """
+    `extras["hinted"]` marks these rows; their `rollout_logp` is that of who had read the rules. The two are groups of
+    their own: `credit.SameTask` compares them with each other. Source: PolicyRollout, arXiv:2510.09474."""
 
     rules: str
     hidden: bool = True

@@ -23,7 +23,7 @@ class Replay(Rollouts):
     group at least is new. A batch of `source.rows` rows therefore costs about 1 - share of its rollouts. Groups stay
     whole, so credit that compares the rows of a group compares rows of one policy.
 
-    Rows come back as they were sampled: `logp` is their own policy's, `outcome` what the world paid; what the
+    Rows come back as they were sampled: `rollout_logp` is their own policy's, `outcome` what the world paid; what the
     learner says of them, and their credit, are computed afresh. `extras["age"]` [B] is how many batches ago a row
     was sampled, 0 for a new one. The draw is the source's generator's. Memory moves in training mode only. With
     share 0 this is `Rollouts`, number for number.

@@ -41,9 +41,9 @@ class RetryRollouts(Rollouts):
     goes on from there. Of the probes stay those whose text the policy finds likeliest, by its mean log-probability a
     token: at most `keep` times as many as there are rollouts. They join the groups of the rows that they come from.
 
-    What was put in counts as decided, with the `logp` of who decided it: the frequency of each token among the texts
-    that begin alike, so that a text has 1 / (number of texts). Before it stand a failed row's decisions, which are
-    likelier among those that failed: the sampler's log-probability - log(failed share) / (decisions there).
+    What was put in counts as decided, with the `rollout_logp` of who decided it: the frequency of each token among the
+    texts that begin alike, so that a text has 1 / (number of texts). Before it stand a failed row's decisions, which
+    are likelier among those that failed: the sampler's log-probability - log(failed share) / (decisions there).
 
     `extras["probe"]` [B] bool marks probes. `extras["policy_logp"]` and `extras["probe_logp"]` [B, T] hold what the
     sampling policy and the probe make of each decision. Of a rollout the probe's is known, and real, if its last turn
@@ -107,7 +107,7 @@ class RetryRollouts(Rollouts):
         # Who had read a hidden hint cannot go on: nobody else knows what it said.
         failed = (batch.outcome < self.solved) & batch.mask.any(1) & ~batch.extras["hinted"]
         share = failed.double().mean()
-        own = _noted(batch, failed & False, batch.logp, self._of_rollouts(batch, begin, texts, table, share))
+        own = _noted(batch, failed & False, batch.rollout_logp, self._of_rollouts(batch, begin, texts, table, share))
         if not self.chance or not failed.any():
             return own
         drawn = torch.rand(len(batch), generator=source.generator).to(batch.device) < self.chance
@@ -118,8 +118,8 @@ class RetryRollouts(Rollouts):
         probes = source.extend(batch[rows], 1, at=at[rows], forced_tokens=[texts[i] for i in told])
         put_in = _placed(probes, at[rows], [table[i] for i in told])
         inside = put_in < 1
-        said = torch.where(inside, source.evaluate(probes).logp, probes.logp)
-        probes = probes.replace(logp=torch.where(inside, put_in.to(said.dtype), probes.logp))
+        said = torch.where(inside, source.evaluate(probes).logp, probes.rollout_logp)
+        probes = probes.replace(rollout_logp=torch.where(inside, put_in.to(said.dtype), probes.rollout_logp))
         made = torch.ones_like(at[rows], dtype=torch.bool)
         probes = _noted(probes, made, said, _as_probe(probes, at[rows], put_in, share))
         likely = ops.row_mean(torch.where(inside, said, 0), inside)
@@ -146,7 +146,7 @@ class RetryRollouts(Rollouts):
         failed: Tensor,
     ) -> Tensor:
         """[B, T] what the probe makes of rows that it did not make."""
-        found, width = torch.full_like(batch.logp, ops.NOTHING), batch.mask.shape[1]
+        found, width = torch.full_like(batch.rollout_logp, ops.NOTHING), batch.mask.shape[1]
         for text, logp in zip(texts, table, strict=True) if not self.kept else ():
             place = begin[:, None] + torch.arange(len(text), device=batch.device)
             there = place.clamp(max=width - 1)
@@ -177,7 +177,7 @@ def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> 
     those of failures, of which there is the share `failed`: likelier among them than among all."""
     before = batch.mask & (torch.arange(batch.mask.shape[1], device=batch.device) < at[:, None])
     shift = -failed.clamp(min=1e-8).log() / before.sum(1, keepdim=True).clamp(min=1)
-    policy = torch.where(before, batch.logp + shift.to(batch.logp.dtype), batch.logp)
+    policy = torch.where(before, batch.rollout_logp + shift.to(batch.rollout_logp.dtype), batch.rollout_logp)
     return torch.where(put_in < 1, put_in.to(policy.dtype), policy)
 
 

@@ -171,10 +171,11 @@ class _Imitated(Sampling):
         Raises:
             ExperienceError: rows have the log-probabilities of a sampler and are not marked as demonstrated.
         """
-        if experience.logp is not None and not experience.is_demonstration.all():
+        if experience.rollout_logp is not None and not experience.is_demonstration.all():
             raise ExperienceError(
-                f"Algorithm.compute_advantages: {self!r} imitates what somebody else decided, and experience.logp says "
-                "that these rows were sampled: leave logp out, or mark the rows with extras['demonstrated']"
+                f"Algorithm.compute_advantages: {self!r} imitates what somebody else decided, and "
+                "experience.rollout_logp says that these rows were sampled: leave rollout_logp out, or mark the rows "
+                "with extras['is_demonstration']"
             )
         return experience
 

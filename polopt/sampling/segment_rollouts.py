@@ -61,7 +61,7 @@ class SegmentRollouts(Rollouts):
 
 def in_doubt(experience: Experience, threshold: float) -> Tensor:
     """[B, T] bool: decisions that the sampler took with a probability below the threshold."""
-    return experience.mask & (experience.logp.exp() < threshold)
+    return experience.mask & (experience.rollout_logp.exp() < threshold)
 
 
 def _states(batch: Experience, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ class UncertainTokens(Select):
 
     threshold: float = 0.9
 
-    reads = frozenset({"logp"})
+    reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience) -> Experience:
         return experience.restrict(in_doubt(experience, self.threshold))

@@ -50,7 +50,7 @@ class Source(Protocol):
         """Plays the tasks of a request with the current policy. `group` is the place in `request.tasks`, where a task
         may stand twice.
 
-        Gives `mask`, `logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
+        Gives `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
         knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
         answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
         `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
@@ -80,8 +80,9 @@ class ContinuingSource(Source, Protocol):
         column `at` [B] of any row: with the current policy over the rows' support, for at most `max_decisions` more.
 
         Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
-        `group`; what was decided before keeps its `logp`. Only the tensors of `experience` are read. forced_tokens:
-        token ids that each row decides before it goes on; nobody sampled them, and their `logp` is 0.
+        `group`; what was decided before keeps its `rollout_logp`. Only the tensors of `experience` are read.
+        forced_tokens: token ids that each row decides before it goes on; nobody sampled them, and their `rollout_logp`
+        is 0.
         """
         ...
 
@@ -111,7 +112,8 @@ class PairSource(Source, Protocol):
 
     def pairs(self, rows: int) -> Experience:
         """The next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the rejected
-        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no `logp`."""
+        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no
+        `rollout_logp`."""
         ...
 
 
@@ -157,8 +159,8 @@ class ImportingSource(Source, Protocol):
         the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
 
         They are played in this source's own world, which pays them, and come as `rollout` gives them, under the place
-        in `tasks`; `logp` and `entropy` are those of the current policy over `support`. An answer longer than the
-        source's own may be is cut off there.
+        in `tasks`; `rollout_logp` and `entropy` are those of the current policy over `support`. An answer longer than
+        the source's own may be is cut off there.
         """
         ...
 
@@ -186,7 +188,7 @@ class FragmentSource(Protocol):
 
     def fragments(self, steps: int) -> Experience:
         """The next `steps` decisions of each of the source's environments, which go on in the next call. Gives `mask`,
-        `logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
+        `rollout_logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
         ...
 
 

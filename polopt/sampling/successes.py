@@ -20,10 +20,10 @@ class SuccessReplay(BatchMixer):
 
     Right is an outcome of at least `right`. Of each task the last `each` right rows are kept, of the last `tasks` tasks
     that had some. To a group without a right row, one of its task's is brought back, drawn evenly: it takes the place
-    of the group's last row, so that no batch and no group grows. It comes as it was sampled, with its own `logp`;
-    what the learner says of it is computed afresh. `extras["age"]` [B] counts the batches since it was sampled, 0 for
-    a row of this batch. A row that came back is not remembered anew. The draw is the source's generator's, and none if
-    nothing comes back. Memory moves in training mode only.
+    of the group's last row, so that no batch and no group grows. It comes as it was sampled, with its own
+    `rollout_logp`; what the learner says of it is computed afresh. `extras["age"]` [B] counts the batches since it was
+    sampled, 0 for a row of this batch. A row that came back is not remembered anew. The draw is the source's
+    generator's, and none if nothing comes back. Memory moves in training mode only.
 
     Source: the replay of successful trajectories in ARPO, arXiv:2505.16282, where a whole group has failed.
     """

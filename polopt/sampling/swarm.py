@@ -26,13 +26,13 @@ class Swarm(Rollouts):
     passed over for another. Where too few are left, the node samples more itself. What it has sampled it publishes, and
     it keeps its last `keep` batches in the pool.
 
-    correct=False takes `logp` of the shared decisions to be this node's own at that moment: the ratio begins at 1, and
-    the update is biased towards whoever published. True publishes tokens and log-probabilities too, takes a group over
-    token by token and with the `logp` of who drew it, so that a ratio corrects for it. It needs nodes of one tokenizer
-    and one temperature: groups of another temperature, whose tokens say something else here than their text, or with a
-    decision that this node finds more than exp(max_log_ratio) times as likely as its publisher says, are passed over,
-    so that no ratio is larger. A task is known by its number and name; unknown ones are passed over too, so nodes share
-    where they share tasks.
+    correct=False takes `rollout_logp` of the shared decisions to be this node's own at that moment: the ratio begins at
+    1, and the update is biased towards whoever published. True publishes tokens and log-probabilities too, takes a
+    group over token by token and with the `rollout_logp` of who drew it, so that a ratio corrects for it. It needs
+    nodes of one tokenizer and one temperature: groups of another temperature, whose tokens say something else here than
+    their text, or with a decision that this node finds more than exp(max_log_ratio) times as likely as its publisher
+    says, are passed over, so that no ratio is larger. A task is known by its number and name; unknown ones are passed
+    over too, so nodes share where they share tasks.
 
     Publications that nobody can learn from, and groups that this source cannot play or whose tokens or
     log-probabilities do not belong to their text, are passed over and counted: `extras["skipped"]` [B] is how many were
@@ -144,11 +144,11 @@ class Swarm(Rollouts):
                 return []
             return [found for one in chosen for found in self._received(source, [one])]
         if self.correct:
-            own, batch = batch.logp, as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
+            own, batch = batch.rollout_logp, as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
             # Tokens that say something else here are another tokenizer's.
             meant = [turns for _, group in chosen for turns in group.answers]
             wrong = [told != turns for told, turns in zip(source.answers(batch), meant, strict=True)]
-            far = ((own - batch.logp > self.max_log_ratio) & batch.mask).any(1)
+            far = ((own - batch.rollout_logp > self.max_log_ratio) & batch.mask).any(1)
             foreign = (far | torch.tensor(wrong, device=batch.device)).to(batch.outcome.dtype)
             kept = ops.group_sum(foreign, batch.group) == 0
             self.pool.skipped += len(set(batch.group[~kept].tolist()))
@@ -196,13 +196,17 @@ def _ids(experience: Experience, row: int) -> list[list[int]]:
 
 
 def _logp(experience: Experience, row: int) -> list[float]:
-    return experience.logp[row][experience.mask[row]].clamp(max=0.0).tolist()  # above 0 it is rounding
+    return experience.rollout_logp[row][experience.mask[row]].clamp(max=0.0).tolist()  # above 0 it is rounding
 
 
 def as_drawn(batch: Experience, drawn: Sequence[Sequence[float]]) -> Experience:
     """With the log-probabilities that the decisions were drawn with; one list a row, as long as the row."""
     flat = [x for row, said in zip(batch.lengths.tolist(), drawn, strict=True) for x in said[:row]]
-    return batch.replace(logp=torch.zeros_like(batch.logp).masked_scatter(batch.mask, batch.logp.new_tensor(flat)))
+    return batch.replace(
+        rollout_logp=torch.zeros_like(batch.rollout_logp).masked_scatter(
+            batch.mask, batch.rollout_logp.new_tensor(flat)
+        )
+    )
 
 
 def _told(experience: Experience, age: int, *, external: bool) -> Experience:

@@ -204,7 +204,7 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[RecordedEpis
                 turn=experience.turn[b, :n].tolist(),
                 given=given[b],
                 hinted=hinted[b],
-                logp=experience.logp[b, :n].tolist(),
+                logp=experience.rollout_logp[b, :n].tolist(),
                 entropy=None if experience.entropy is None else experience.entropy[b, :n].tolist(),
                 kept=chosen,
                 noted={name: values[b, :n].tolist() for name, values in noted.items()},
@@ -235,7 +235,7 @@ def to_experience(
     outcome = table.column([row.reward for row in rows], torch.float32)
     return Experience(
         mask=table.padded([row.decided for row in rows], False, torch.bool),
-        logp=table.padded([row.logp for row in rows], 0.0, precision),
+        rollout_logp=table.padded([row.logp for row in rows], 0.0, precision),
         support=support,
         horizon=horizon,
         entropy=entropy,

@@ -206,12 +206,12 @@ class Learner:
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:
     """How far the policy, which says `logp` [B, T], is from the one that sampled; nothing of what nobody sampled."""
     sampled = batch.mask & ~batch.is_demonstration[:, None]
-    if batch.logp is None or not sampled.any():
+    if batch.rollout_logp is None or not sampled.any():
         return {}
-    record = {"ratio/max": float((logp - batch.logp)[sampled].max().exp())}
+    record = {"ratio/max": float((logp - batch.rollout_logp)[sampled].max().exp())}
     if not first:
         return record
-    found = logp_mismatch(batch.logp, logp, sampled)
+    found = logp_mismatch(batch.rollout_logp, logp, sampled)
     return record | {
         "mismatch/mean": float(found.mean),
         "mismatch/max": float(found.max),

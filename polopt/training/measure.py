@@ -25,7 +25,7 @@ def describe(experience: Experience) -> dict[str, Any]:
     Of rollouts alone: demonstrated rows only have their share of the batch. Nothing where nobody sampled. Rewards and
     lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
     """
-    if experience.logp is None:
+    if experience.rollout_logp is None:
         return {}
     shown = experience.is_demonstration
     shares = {"demonstrated": float(shown.float().mean())} if shown.any() else {}
@@ -51,7 +51,7 @@ def describe(experience: Experience) -> dict[str, Any]:
         "groups/mixed": float(mixed_groups(experience.outcome, experience.group)),
         "outcome/mean": float(done.outcome.mean()),
         "solved": float(done.extras["solved"].float().mean()),
-        "perplexity": float(perplexity(experience.logp, experience.mask)),
+        "perplexity": float(perplexity(experience.rollout_logp, experience.mask)),
     }
     if not ended.all():
         record["unfinished"] = float(1 - ended.float().mean())
@@ -64,7 +64,7 @@ def describe(experience: Experience) -> dict[str, Any]:
     if "skipped" in experience.extras:
         record["pool/skipped"] = float(experience.extras["skipped"].max())
     if experience.ref_logp is not None:
-        record["reference_kl"] = float(reference_kl(experience.logp, experience.ref_logp, experience.mask))
+        record["reference_kl"] = float(reference_kl(experience.rollout_logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
     record |= _told(done) | _attempts(done)
@@ -80,7 +80,7 @@ def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
     `batch_metrics`. Of two parts with a metric of one name the later has a number behind it."""
     rollouts = experience[~experience.is_demonstration]
     found: dict[str, float] = {}
-    if experience.logp is None or not rollouts.mask.any():
+    if experience.rollout_logp is None or not rollouts.mask.any():
         return found
     for one in part.active_parts():
         for name, value in one.batch_metrics(rollouts).items():
@@ -147,14 +147,16 @@ def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str
     """
     tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
     decisions = experience.lengths.clamp(min=1)
-    shown = torch.ones_like(experience.is_demonstration) if experience.logp is None else experience.is_demonstration
+    shown = (
+        torch.ones_like(experience.is_demonstration) if experience.rollout_logp is None else experience.is_demonstration
+    )
     numbers = {
         "outcome": experience.outcome,
         "reward": experience.returns(),
         "advantage": torch.where(experience.mask, experience.advantage, 0).sum(1) / decisions,
         "solved": experience.extras["solved"],
         "truncated": experience.truncated,
-        "demonstrated": shown,
+        "is_demonstration": shown,
         "tokens": experience.lengths,
     }
     columns = {name: column.tolist() for name, column in numbers.items()}

@@ -14,7 +14,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.source_protocols import CAPABILITIES
 from polopt.situation import Situation
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
@@ -25,7 +25,18 @@ FIRST = 64
 SIGNAL = "extras.signal_"
 
 _FIELDS = frozenset(
-    {"mask", "logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
+    {
+        "mask",
+        "rollout_logp",
+        "old_logp",
+        "ref_logp",
+        "prev_logp",
+        "value",
+        "final_value",
+        "entropy",
+        "reward",
+        "outcome",
+    }
     | {"terminated", "truncated", "group", "turn"}
     | {"extras.paid", "extras.given", "extras.hinted"}
     | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
@@ -46,7 +57,9 @@ LANGUAGE = Capabilities(
         "": _CANNOT + "take another part, or train it in a loop of your own",
         "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "
         "zero}",
-        **dict.fromkeys(TAUGHT, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"),
+        **dict.fromkeys(
+            TEACHER_FIELDS, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
+        ),
     },
 )
 # What tasks may come without -> how a sentence on a part that needs it goes on.

@@ -129,7 +129,7 @@ class LanguageSource:
         experience = self._experience(rows, support)
         index = tasks.to(experience.device)[experience.group]
         said = self.evaluate(experience, frozenset({"entropy"}))
-        return experience.replace(logp=said.logp, entropy=said.entropy, extras={"index": index})
+        return experience.replace(rollout_logp=said.logp, entropy=said.entropy, extras={"index": index})
 
     def encode(self, text: str) -> list[int]:
         return self.player.dialogue.answer(text)[:-1]
@@ -200,7 +200,7 @@ class LanguageSource:
 
     def _unsampled(self, rows: Sequence[EpisodeRecord]) -> Experience:
         # Nobody sampled these decisions, so no behaviour log-probabilities exist.
-        return self._experience(rows, Support()).replace(horizon=None, logp=None, entropy=None)
+        return self._experience(rows, Support()).replace(horizon=None, rollout_logp=None, entropy=None)
 
     def _tasks(self, index: Sequence[int]) -> list[Task]:
         return [self.player.tasks[i] for i in index]

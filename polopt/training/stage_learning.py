@@ -12,7 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.stepping import StepHooks, take_step
-from polopt.teachers import TAUGHT
+from polopt.teachers import TEACHER_FIELDS
 from polopt.training.auxiliary_models import Beside
 from polopt.training.batches import RolloutBatch, collect, usage_since
 from polopt.training.domain import Domain
@@ -84,8 +84,8 @@ class StageLearning:
         others, teacher = self.beside.references.policies, self.beside.teacher
         if fields & {"old_logp", "value"} or others or any(name.startswith(OLD) for name in fields):
             experience = self.learner.assess(experience, fields, others)
-        if teacher is not None and fields & TAUGHT:
-            experience = teacher.teach(experience, fields & TAUGHT)
+        if teacher is not None and fields & TEACHER_FIELDS:
+            experience = teacher.teach(experience, fields & TEACHER_FIELDS)
         return experience
 
 

@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.policies.average import Average
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
-from polopt.teachers import SelfTeacher, filled, moved, untaught
+from polopt.teachers import SelfTeacher, filled, moved, without_teacher
 from polopt.training.process_group import ProcessGroup
 
 
@@ -35,7 +35,7 @@ class Teacher:
 
     @torch.no_grad()
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
-        """Fill in those of `teachers.TAUGHT` that are among `names`."""
+        """Fill in those of `teachers.TEACHER_FIELDS` that are among `names`."""
         hints = self.spec(experience)
         chosen, told = self._retold(experience, hints)
         asked = sum(hint is not None for hint in hints)
@@ -43,7 +43,7 @@ class Teacher:
         self.record = {f"teacher/{name}": count / len(experience) for name, count in found.items()}
         if told is None:
             like = torch.zeros((), dtype=self.policy.precision, device=experience.device)
-            return experience.replace(extras=untaught(experience, names, like))
+            return experience.replace(extras=without_teacher(experience, names, like))
         asks = {"entropy"} if "extras.teacher_entropy" in names else set()
         top = self.spec.top if names & {"extras.candidates", "extras.teacher_candidate_logp"} else 0
         if top and self.spec.chosen_by == "policy":

@@ -25,7 +25,7 @@ def experience(seed: int, prompts: int = 4, group: int = 4) -> tuple[po.Experien
         return -(logp + spread * torch.randn(rows, HORIZON, generator=draw, dtype=torch.float64)).abs()
 
     paid = (torch.rand(rows, generator=draw) < 0.5).double()
-    fields: dict[str, Any] = {"logp": near(0.3), "ref_logp": near(0.5), "reward": paid, "outcome": paid}
+    fields: dict[str, Any] = {"rollout_logp": near(0.3), "ref_logp": near(0.5), "reward": paid, "outcome": paid}
     fields |= {"group": torch.arange(rows) // group, "turn": torch.where(mask, 0, -1)}
     return po.Experience(mask=mask, horizon=HORIZON, **fields), logp
 

@@ -62,7 +62,7 @@ def gradient(loss: Any, batch: po.Experience, advantages: Tensor, logp: Tensor, 
                 n = int(batch.lengths[i])
                 inputs = Inputs(
                     trainer_logprobs=torch.cat([prompt, leaf[i, :n]]),
-                    inference_logprobs=torch.cat([prompt, batch.logp[i, :n]]),
+                    inference_logprobs=torch.cat([prompt, batch.rollout_logp[i, :n]]),
                     ref_logprobs=None,
                     advantages=torch.cat([prompt, advantages[i, :n]]),
                     loss_mask=torch.arange(n + 2) >= 2,
@@ -117,7 +117,7 @@ def test_the_documented_loss_is_ours() -> None:
     loss = prime_rl.loss(algorithm)
     for i in range(len(batch)):
         mask, leaf = batch.mask[i], logp[i].clone().requires_grad_()
-        inputs = Inputs(leaf, batch.logp[i], None, batch.advantage[i], mask)
+        inputs = Inputs(leaf, batch.rollout_logp[i], None, batch.advantage[i], mask)
         ours = torch.autograd.grad(loss(inputs).loss, leaf)[0]
         ratio = torch.exp(leaf - inputs.inference_logprobs)
         theirs = -torch.min(ratio * inputs.advantages, ratio.clamp(0.8, 1.2) * inputs.advantages)[mask].sum()

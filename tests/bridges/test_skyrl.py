@@ -97,7 +97,7 @@ class Trainer:
             for rows in share:
                 loss, metrics = self.policy_loss(
                     leaf[rows],
-                    batch.logp[rows],
+                    batch.rollout_logp[rows],
                     advantages[rows],
                     config=self.cfg,
                     loss_mask=mask[rows].to(logp),
@@ -143,7 +143,7 @@ def theirs_grpo(rewards: Tensor, mask: Tensor, index: list[str]) -> Tensor:
 
 def test_advantages_are_those_of_their_grpo() -> None:
     batch, _ = experience(seed=1)
-    rewards = torch.zeros_like(batch.logp)
+    rewards = torch.zeros_like(batch.rollout_logp)
     rewards[:, 0] = batch.outcome
     index = np.array([f"uid{number}" for number in batch.group.tolist()])
     found, _ = skyrl.advantage("grpo")(
@@ -162,10 +162,10 @@ def test_the_loss_is_their_gspo(sampler: skyrl.Sampler) -> None:
     cfg, mask = config(skyrl.overrides(method)), batch.mask.double()
     leaf, engine = logp.clone().requires_grad_(), batch.ref_logp
     found, metrics = skyrl.loss(method, sampler=sampler)(
-        leaf, batch.logp, advantages, config=cfg, loss_mask=mask, rollout_logprobs=engine
+        leaf, batch.rollout_logp, advantages, config=cfg, loss_mask=mask, rollout_logprobs=engine
     )
     ours = torch.autograd.grad(found, leaf)[0]
-    old = batch.logp if sampler == "trainer" else engine
+    old = batch.rollout_logp if sampler == "trainer" else engine
     mean = (((leaf - old) * mask).sum(-1) / mask.sum(-1))[:, None]
     ratio = (leaf - leaf.detach() + mean.detach()).exp()
     loss = -torch.min(ratio * advantages, ratio.clamp(0.9, 1.12) * advantages)
@@ -178,7 +178,7 @@ def test_the_loss_is_their_gspo(sampler: skyrl.Sampler) -> None:
 def test_rows_that_fill_up_are_not_seen() -> None:
     """bnpo fits a density to all prompts: a prompt too many would change every advantage."""
     batch, _ = experience(seed=2)
-    rewards = torch.zeros_like(batch.logp)
+    rewards = torch.zeros_like(batch.rollout_logp)
     rewards[:, 0] = batch.outcome
     index = [str(number) for number in batch.group.tolist()]
     estimate = skyrl.advantage("bnpo", horizon=HORIZON)
@@ -202,14 +202,14 @@ def test_settings_that_make_another_method_are_refused(key: str, value: Any) -> 
     cfg = config({**skyrl.overrides("grpo"), f"trainer.algorithm.{key}": value})
     batch, logp = experience(seed=0)
     with pytest.raises(BridgeError, match=key):
-        skyrl.loss("grpo")(logp, batch.logp, logp, config=cfg, loss_mask=batch.mask.double())
+        skyrl.loss("grpo")(logp, batch.rollout_logp, logp, config=cfg, loss_mask=batch.mask.double())
 
 
 def test_corrections_of_theirs_that_would_be_ignored_are_refused() -> None:
     cfg = config({**skyrl.overrides("gspo"), "trainer.algorithm.off_policy_correction.tis_ratio_type": "token"})
     batch, logp = experience(seed=0)
     with pytest.raises(BridgeError, match="tis_ratio_type"):
-        skyrl.loss("gspo")(logp, batch.logp, logp, config=cfg, loss_mask=batch.mask.double())
+        skyrl.loss("gspo")(logp, batch.rollout_logp, logp, config=cfg, loss_mask=batch.mask.double())
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_functions_travel_to_workers() -> None:
     cfg, advantages = config(skyrl.overrides("dapo")), torch.randn_like(logp)
     loss = skyrl.loss("dapo")
     there = cloudpickle.loads(cloudpickle.dumps(loss))
-    arguments = (logp, batch.logp, advantages)
+    arguments = (logp, batch.rollout_logp, advantages)
     assert (
         there(*arguments, config=cfg, loss_mask=batch.mask)[0] == loss(*arguments, config=cfg, loss_mask=batch.mask)[0]
     )

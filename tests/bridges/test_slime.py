@@ -76,7 +76,7 @@ def gradient(method: Any, batch: po.Experience, logp: Tensor, ranks: int, micro:
                 "loss_masks": [torch.ones(lengths[i], dtype=torch.int) for i in rows],
                 "rollout_mask_sums": torch.tensor([lengths[i] for i in rows]),
                 "advantages": [advantage[i].expand(lengths[i]) for i in rows],
-                "log_probs": [batch.logp[i, : lengths[i]] for i in rows],
+                "log_probs": [batch.rollout_logp[i, : lengths[i]] for i in rows],
                 "ref_log_probs": [batch.ref_logp[i, : lengths[i]] for i in rows],
             }
             logits = torch.cat([leaf[i, : lengths[i]] for i in rows])[None, :, None]

@@ -200,9 +200,9 @@ def test_what_an_engine_and_its_tools_say(tmp_path: Path) -> None:
     assert batch.turn.tolist() == [[0, 0, -1, -1, 1, 1]] * 8
     assert batch.terminated.all()
     # The ratio is to what the engine says; where it does not say, to the policy before its first update.
-    assert torch.equal(batch.logp[:, [0, 1, 5]], torch.tensor([[-2.0, -3.0, -1.0]]).expand(8, 3))
-    assert torch.equal(batch.logp[:, 4], batch.old_logp[:, 4])
-    assert not torch.equal(batch.logp[:, 0], batch.old_logp[:, 0])
+    assert torch.equal(batch.rollout_logp[:, [0, 1, 5]], torch.tensor([[-2.0, -3.0, -1.0]]).expand(8, 3))
+    assert torch.equal(batch.rollout_logp[:, 4], batch.old_logp[:, 4])
+    assert not torch.equal(batch.rollout_logp[:, 0], batch.old_logp[:, 0])
 
 
 def test_evaluation_leaves_no_trace(tmp_path: Path) -> None:

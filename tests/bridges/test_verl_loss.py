@@ -79,7 +79,7 @@ class TestLoss:
         apart = "old_logp" in algorithm.required_fields
         experience = po.Experience(
             mask=mask,
-            logp=batch["rollout_log_probs" if apart else "old_log_probs"],
+            rollout_logp=batch["rollout_log_probs" if apart else "old_log_probs"],
             old_logp=batch["old_log_probs"],
             ref_logp=batch["ref_log_prob"],
             advantage=batch["advantages"],

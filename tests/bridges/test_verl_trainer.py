@@ -94,7 +94,7 @@ def without_verl(method: str | po.Algorithm, batch) -> po.Experience:
     turn[2, 2:] = turn[4, 3:] = 1
     experience = po.Experience(
         mask=mask,
-        logp=batch["old_log_probs"],
+        rollout_logp=batch["old_log_probs"],
         ref_logp=batch["ref_log_prob"],
         value=batch["values"],
         entropy=batch["entropy"],

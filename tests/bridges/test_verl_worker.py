@@ -97,7 +97,7 @@ def told(folder) -> dict:
         outcome = held["token_level_rewards"].sum(1)
         experience = po.Experience(
             mask=mask,
-            logp=held["old_log_probs"],
+            rollout_logp=held["old_log_probs"],
             ref_logp=held["ref_log_prob"],
             group=torch.arange(ROWS) // 4,
             outcome=outcome,

@@ -175,7 +175,7 @@ def expected(algorithm: Any, rows: list[dict[str, Any]], group: int, horizon: in
     asked = {"entropy"} | ({"value"} & algorithm.required_fields) | reductions
     with torch.no_grad():
         now = policy.evaluate(batch, asked)
-    same = {"logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
+    same = {"rollout_logp": now.logp, "old_logp": now.logp, "ref_logp": now.logp, "entropy": now.entropy}
     old = {f"old_{name}": value for name, value in now.extras.items()}
     batch = batch.replace(value=now.value, final_value=now.final_value, extras=old, **same)
     for select in algorithm.sampling.select:

@@ -171,6 +171,6 @@ def test_old_logp_is_the_samplers_unless_both_are_asked_for():
     e, said = batch.experience, batch.evaluation()
     one = PlainLoss(function=lambda logp, old_logp: logp.sum()).arguments(e, said)
     both = PlainLoss(function=lambda logp, old_logp, sampling_logp: logp.sum()).arguments(e, said)
-    assert one["old_logp"] is e.logp
+    assert one["old_logp"] is e.rollout_logp
     assert both["old_logp"] is e.old_logp
-    assert both["sampling_logp"] is e.logp
+    assert both["sampling_logp"] is e.rollout_logp

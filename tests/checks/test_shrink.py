@@ -23,7 +23,9 @@ def test_anything_at_all_shrinks_to_one_decision():
     assert found.leaves.keys() == {"logp"}
     assert found.leaves["logp"].tolist() == [[-1.0]]
     assert found.experience.extras == {}
-    assert all(getattr(found.experience, n) is None for n in ("logp", "advantage", "reward", "group", "terminated"))
+    assert all(
+        getattr(found.experience, n) is None for n in ("rollout_logp", "advantage", "reward", "group", "terminated")
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -112,7 +112,7 @@ def test_hpt_by_hand() -> None:
     for i in range(len(kept)):
         A = kept.outcome[i] - kept.outcome[kept.group == kept.group[i]].mean()
         for t in kept.mask[i].nonzero().flatten():
-            rl = rl - A * (said.logp[i, t] - kept.logp[i, t]).exp() - 0.05 * said.entropy[i, t]
+            rl = rl - A * (said.logp[i, t] - kept.rollout_logp[i, t]).exp() - 0.05 * said.entropy[i, t]
     (rl_slope,) = torch.autograd.grad(rl / len(kept) / 2, policy.logits)  # answers have at most 2 tokens
     same(slope(algorithm, batch, policy), rl_slope + 0.3 * nll(shown, policy))
 

@@ -54,7 +54,7 @@ def by_task(batch: po.Experience) -> dict[int, list[float]]:
 
 
 def same_batch(one: po.Experience, two: po.Experience) -> None:
-    for name in ("outcome", "group", "logp", "mask"):
+    for name in ("outcome", "group", "rollout_logp", "mask"):
         assert torch.equal(getattr(one, name), getattr(two, name))
     assert torch.equal(one.extras["index"], two.extras["index"])
 

@@ -61,7 +61,8 @@ def test_for_answers_it_is_the_chi_square_of_sequences_and_of_one_step() -> None
     chi2 = (odds * d.exp()).sum() - 1
     exact = flat_gradient(chi2.sqrt(), policy)
     leaves = tree.leaves().replace(
-        logp=policy.evaluate(tree.leaves()).logp.detach(), ref_logp=reference.evaluate(tree.leaves()).logp.detach()
+        rollout_logp=policy.evaluate(tree.leaves()).logp.detach(),
+        ref_logp=reference.evaluate(tree.leaves()).logp.detach(),
     )
     torch.testing.assert_close(AnswerRatio()(leaves), d.detach(), rtol=1e-12, atol=1e-14)
     price = departure(AnswerRatio()(leaves), "sqrt_chi2", chi2=chi2.detach())
@@ -94,7 +95,7 @@ def test_by_kl_it_is_the_kl_penalty_of_whole_answers() -> None:
 def test_without_a_price_it_is_ppo() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
-    batch = batch.replace(ref_logp=batch.logp - 0.1)
+    batch = batch.replace(ref_logp=batch.rollout_logp - 0.1)
     free = po.method("chi2-occupancy", coefficient=0.0)
     same(slope(free, batch, policy), slope(po.method("ppo", kl=0), batch, policy))
 

@@ -41,7 +41,7 @@ def test_copo_is_two_clipped_losses_blended_by_the_entropy_of_the_answers(seed: 
     rows, R = decisions(e), e.outcome.tolist()
     mean = {g: statistics.fmean(R[i] for i in members) for g, members in by_group(e).items()}
     centre, spread = statistics.fmean(mean.values()), statistics.stdev(mean.values())
-    logp, old = batch.leaves["logp"].tolist(), e.logp.tolist()
+    logp, old = batch.leaves["logp"].tolist(), e.rollout_logp.tolist()
     count, loss, grad = sum(map(bool, rows)), 0.0, torch.zeros(e.mask.shape, dtype=torch.double)
     for g, members in by_group(e).items():
         values = [R[i] for i in members]
@@ -98,7 +98,9 @@ def test_across_groups_counts_each_group_once() -> None:
 
 def test_voices_are_refused_where_nobody_left_them() -> None:
     batch = random_batch(0)
-    bare = po.Experience(mask=batch.mask, logp=batch.experience.logp, advantage=batch.experience.advantage)
+    bare = po.Experience(
+        mask=batch.mask, rollout_logp=batch.experience.rollout_logp, advantage=batch.experience.advantage
+    )
     with pytest.raises(ExperienceError, match=r"PerAdvantageSurrogate needs experience.extras\['voices'\]"):
         Surrogate(trust=PerAdvantageSurrogate())(bare, batch.evaluation())
 

@@ -56,10 +56,12 @@ def test_with_one_token_it_is_grpo_on_a_discrete_chain_of_thought() -> None:
     batch = po.method("cot2", group=4).compute_advantages(batch_of(old))
     tokens = batch.extras["tokens"]
     assert (batch.extras["mixture"].amax(-1) == 1).all()
-    torch.testing.assert_close(batch.logp[batch.mask], discrete_logp(old, tokens)[batch.mask], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        batch.rollout_logp[batch.mask], discrete_logp(old, tokens)[batch.mask], rtol=1e-12, atol=1e-12
+    )
     # Ordinary GRPO, told of ids and log-probabilities alone.
     plain = Experience(
-        mask=batch.mask, logp=discrete_logp(old, tokens).detach(), reward=batch.reward, group=batch.group
+        mask=batch.mask, rollout_logp=discrete_logp(old, tokens).detach(), reward=batch.reward, group=batch.group
     )
     grpo = po.method("grpo", group=4, clip=0.1, kl=0).but(**{"credit.scale": po.method("cot2").credit.scale})
     plain = grpo.credit.credited(plain)
@@ -98,7 +100,7 @@ def test_the_ratio_of_a_thought_is_the_geometric_mean_or_the_product() -> None:
     said = policy.evaluate(batch)
     whole = po.objectives.DrawMeanRatio(root=False)(batch, said)
     rooted = po.objectives.DrawMeanRatio()(batch, said)
-    same(whole, said.logp - batch.logp)
+    same(whole, said.logp - batch.rollout_logp)
     thought = batch.extras["thought"]
     same(rooted[thought], whole[thought] / 3)
     last = batch.mask & ~thought

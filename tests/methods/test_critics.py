@@ -22,7 +22,7 @@ def batch(tries: int = 8) -> po.Experience:
     signals = {f"signal_{name}": [info["signals"][name] for _, info in found] for name in world.signals}
     return po.Experience(
         mask=torch.ones(80, 1, dtype=torch.bool),
-        logp=torch.zeros(80, 1),
+        rollout_logp=torch.zeros(80, 1),
         outcome=torch.tensor([paid for paid, _ in found]),
         group=torch.arange(20).repeat_interleave(4),
         extras={name: torch.tensor(values) for name, values in signals.items()},

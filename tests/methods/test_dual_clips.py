@@ -30,7 +30,7 @@ def batch_and_logp(seed: int) -> tuple[Experience, Tensor]:
     outcome = (torch.arange(B) % 3 == 0).double()
     experience = Experience(
         mask=mask,
-        logp=old,
+        rollout_logp=old,
         old_logp=old,
         entropy=draw(B, T),
         outcome=outcome,
@@ -46,7 +46,7 @@ def written_out(batch: Experience, logp: Tensor, low: float, high: float, dual: 
     """mean of max(-A r, -A clip(r)), where A < 0 at most -A dual, with A the batch's own."""
     total, advantage = torch.zeros((), dtype=torch.double), batch.advantage
     for i, t in batch.mask.nonzero().tolist():
-        r, a = (logp[i, t] - batch.logp[i, t]).exp(), advantage[i, t]
+        r, a = (logp[i, t] - batch.rollout_logp[i, t]).exp(), advantage[i, t]
         term = torch.maximum(-a * r, -a * r.clamp(1 - low, 1 + high))
         if a < 0 and dual is not None:
             term = torch.minimum(term, -a * dual)
@@ -84,7 +84,7 @@ def test_bapo_s_default_is_the_published_statistic() -> None:
     batch, logp = batch_and_logp(0)
     algorithm = po.method("bapo-clip")
     judged = algorithm.with_advantages(batch)
-    ratio, advantage = (logp - batch.logp).detach().exp()[batch.mask], judged.advantage[batch.mask]
+    ratio, advantage = (logp - batch.rollout_logp).detach().exp()[batch.mask], judged.advantage[batch.mask]
 
     def quotient(low: float, high: float) -> float:
         right = (advantage.clamp(min=0) * ratio.clamp(max=high)).sum()

@@ -61,7 +61,7 @@ def test_a_prefix_reaches_the_policy() -> None:
 
     plain, one = rollouts(None), rollouts(TaggedPrompts(count=1, wording=""))
     assert torch.equal(plain.extras["tokens"], one.extras["tokens"])
-    assert torch.equal(plain.logp, one.logp)
+    assert torch.equal(plain.rollout_logp, one.rollout_logp)
     batch = rollouts(TaggedPrompts(count=3))
     tokenizer = player.policy.tokenizer
     for row, index in zip(batch.extras["tokens"].tolist(), batch.extras["index"].tolist(), strict=True):

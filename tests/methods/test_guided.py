@@ -134,8 +134,8 @@ def test_half_of_a_group_was_sampled_with_the_rules_at_hand() -> None:
     assert told.view(8, 2, 4).tolist() == [[[False] * 4, [True] * 4]] * 8
     with torch.no_grad():
         own, theirs = policy.evaluate(batch).logp, reader.evaluate(batch).logp
-    same(batch.logp[told], theirs[told])
-    same(batch.logp[~told], own[~told])
+    same(batch.rollout_logp[told], theirs[told])
+    same(batch.rollout_logp[~told], own[~told])
     same(batch.old_logp, own)
     assert (own - theirs)[told].abs().max() > 0.1
 
@@ -153,7 +153,7 @@ def test_policyrollout_compares_both_halves_and_learns_them_alike() -> None:
         expected = 0.0 if outcome[row] == mean else (outcome[row] - mean) / (std + 1e-6)
         assert found[row] == pytest.approx(expected, rel=1e-10, abs=1e-12)
     # As if the policy had sampled all of it: GRPO on one group a task, whose logp is the learner's own.
-    alike = batch.replace(logp=batch.old_logp, group=batch.extras["index"])
+    alike = batch.replace(rollout_logp=batch.old_logp, group=batch.extras["index"])
     same(slope(algorithm, batch, policy), slope(po.method("grpo", kl=0), alike, policy))
     # Or not: then the ratio is that to whoever sampled it.
     true = po.method("policyrollout", rules="rules", correct="behaviour")
@@ -233,11 +233,11 @@ def test_a_probe_is_a_failure_cut_told_and_continued(kept: float) -> None:
             sampler[begin + i] = m[begin + i] = value
         m[tree.start : begin] -= share / max(1, stays)
         mask = told.mask[row]
-        same(told.logp[row][mask], sampler[mask])
+        same(told.rollout_logp[row][mask], sampler[mask])
         same(told.extras["probe_logp"][row][mask], m[mask])
         same(told.extras["policy_logp"][row][mask], now[mask])
     assert min(count.values()) > 0.2 * len(told)
-    same(own.extras["policy_logp"][own.mask], own.logp[own.mask])
+    same(own.extras["policy_logp"][own.mask], own.rollout_logp[own.mask])
     # What the probe would make of a rollout is known of those that begin like one.
     for row in range(len(own)):
         ids, m = own.extras["tokens"][row].tolist(), own.extras["probe_logp"][row]
@@ -246,7 +246,7 @@ def test_a_probe_is_a_failure_cut_told_and_continued(kept: float) -> None:
             assert (m[own.mask[row]] == NOTHING).all()
         else:
             first = math.log(1 / 3) if text == [1] else math.log(2 / 3) + math.log(1 / 2)
-            rest = own.logp[row, begin + len(text) :].sum().item()
+            rest = own.rollout_logp[row, begin + len(text) :].sum().item()
             assert m[own.mask[row]].sum().item() == pytest.approx(first + rest, rel=1e-10)
     assert tokens.shape == batch.mask.shape
 

@@ -100,7 +100,7 @@ class TestBigrams:
             rows = [i for i, answer in enumerate(batch.extras["answer"]) if answer == text]
             for first in (0, 1):
                 mine = [i for i in rows if batch.extras["tokens"][i, 0] == first]
-                said = batch.logp[mine[0]].sum().exp().item()
+                said = batch.rollout_logp[mine[0]].sum().exp().item()
                 starts = (batch.extras["tokens"][:, 0] == first).sum().item()
                 assert len(mine) / starts == pytest.approx(said, abs=0.04)
         assert spelled(batch.extras["tokens"][:1, 1:]) == batch.extras["answer"][:1]

@@ -46,7 +46,7 @@ def test_leaves_are_marked_and_the_share_falls() -> None:
         assert len(batch) == 24
         assert batch.extras["explored"].view(3, 8).sum(1).tolist() == [leaves] * 3
         assert batch.extras["explored"].view(3, 8)[:, :leaves].all()
-        same(batch.logp[batch.mask], policy.evaluate(batch).logp[batch.mask].detach())
+        same(batch.rollout_logp[batch.mask], policy.evaluate(batch).logp[batch.mask].detach())
         part.step()
 
 

@@ -140,6 +140,6 @@ def test_surprise_is_the_distance_to_a_uniform_reference_up_to_a_constant() -> N
     tree = TokenTree.full(3, 2, lambda prompt, answer: 0.0)
     policy = TabularPolicy(tree, spread=1.0, seed=1)
     batch = batch_of(tree, policy)
-    batch = batch.replace(ref_logp=torch.full_like(batch.logp, -math.log(3)))
+    batch = batch.replace(ref_logp=torch.full_like(batch.rollout_logp, -math.log(3)))
     constant = 0.2 * math.log(3) * batch.mask.double()
     same(SurprisalPenalty(coefficient=0.2)(batch), KLPenalty(coefficient=0.2)(batch) + constant)

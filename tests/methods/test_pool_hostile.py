@@ -180,10 +180,10 @@ def test_a_peers_log_probabilities_move_nobody_without_bound(tmp_path: Path) -> 
         rows = batch.extras["external"]
         assert bool(rows.any()) is taken
         assert batch.extras["skipped"].tolist() == [0 if taken else len(groups)] * len(batch)
-        ratio = (batch.old_logp - batch.logp)[batch.mask].exp()
+        ratio = (batch.old_logp - batch.rollout_logp)[batch.mask].exp()
         assert ratio.max() <= math.exp(10)
         if taken:
-            assert batch.logp[rows][batch.mask[rows]].unique().tolist() == [claimed]
+            assert batch.rollout_logp[rows][batch.mask[rows]].unique().tolist() == [claimed]
             assert ratio.max() > math.exp(5)
         pool.clear()
 

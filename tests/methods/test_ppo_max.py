@@ -91,7 +91,9 @@ def test_equal_scores_have_no_spread_to_divide_by() -> None:
 
 def test_a_spread_is_that_of_outcomes() -> None:
     part = ScaledReward(reward=po.rewards.KLPenalty())
-    batch = Experience(mask=torch.ones(3, 2, dtype=torch.bool), logp=torch.zeros(3, 2), ref_logp=torch.zeros(3, 2))
+    batch = Experience(
+        mask=torch.ones(3, 2, dtype=torch.bool), rollout_logp=torch.zeros(3, 2), ref_logp=torch.zeros(3, 2)
+    )
     with pytest.raises(
         ExperienceError, match=r"rewards\.ScaledReward needs one reward for each row, \[3\], found \[3, 2\]"
     ):

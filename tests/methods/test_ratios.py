@@ -30,7 +30,7 @@ class Numbers:
     def __init__(self, batch: SampleBatch) -> None:
         e = batch.experience
         self.rows = loops.decisions(e)
-        self.now, self.then, self.A = batch.leaves["logp"].tolist(), e.logp.tolist(), e.advantage.tolist()
+        self.now, self.then, self.A = batch.leaves["logp"].tolist(), e.rollout_logp.tolist(), e.advantage.tolist()
 
     def log_ratio(self, i: int, t: int) -> float:
         return self.now[i][t] - self.then[i][t]
@@ -355,7 +355,7 @@ def test_nft_is_finite_where_the_implied_policy_would_be_negative() -> None:
     logp = torch.tensor([[-0.1], [-0.1]], requires_grad=True)
     batch = po.Experience(
         mask=torch.ones(2, 1, dtype=torch.bool),
-        logp=torch.tensor([[-0.1], [-90.0]]),
+        rollout_logp=torch.tensor([[-0.1], [-90.0]]),
         outcome=torch.tensor([1.0, 0.0]),
         group=torch.zeros(2, dtype=torch.long),
         advantage=torch.ones(2, 1),

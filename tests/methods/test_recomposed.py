@@ -53,7 +53,7 @@ def test_share_1_is_grpo_number_for_number() -> None:
 
 
 def rows_of(batch: po.Experience) -> list[tuple[int, float, tuple[float, ...]]]:
-    said = torch.where(batch.mask, batch.logp, 0)
+    said = torch.where(batch.mask, batch.rollout_logp, 0)
     return sorted(zip(batch.extras["leaf"].tolist(), batch.outcome.tolist(), map(tuple, said.tolist()), strict=True))
 
 
@@ -120,15 +120,15 @@ def test_rows_that_waited_keep_their_sampler_and_meet_the_policy_of_now() -> Non
     source = TreeSource(tree, policy, rows=32, draw=coin, needs=NEEDS)
     part = LengthRecomposed(group=8, compensate=1.0)
     part(source)
-    before = source.deck()[0].logp
+    before = source.deck()[0].rollout_logp
     with torch.no_grad():
         policy.logits.add_(torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(0)))
     source.refresh()
     rest = part(source)
     leaf, mask = rest.extras["leaf"], rest.mask
-    same(rest.logp[mask], before[leaf][mask])
+    same(rest.rollout_logp[mask], before[leaf][mask])
     same(rest.old_logp[mask], policy.evaluate(rest).logp[mask].detach())
-    assert (rest.logp - rest.old_logp)[mask].abs().max() > 0.1
+    assert (rest.rollout_logp - rest.old_logp)[mask].abs().max() > 0.1
 
 
 def test_turns_and_their_limits() -> None:

@@ -162,7 +162,7 @@ def test_a_gate_leaves_rewards_of_decisions_in_shape() -> None:
     batch = rows([1.0, 0.0], [2, 2], [0, 0])
     each = po.rewards.KLPenalty(coefficient=1.0)
     logp = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]).double()
-    batch = batch.replace(logp=logp, ref_logp=2 * logp)
+    batch = batch.replace(rollout_logp=logp, ref_logp=2 * logp)
     gated = ConditionalReward(reward=each, when=OutcomeAtLeast())(batch)
     torch.testing.assert_close(gated, torch.where(torch.tensor([[True], [False]]), each(batch), 0))
     assert gated[0].abs().min() > 0

@@ -92,7 +92,7 @@ def test_the_solution_is_learned_as_a_likelihood_of_its_advantage() -> None:
     batch, policy = with_solutions()
     algorithm = po.method("tempsamp-r1", kl=0)
     shown = batch.is_demonstration
-    spoilt = batch.replace(logp=torch.where(shown[:, None], 3.0, batch.logp))
+    spoilt = batch.replace(rollout_logp=torch.where(shown[:, None], 3.0, batch.rollout_logp))
     same(slope(algorithm, spoilt, policy), slope(algorithm, batch, policy))
     judged = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     said = policy.evaluate(judged)
@@ -158,7 +158,7 @@ def test_a_group_that_is_all_wrong_learns_from_the_solution_only_if_it_is_judged
         mask=torch.ones(4, 1, dtype=torch.bool),
         outcome=torch.tensor([0.0, 0.0, 0.0, 1.0]),
         group=torch.zeros(4, dtype=torch.long),
-        extras={"demonstrated": torch.arange(4) == 3},
+        extras={"is_demonstration": torch.arange(4) == 3},
     )
     assert (po.method("tempsamp-r1", way="anchored").with_advantages(batch).advantage == 0).all()
     assert po.method("tempsamp-r1").with_advantages(batch).advantage[3, 0] > 1

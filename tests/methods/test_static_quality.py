@@ -101,7 +101,7 @@ def worded(seed: int, B: int = 30, T: int = 6) -> Experience:
     return Experience(
         mask=mask,
         outcome=torch.randn(B, generator=g, dtype=torch.double),
-        logp=torch.zeros(B, T),
+        rollout_logp=torch.zeros(B, T),
         ref_logp=torch.zeros(B, T),
         extras={"tokens": tokens},
     )

@@ -184,7 +184,7 @@ def test_shares_ages_and_who_said_it(tmp_path: Path) -> None:
                 if g.extras["external"][0]:
                     assert len(set(g.outcome.tolist())) > 1
             # As if it were its own.
-            assert torch.equal(batch.logp, batch.old_logp)
+            assert torch.equal(batch.rollout_logp, batch.old_logp)
             assert batch.extras["age"].max() <= 3
     assert of_a.drawn + of_b.drawn < 10 * 32 - 4 * 16
     pool = LocalPool(name=str(tmp_path))
@@ -232,7 +232,7 @@ def test_corrected_rows_have_the_writers_log_probabilities(tmp_path: Path) -> No
     batch = b(of_b)
     outside, own = batch[batch.extras["external"]], batch[~batch.extras["external"]]
     for rows, policy in ((outside, writer), (own, mine)):
-        same(rows.logp[rows.mask], policy.evaluate(rows).logp[rows.mask].detach())
+        same(rows.rollout_logp[rows.mask], policy.evaluate(rows).logp[rows.mask].detach())
         same(rows.old_logp[rows.mask], mine.evaluate(rows).logp[rows.mask].detach())
     # Others at another temperature, or without tokens, are passed over.
     hot, of_hot = node_of("c", tmp_path, policy=mine, correct=True, support=po.Support(temperature=0.5))
@@ -256,7 +256,7 @@ def test_of_equal_policies_others_text_is_on_policy(tmp_path: Path) -> None:
         a(of_a)
         batch = b(of_b)
         assert batch.extras["external"].any()
-        torch.testing.assert_close(batch.logp, batch.old_logp, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(batch.rollout_logp, batch.old_logp, rtol=1e-12, atol=1e-14)
         sentence = po.method("sapo-swarm", group=4, correct=correct)
         policy = of_b.policy
         judged = sentence.compute_advantages(sentence.sampling.mark(batch))
@@ -346,7 +346,7 @@ def test_what_a_tree_answers_can_be_received() -> None:
     texts = source.answers(batch)
     said = [[texts[r] for r in range(24) if batch.group[r] == batch.group[f]] for f in first.tolist()]
     again = source.import_answers(tasks, said, batch.support)
-    for name in ("mask", "logp", "outcome", "reward", "group", "terminated", "value"):
+    for name in ("mask", "rollout_logp", "outcome", "reward", "group", "terminated", "value"):
         assert torch.equal(getattr(again, name), getattr(batch, name)), name
     for name in ("leaf", "index", "paid", "tokens"):
         assert torch.equal(again.extras[name], batch.extras[name]), name

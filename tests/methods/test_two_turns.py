@@ -36,7 +36,7 @@ def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:
         turn=turn,
         group=torch.tensor([4, 4, 4, 1, 1, 1, 1, 4]),
         reward=torch.where(mask, normal(), nan),
-        logp=torch.where(mask, -normal().abs(), nan),
+        rollout_logp=torch.where(mask, -normal().abs(), nan),
         ref_logp=torch.where(mask, -normal().abs(), nan),
         extras={"paid": torch.where(mask, torch.where(last, normal(), 0), nan)},
     )

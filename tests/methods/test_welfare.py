@@ -94,7 +94,7 @@ def rows(*answers: str, outcome: list[float] | None = None) -> Experience:
     return Experience(
         mask=torch.ones(B, 3, dtype=torch.bool),
         outcome=torch.tensor(outcome or [1.0] * B, dtype=torch.double),
-        logp=torch.zeros(B, 3),
+        rollout_logp=torch.zeros(B, 3),
         ref_logp=torch.ones(B, 3),
         extras={"answer": list(answers)},
     )

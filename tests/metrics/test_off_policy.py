@@ -203,7 +203,7 @@ def test_an_experience_is_the_table_of_its_decisions():
     mask = torch.tensor([[False, True, True, False, True], [True, False, False, False, False], [False] * 5])
     logp, other = (-torch.rand(3, 5, generator=draw).double() for _ in range(2))
     spoilt = torch.where(mask, logp, torch.nan)
-    batch = po.Experience(mask=mask, logp=spoilt, reward=torch.tensor([1.0, -2.0, 7.0]).double())
+    batch = po.Experience(mask=mask, rollout_logp=spoilt, reward=torch.tensor([1.0, -2.0, 7.0]).double())
     found = PerDecisionImportanceSampling(gamma=0.5)(batch, po.Evaluation(logp=torch.where(mask, other, torch.nan)))
     ratio = torch.where(mask, (other - logp).exp(), 1.0).prod(1)
     expected = (0.25 * ratio[0] * 1.0 + ratio[1] * -2.0) / 2

@@ -25,7 +25,7 @@ def numbers(batch: SampleBatch) -> list[dict[str, float]]:
     leaves = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items()}
     found = []
     for i, t in places(batch.experience):
-        r = math.exp(leaves["logp"][i, t].item() - batch.experience.logp[i, t].item())
+        r = math.exp(leaves["logp"][i, t].item() - batch.experience.rollout_logp[i, t].item())
         known = {n: leaves[n][i, t].item() for n in ("logp", "entropy", "entropy_slope")}
         found.append({"A": batch.experience.advantage[i, t].item(), "r": r, **known})
     return found

@@ -57,7 +57,9 @@ class TestSteadyEntropy:
         """A largest change of 0.005 is a quarter of the floor: the least weight is the fourth root of `low`."""
         mask = torch.ones(1, 3, dtype=torch.bool)
         half = torch.full((1, 3), math.log(0.5), dtype=torch.float64)
-        batch = Experience(mask=mask, logp=half, advantage=torch.tensor([[0.01, -0.02, 0.0]], dtype=torch.float64))
+        batch = Experience(
+            mask=mask, rollout_logp=half, advantage=torch.tensor([[0.01, -0.02, 0.0]], dtype=torch.float64)
+        )
         said = Evaluation(logp=half, entropy=torch.full_like(half, 0.5 - math.log(0.5)))
         found = STEERWeight(low=0.2)(batch.with_full_batch_evaluation(said), said)
         assert found[0].tolist() == pytest.approx([0.2**0.125, 0.2**0.25, 1.0])
@@ -211,7 +213,7 @@ class TestKLCov:
 
     def test_the_penalty_has_no_pull_on_policy(self) -> None:
         batch = random_batch(1, clean=True)
-        logp = batch.experience.logp.clone().requires_grad_()
+        logp = batch.experience.rollout_logp.clone().requires_grad_()
         pulls = []
         for percent in (0.0, 100.0):
             loss = Surrogate(trust=KLCov(percent=percent))(batch.experience, Evaluation(logp=logp)).loss

@@ -50,7 +50,7 @@ class Counting:
         self.played += len(group)
         some = torch.zeros(len(group))
         mask = torch.ones(len(group), 3, dtype=torch.bool)
-        return Experience(mask=mask, logp=-torch.ones(len(group), 3), reward=some, outcome=some, group=group)
+        return Experience(mask=mask, rollout_logp=-torch.ones(len(group), 3), reward=some, outcome=some, group=group)
 
 
 @pytest.mark.parametrize(("share", "refills"), [(0.5, 9), (0.26, 9), (1.0, 9), (0.1, 2), (0.5, 0)])

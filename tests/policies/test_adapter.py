@@ -101,7 +101,7 @@ def test_the_sampler_and_the_learner_are_one_policy(kind: str, targets: Any) -> 
     put_in(policy.model, target_modules=targets)
     before = {name: p.clone() for name, p in policy.named_parameters()}
     batch = answers_of(policy)
-    torch.testing.assert_close(policy.evaluate(batch).logp, batch.logp, atol=1e-10, rtol=0)
+    torch.testing.assert_close(policy.evaluate(batch).logp, batch.rollout_logp, atol=1e-10, rtol=0)
     assert all(torch.equal(before[name], p) for name, p in policy.named_parameters())
 
 
@@ -112,7 +112,7 @@ def test_bfloat16_sampling_keeps_what_merging_would_round_away(targets: Any) -> 
     model = tiny("llama", torch.float32, spread=0.2)
     put_in(model, target_modules=targets)
     batch = answers_of(policy := LanguagePolicy(model, NoTokenizer(), compute=torch.bfloat16))
-    assert (policy.evaluate(batch).logp - batch.logp)[batch.mask].abs().mean() < 0.05
+    assert (policy.evaluate(batch).logp - batch.rollout_logp)[batch.mask].abs().mean() < 0.05
     assert policy.decoder is not None
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -146,7 +146,7 @@ def test_other_adapters_are_left_to_peft() -> None:
         found = policy.evaluate(experience).logp[experience.mask]
         torch.testing.assert_close(found, naive(policy, ids, decided, 1.0)["logp"], atol=1e-10, rtol=0, msg=str(change))
         batch = answers_of(policy)
-        torch.testing.assert_close(policy.evaluate(batch).logp, batch.logp, atol=1e-10, rtol=0)
+        torch.testing.assert_close(policy.evaluate(batch).logp, batch.rollout_logp, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])

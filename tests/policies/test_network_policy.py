@@ -30,7 +30,7 @@ def batch_of(policy: NetworkPolicy) -> Experience:
     acted = [policy.act(seen[:, t], g) for t in range(STEPS)]
     extras = {"observation": seen, "action": torch.stack([a.action for a in acted], 1)}
     mask = torch.ones(ROWS, STEPS, dtype=torch.bool)
-    return Experience(mask=mask, logp=torch.stack([a.logp for a in acted], 1), extras=extras)
+    return Experience(mask=mask, rollout_logp=torch.stack([a.logp for a in acted], 1), extras=extras)
 
 
 def law(policy: NetworkPolicy, seen: torch.Tensor) -> Any:
@@ -47,7 +47,7 @@ def test_log_probability_and_entropy(size: dict[str, int]) -> None:
     logp, entropy = expected.log_prob(batch.extras["action"]), expected.entropy()
     if policy.log_std is not None:
         logp, entropy = logp.sum(-1), entropy.sum(-1)
-    for found in (said.logp, batch.logp):
+    for found in (said.logp, batch.rollout_logp):
         torch.testing.assert_close(found, logp, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(said.entropy, entropy, rtol=1e-12, atol=1e-12)
     value = policy.critic(batch.extras["observation"])[..., 0]

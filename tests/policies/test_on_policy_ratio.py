@@ -43,11 +43,11 @@ def test_the_ratio_is_1_on_policy(kind: str, dtype: torch.dtype, support: Suppor
     again = policy.evaluate(batch)
     assert torch.equal((found.logp - again.logp).exp(), torch.ones_like(found.logp))
     bound = 1e-10 if dtype == torch.float64 else 3e-5  # both are up to 1.3e-5 away from float64
-    torch.testing.assert_close(found.logp.double(), batch.logp, atol=bound, rtol=0)
+    torch.testing.assert_close(found.logp.double(), batch.rollout_logp, atol=bound, rtol=0)
     torch.testing.assert_close(found.entropy.double(), batch.entropy, atol=bound, rtol=0)
     # Over all choices the same answers have another likelihood: the supports are not the same thing.
     plain = policy.evaluate(dataclasses.replace(batch, support=Support()))
-    assert (plain.logp.double() - batch.logp)[batch.mask].abs().max() > 1e-3
+    assert (plain.logp.double() - batch.rollout_logp)[batch.mask].abs().max() > 1e-3
 
 
 def test_bfloat16_models_speak_float32() -> None:
@@ -98,8 +98,8 @@ def test_bfloat16_arithmetic_on_float32_weights(kind: str) -> None:
     sampled = as_experience([[3, 4, 5, 6], [9, 4]], answers, Support())
     again = narrow.evaluate(sampled).logp.detach()
     full = wide.evaluate(sampled).logp.detach()
-    assert (again - sampled.logp)[sampled.mask].abs().mean() < 0.02
-    assert (full - sampled.logp)[sampled.mask].abs().mean() > 1e-4
+    assert (again - sampled.rollout_logp)[sampled.mask].abs().mean() < 0.02
+    assert (full - sampled.rollout_logp)[sampled.mask].abs().mean() > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "granite"])

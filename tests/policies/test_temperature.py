@@ -99,12 +99,12 @@ def test_the_ratio_is_1_on_policy(kind: str, support: Support, most: int, monkey
         for read_with in ways:
             policy._decoder = read_with
             found = policy.evaluate(batch, {"entropy"})
-            torch.testing.assert_close(found.logp, batch.logp, atol=1e-10, rtol=0)
+            torch.testing.assert_close(found.logp, batch.rollout_logp, atol=1e-10, rtol=0)
             torch.testing.assert_close(found.entropy, batch.entropy, atol=1e-10, rtol=0)
             assert found.support == support
     # At the support's own temperature the same decisions have another likelihood: that is the bias it would be.
     plain = dataclasses.replace(support, by_entropy=None)
-    off = (policy.evaluate(batch.replace(support=plain)).logp - batch.logp)[batch.mask]
+    off = (policy.evaluate(batch.replace(support=plain)).logp - batch.rollout_logp)[batch.mask]
     assert off.abs().max() > 0.05
 
 
@@ -151,7 +151,7 @@ def test_float32_and_rows_that_finish_early() -> None:
     batch = as_experience(CONTEXTS, answers, SUPPORTS[0])
     found = policy.evaluate(batch)
     assert found.logp.dtype == torch.float32
-    torch.testing.assert_close(found.logp.double(), batch.logp, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.logp.double(), batch.rollout_logp, atol=1e-5, rtol=0)
 
 
 def test_without_a_rule_nothing_is_noted() -> None:
@@ -171,7 +171,7 @@ def test_refusals() -> None:
     said = policy.evaluate(bare.replace(support=Support()))
     one = torch.zeros(1, 2)
     with pytest.raises(SupportError, match="their ratio would be a bias"):
-        Surrogate()(bare.replace(logp=one, advantage=one), said)
+        Surrogate()(bare.replace(rollout_logp=one, advantage=one), said)
     for wrong in ({"strength": 1.0}, {"strength": -0.1}, {"lowest": 1.0}, {"highest": 0.0}):
         with pytest.raises(ValueError, match=r"strength must be in|lowest <= pivot <= highest"):
             dataclasses.replace(RULE, **wrong)

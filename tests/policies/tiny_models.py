@@ -113,4 +113,4 @@ def as_experience(contexts: Sequence[Sequence[int]], answers: Sequence[Sampled],
         for b, (row, answer) in enumerate(zip(rows, answers, strict=True)):
             values[b, len(row) - len(answer.tokens) : len(row)] = torch.tensor(answer.noted[name], dtype=torch.float64)
         extras[name] = values
-    return Experience(mask=mask, logp=logp, entropy=entropy, support=support, extras=extras)
+    return Experience(mask=mask, rollout_logp=logp, entropy=entropy, support=support, extras=extras)

@@ -124,7 +124,7 @@ def test_a_rubric_and_its_trust() -> None:
     algorithm = po.method("mpo-meta", every=1, kl=0.0)
     batch = po.Experience(
         mask=torch.ones(4, 1, dtype=torch.bool),
-        logp=torch.zeros(4, 1),
+        rollout_logp=torch.zeros(4, 1),
         outcome=torch.tensor([1.0, 1.0, 0.0, 0.0]),
         extras={"answer": ["a", "b", "long one", "longer still"]},
     )

@@ -158,10 +158,10 @@ def test_rows_are_those_of_the_weights_that_they_name(tmp_path: Path) -> None:
         versions[batch] = version
         load_flat(training.domain.policy, crew.all[version])
         said = training.domain.policy.evaluate(rows).logp
-        assert torch.allclose(said[rows.mask], rows.logp[rows.mask], atol=1e-5)
+        assert torch.allclose(said[rows.mask], rows.rollout_logp[rows.mask], atol=1e-5)
         load_flat(training.domain.policy, crew.all[version + 1])
         assert not torch.allclose(
-            training.domain.policy.evaluate(rows).logp[rows.mask], rows.logp[rows.mask], atol=1e-5
+            training.domain.policy.evaluate(rows).logp[rows.mask], rows.rollout_logp[rows.mask], atol=1e-5
         )
     assert versions == {0: 15, 1: 15, 2: 15, 3: 16, 4: 17, 5: 18}
     logged = [m for m in outcome(tmp_path / "run")["metrics"] if m["stage"] == "rl"]

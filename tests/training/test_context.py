@@ -300,7 +300,7 @@ def test_answers_end_with_the_context_and_others_go_on() -> None:
     assert player.executor.counts["full"] == 4
     experience = to_experience(rows, Support(), horizon=None, policy=made)
     said = made.evaluate(experience[~experience.extras["hinted"]]).logp
-    assert torch.allclose(said, experience.logp[~experience.extras["hinted"]][:, : said.shape[1]], atol=1e-4)
+    assert torch.allclose(said, experience.rollout_logp[~experience.extras["hinted"]][:, : said.shape[1]], atol=1e-4)
     with pytest.raises(ContextError, match="task t0 has 67 tokens"):
         player.play(tasks[:1], 1, Support(), torch.Generator(), starts=[Start(hint="x" * 60)])
 

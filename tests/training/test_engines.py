@@ -252,7 +252,7 @@ def test_truncated_importance_weights_the_gradient(stand_in: Any) -> None:
     experience = source.rollout(RolloutRequest(source.take(6), 4, Support()))
     learner = Learner(made, corrected, StageSpec(steps=1, rows=1), torch.Generator())
     experience = corrected.compute_advantages(learner.assess(experience, frozenset({"old_logp"}), {}))
-    by_hand = (experience.old_logp.double() - experience.logp.double()).exp().clamp(max=2.0).float()
+    by_hand = (experience.old_logp.double() - experience.rollout_logp.double()).exp().clamp(max=2.0).float()
     assert (by_hand[experience.mask] - 1).abs().max() > 0.2
     weighted = experience.replace(advantage=experience.advantage * by_hand)
 

@@ -101,11 +101,11 @@ def test_windows_keep_what_each_decision_was_sampled_with(support: Support) -> N
         width = min(before.mask.shape[1], rows.mask.shape[1])
         old = before.mask[:, :width]
         assert torch.equal(rows.mask[:, :width] & old, old)
-        assert torch.equal(rows.logp[:, :width][old], before.logp[:, :width][old])
+        assert torch.equal(rows.rollout_logp[:, :width][old], before.rollout_logp[:, :width][old])
         assert torch.equal(rows.entropy[:, :width][old], before.entropy[:, :width][old])
         assert torch.equal(rows.group, before.group)
         with torch.no_grad():
-            logp_close(source.player.policy.evaluate(rows).logp[rows.mask], rows.logp[rows.mask])
+            logp_close(source.player.policy.evaluate(rows).logp[rows.mask], rows.rollout_logp[rows.mask])
 
 
 def test_a_window_that_ends_with_the_limit_truncates() -> None:
@@ -145,12 +145,12 @@ def test_branches_share_their_beginning_and_nothing_else() -> None:
     for i, (b, t) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
         mine = found[torch.arange(4 * i, 4 * i + 4)]
         assert (mine.extras["tokens"][:, :t] == batch.extras["tokens"][b, :t]).all()
-        assert (mine.logp[:, :t] == batch.logp[b, :t]).all()
+        assert (mine.rollout_logp[:, :t] == batch.rollout_logp[b, :t]).all()
         assert mine.mask[:, t].all()
         different += len({tuple(x) for x in mine.extras["tokens"].tolist()}) > 1
     assert different > len(rows) / 2
     with torch.no_grad():
-        logp_close(source.player.policy.evaluate(found).logp[found.mask], found.logp[found.mask])
+        logp_close(source.player.policy.evaluate(found).logp[found.mask], found.rollout_logp[found.mask])
     assert finished(found).all()
 
 

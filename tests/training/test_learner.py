@@ -120,7 +120,7 @@ def test_a_step_by_hand() -> None:
         for t in raw.mask[i].nonzero().flatten().tolist():
             lp = logp[t - 1, ids[t]]
             now.append(lp.item())
-            ratio = (lp - raw.logp[i, t]).exp()
+            ratio = (lp - raw.rollout_logp[i, t]).exp()
             surrogate = torch.minimum(ratio * z[i], ratio.clamp(0.8, 1.2) * z[i])
             d = batch.ref_logp[i, t] - lp
             kl = d.exp() - d - 1
@@ -146,7 +146,7 @@ def test_a_step_by_hand() -> None:
     assert sum(held) > 0
     assert record["ReferenceKL"] == pytest.approx(sum(k / n for k, n in kls) / 12, rel=1e-9)
     assert record["lr"] == 0.01
-    gap = (torch.tensor(now, dtype=torch.float64) - raw.logp[raw.mask]).abs()
+    gap = (torch.tensor(now, dtype=torch.float64) - raw.rollout_logp[raw.mask]).abs()
     assert record["mismatch/mean"] == pytest.approx(gap.mean().item(), rel=1e-9)
     assert record["mismatch/max"] == pytest.approx(gap.max().item(), rel=1e-9)
     assert record["ratio/max"] == pytest.approx(max(ratios), rel=1e-9)

@@ -99,7 +99,7 @@ def test_what_only_policies_can_say(rows: int | None) -> None:
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
         assert not found.requires_grad
     assert (filled.ref_logp - filled.old_logp)[batch.mask].abs().max() > 1e-3
-    assert learner.assess(batch, frozenset({"logp"}), {}).old_logp is None
+    assert learner.assess(batch, frozenset({"rollout_logp"}), {}).old_logp is None
 
 
 def test_what_the_world_told_besides_is_in_the_numbers_of_a_batch() -> None:

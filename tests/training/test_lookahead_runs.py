@@ -33,14 +33,14 @@ def test_on_a_language_model(share: float, support: Support) -> None:
     assert batch.extras["explored"].view(4, 6).sum(1).tolist() == [round(6 * share)] * 4
     with torch.no_grad():
         now = source.player.policy.evaluate(batch, {"entropy"})
-    torch.testing.assert_close(now.logp[batch.mask], batch.logp[batch.mask], rtol=0, atol=1e-9)
+    torch.testing.assert_close(now.logp[batch.mask], batch.rollout_logp[batch.mask], rtol=0, atol=1e-9)
     torch.testing.assert_close(now.entropy[batch.mask], batch.entropy[batch.mask], rtol=0, atol=1e-9)
     again = source.restore_rows(batch)
     assert again.extras["answer"] == batch.extras["answer"]
     if share == 0:
         plain = po.sampling.Rollouts(group=6, support=support)(language())
         assert torch.equal(plain.extras["tokens"], batch.extras["tokens"])
-        assert torch.equal(plain.logp, batch.logp)
+        assert torch.equal(plain.rollout_logp, batch.rollout_logp)
     if share == 1:
         first = [tuple(row[batch.turn[i] == 0].tolist()) for i, row in enumerate(batch.extras["tokens"])]
         plain = language().rollout(RolloutRequest(language().take(4), 6, support))

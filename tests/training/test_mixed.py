@@ -48,7 +48,7 @@ def test_a_solution_belongs_to_the_task_of_its_group() -> None:
         said = tokenizer.decode(batch.extras["tokens"][row][batch.mask[row]].tolist())
         assert said.split("<end>")[-2] == str(task.row["number"]) == batch.extras["answer"][row]
     assert (batch.outcome[shown] == 1).all()
-    assert (batch.logp[shown] == 0).all()
+    assert (batch.rollout_logp[shown] == 0).all()
     assert (batch.entropy[shown] == 0).all()
     assert batch.horizon == source.player.horizon
     # The policy says of it what transformers says of the ids alone, at the rollouts\' temperature.
@@ -73,7 +73,7 @@ def test_texts_are_read_whole_in_pieces() -> None:
         assert (batch.extras["tokens"][:, 0] == dialogue.beginning).all()
         assert batch.mask[:, 1:].equal(batch.extras["tokens"][:, 1:] >= 0)
         assert not batch.mask[:, 0].any()
-        assert batch.logp is None
+        assert batch.rollout_logp is None
         assert batch.group.tolist() == [0, 1, 2, 3]
         for row in batch.extras["tokens"]:
             ids = row[1:][row[1:] >= 0].tolist()
@@ -197,11 +197,16 @@ def test_the_numbers_of_a_batch_are_the_rollouts() -> None:
     assert record == describe(batch[~batch.is_demonstration])
     own = batch[~batch.is_demonstration]
     nats = [
-        x for row, m in zip(own.logp.tolist(), own.mask.tolist(), strict=True) for x, k in zip(row, m, strict=True) if k
+        x
+        for row, m in zip(own.rollout_logp.tolist(), own.mask.tolist(), strict=True)
+        for x, k in zip(row, m, strict=True)
+        if k
     ]
     assert record["perplexity"] == pytest.approx(torch.tensor(nats).neg().mean().exp().item(), rel=1e-5)
     assert "reference_kl" not in record
-    away = describe(batch.replace(ref_logp=torch.where(batch.is_demonstration[:, None], -50.0, batch.logp - 0.25)))
+    away = describe(
+        batch.replace(ref_logp=torch.where(batch.is_demonstration[:, None], -50.0, batch.rollout_logp - 0.25))
+    )
     assert away["reference_kl"] == pytest.approx(0.25)
     assert describe(batch[batch.is_demonstration]) == {"demonstrated": 1.0}
 

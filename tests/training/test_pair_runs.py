@@ -63,7 +63,7 @@ def test_the_batch_holds_both_answers_of_each_pair(path: Path) -> None:
     _, learner, batch = made(path)
     assert batch.outcome.tolist() == [1.0, 0.0] * 4
     assert batch.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert batch.logp is None
+    assert batch.rollout_logp is None
     assert not batch.is_demonstration.any()
     assert batch.terminated.all()
     for i, task in enumerate(batch.extras["task"]):

@@ -42,7 +42,7 @@ def test_a_failed_answer_is_cut_told_continued_and_paid() -> None:
         frequency = [math.log(1 / 3)] if text == "2" else [math.log(2 / 3), 0.0, math.log(1 / 2)]
         expected = said[row].clone()
         expected[begin : begin + len(text)] = torch.tensor(frequency, dtype=torch.double)
-        torch.testing.assert_close(batch.logp[row][mask], expected[mask])
+        torch.testing.assert_close(batch.rollout_logp[row][mask], expected[mask])
         torch.testing.assert_close(batch.extras["probe_logp"][row][mask], expected[mask])
         torch.testing.assert_close(batch.extras["policy_logp"][row][mask], said[row][mask])
         # The world has judged what was said in the end, if it was said to the end.
@@ -90,7 +90,7 @@ def test_who_reads_the_rules_samples_and_who_does_not_learns() -> None:
     assert not any(" even 2 4" in text for text in texts)
     with torch.no_grad():
         said = source.player.policy.evaluate(batch).logp
-    off = torch.where(batch.mask, (said - batch.logp).abs(), 0).amax(1)
+    off = torch.where(batch.mask, (said - batch.rollout_logp).abs(), 0).amax(1)
     assert (off[~told] < 1e-6).all()
     assert (off[told] > 1e-3).all()
     judged = po.method("policyrollout", rules=" even 2 4").compute_advantages(batch)

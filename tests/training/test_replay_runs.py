@@ -147,7 +147,7 @@ def test_replayed_rows_meet_the_policy_of_now() -> None:
         for age in batch.extras["age"].unique().tolist():
             rows = batch[batch.extras["age"] == age]
             ages.add(age)
-            for field, of in (("logp", past[-1 - age]), ("old_logp", past[-1]), ("prev_logp", past[-2])):
+            for field, of in (("rollout_logp", past[-1 - age]), ("old_logp", past[-1]), ("prev_logp", past[-2])):
                 with torch.no_grad():
                     expected = of.evaluate(rows).logp
                 torch.testing.assert_close(getattr(rows, field), expected, atol=2e-5, rtol=0)

@@ -57,11 +57,11 @@ def test_rows_are_what_the_world_and_the_formula_have(folder: Path) -> None:
             assert len({row["task"] for row in batch if row["group"] == group}) == 1
         assert np.mean(outcomes) == pytest.approx(metrics[step]["outcome/mean"], rel=1e-6)
         assert np.mean([row["tokens"] for row in batch]) == pytest.approx(metrics[step]["length/mean"])
-        assert not any(row["demonstrated"] for row in batch)
+        assert not any(row["is_demonstration"] for row in batch)
     shown = [row for row in rows if row["step"] < 6]
     assert len(shown) == 3 * 8
     assert [row["completion"] for row in shown] == [tasks[row["task"]].solution for row in shown]
-    assert all(row["demonstrated"] and row["advantage"] == 1 for row in shown)
+    assert all(row["is_demonstration"] and row["advantage"] == 1 for row in shown)
 
 
 @pytest.mark.parametrize("at", [7, 8])

@@ -55,7 +55,7 @@ def test_edges_are_on_policy_and_hold_their_own_decisions(support: Support) -> N
     assert not ended.all()
     with torch.no_grad():
         said = source.player.policy.evaluate(batch).logp
-    torch.testing.assert_close(said[batch.mask], batch.logp[batch.mask], atol=2e-5, rtol=0)
+    torch.testing.assert_close(said[batch.mask], batch.rollout_logp[batch.mask], atol=2e-5, rtol=0)
     # What an edge is worth is what its leaves were paid: on the first level, a share of them.
     top = batch[batch.extras["level"] == 0]
     assert ((top.outcome * 4 - (top.outcome * 4).round()).abs() < 1e-5).all()
@@ -103,7 +103,7 @@ def test_windows_of_episodes_of_many_turns() -> None:
         assert (step == 0) == bool((batch.mask == window).all())
         with torch.no_grad():
             said = source.player.policy.evaluate(batch).logp
-        torch.testing.assert_close(said[batch.mask], batch.logp[batch.mask], atol=2e-5, rtol=0)
+        torch.testing.assert_close(said[batch.mask], batch.rollout_logp[batch.mask], atol=2e-5, rtol=0)
         assert len(batch.extras["task"]) == len(batch.extras["answer"]) == 12
         assert batch.extras["task"] == [source.player.tasks[i] for i in batch.extras["index"].tolist()]
     assert turns >= {0, 1}

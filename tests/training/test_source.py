@@ -156,7 +156,7 @@ def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
     assert int(batch.lengths.max()) <= batch.horizon
     with torch.no_grad():
         found = player.policy.evaluate(batch, {"entropy"})
-    torch.testing.assert_close(found.logp[batch.mask], batch.logp[batch.mask], atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.logp[batch.mask], batch.rollout_logp[batch.mask], atol=1e-5, rtol=0)
     torch.testing.assert_close(found.entropy[batch.mask], batch.entropy[batch.mask], atol=1e-5, rtol=0)
     if support.by_entropy is not None:
         heat = batch.extras["temperature"]
@@ -192,7 +192,7 @@ def test_demonstrations_of_many_turns() -> None:
             low, high = (middle + 1, high) if middle < task.row["number"] else (low, middle - 1)
         assert guesses == expected
     batch = LanguageSource(player, rows=4, seed=0, generator=torch.Generator()).demonstrate(4)
-    assert batch.logp is None
+    assert batch.rollout_logp is None
     assert batch.horizon is None
     assert (batch.outcome == 1).all()
 

@@ -31,7 +31,7 @@ def texts(source: LanguageSource, batch: Experience) -> list[str]:
 def same_logp(source: LanguageSource, batch: Experience) -> None:
     with torch.no_grad():
         said = source.player.policy.evaluate(batch).logp
-    torch.testing.assert_close(batch.logp[batch.mask], said[batch.mask])
+    torch.testing.assert_close(batch.rollout_logp[batch.mask], said[batch.mask])
 
 
 def test_ragged_groups_are_what_they_are_alone() -> None:
@@ -94,9 +94,9 @@ def test_a_hidden_hint_is_read_and_left_out() -> None:
             said = batch.extras["tokens"][b][batch.mask[b]].tolist()
             mask = torch.tensor([[False] * len(opening) + [True] * len(said)])
             row = Experience(mask=mask, extras={"tokens": torch.tensor([[*opening, *said]])})
-            torch.testing.assert_close(batch.logp[b][batch.mask[b]], made.evaluate(row).logp[mask])
+            torch.testing.assert_close(batch.rollout_logp[b][batch.mask[b]], made.evaluate(row).logp[mask])
         plain = made.evaluate(batch).logp
-    assert not torch.allclose(plain[batch.mask], batch.logp[batch.mask])
+    assert not torch.allclose(plain[batch.mask], batch.rollout_logp[batch.mask])
     with pytest.raises(ValueError, match="read a hint that is not on record"):
         source.extend(batch, 1, at=batch.mask.int().argmax(1))
 
@@ -110,7 +110,7 @@ def test_rows_say_what_they_are_told() -> None:
     for b in range(8):
         begin = int(found.mask[b].int().argmax())
         assert found.extras["tokens"][b, begin : begin + 2].tolist() == words
-        assert found.logp[b, begin : begin + 2].tolist() == [0, 0]
+        assert found.rollout_logp[b, begin : begin + 2].tolist() == [0, 0]
         assert found.mask[b, begin : begin + 2].all()
     with pytest.raises(ValueError, match="none of which stops it"):
         source.extend(batch, 1, at=at, forced_tokens=[[source.player.policy.tokenizer.eos_token_id]] * 4)

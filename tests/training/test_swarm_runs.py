@@ -52,7 +52,7 @@ def test_what_was_answered_can_be_received(support: Support, exactly: bool) -> N
     for name in ("answer", "feedback", "task", "kind"):
         assert again.extras[name] == batch.extras[name]
     # The policy of now is the one that sampled.
-    for a, b in ((again.logp, batch.logp), (again.entropy, batch.entropy)):
+    for a, b in ((again.rollout_logp, batch.rollout_logp), (again.entropy, batch.entropy)):
         torch.testing.assert_close(a[batch.mask], b[batch.mask], rtol=0, atol=1e-9)
     assert source.task_ids(tasks) == [source.player.tasks[int(i)].id for i in tasks]
 
@@ -122,5 +122,5 @@ def test_tokens_of_another_tokenizer_are_passed_over() -> None:
         batch = Swarm(group=2, node="me", pool=pool, correct=True, share=0.5)(source)
         outside = batch[batch.extras["external"]]
         assert len(outside) == (2 if name == "right" else 0)
-        assert outside.logp[outside.mask].tolist() == ([-1.0, -0.5] * 2 if name == "right" else [])
+        assert outside.rollout_logp[outside.mask].tolist() == ([-1.0, -0.5] * 2 if name == "right" else [])
         pool.clear()

@@ -24,7 +24,7 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
-from polopt.teachers import TAUGHT, Feedback, First, SelfTeacher, Sibling
+from polopt.teachers import TEACHER_FIELDS, Feedback, First, SelfTeacher, Sibling
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import resume, train
 from polopt.training.run import Run
@@ -78,7 +78,7 @@ def test_the_teacher_reads_the_messages_before_a_prompt() -> None:
     history = ({"role": "system", "content": "even 4"},)
     chats = [dataclasses.replace(task, history=history) for task in batch.extras["task"]]
     spec = SelfTeacher(hint=SHORT)
-    found = Teacher(made, spec, rows=5).teach(batch.replace(extras={"task": chats}), TAUGHT)
+    found = Teacher(made, spec, rows=5).teach(batch.replace(extras={"task": chats}), TEACHER_FIELDS)
     rows = [(row, hint) for row, hint in enumerate(spec(batch)) if hint is not None]
     assert rows
     for row, hint in rows:
@@ -109,10 +109,10 @@ def test_what_the_teacher_says(world: str, chosen_by: Any) -> None:
     with torch.no_grad():
         for p, start, now in zip(old.parameters(), before, made.parameters(), strict=True):
             p.copy_(0.75 * start + 0.25 * now)
-    found = teacher.teach(batch, TAUGHT)
+    found = teacher.teach(batch, TEACHER_FIELDS)
     hints = spec(batch)
     assert 0 < sum(h is not None for h in hints) < len(batch)
-    assert found.extras["taught"].tolist() == [h is not None for h in hints]
+    assert found.extras["has_teacher_signal"].tolist() == [h is not None for h in hints]
     for row, hint in enumerate(hints):
         said = {n: found.extras[n][row] for n in ("teacher_logp", "teacher_entropy", "candidates")}
         scores = found.extras["teacher_candidate_logp"][row]
@@ -149,9 +149,9 @@ def test_rows_that_would_not_fit_are_not_taught() -> None:
         fits += [64 - len(opening) - int(batch.mask[row].sum())] if hint is not None else []
     long = SHORT.but(wording=" as {answer}" + "-" * (min(fits) + 1))
     teacher = Teacher(made, SelfTeacher(hint=long), rows=None)
-    found = teacher.teach(batch, TAUGHT)
+    found = teacher.teach(batch, TEACHER_FIELDS)
     told = [h is not None for h in SHORT(batch)]
-    left = found.extras["taught"].tolist()
+    left = found.extras["has_teacher_signal"].tolist()
     assert 0 < sum(left) < sum(told)
     shares = {"teacher/taught": sum(left) / len(batch), "teacher/too_long": (sum(told) - sum(left)) / len(batch)}
     assert teacher.record == pytest.approx(shares)
@@ -161,8 +161,8 @@ def test_rows_that_would_not_fit_are_not_taught() -> None:
             opening = Dialogue(made.tokenizer).opening(batch.extras["task"][row].prompt + str(hint))
             assert left[row] == (len(opening) + int(batch.mask[row].sum()) <= 64)
     nobody = Teacher(made, SelfTeacher(hint=SHORT.but(threshold=9.0)), rows=None)
-    blank = nobody.teach(batch, TAUGHT)
-    assert not blank.extras["taught"].any()
+    blank = nobody.teach(batch, TEACHER_FIELDS)
+    assert not blank.extras["has_teacher_signal"].any()
     assert blank.extras["teacher_logp"].dtype == torch.float64
     assert nobody.record == {"teacher/taught": 0, "teacher/too_long": 0}
 
@@ -185,7 +185,7 @@ def test_the_world_may_give_feedback() -> None:
         for a, r, stopped in zip(batch.extras["answer"], batch.outcome.tolist(), batch.terminated.tolist(), strict=True)
     ]
     hint = First(hints=[SHORT, Feedback(wording=" {feedback}")])
-    found = Teacher(made, SelfTeacher(hint=hint), rows=None).teach(batch, TAUGHT)
+    found = Teacher(made, SelfTeacher(hint=hint), rows=None).teach(batch, TEACHER_FIELDS)
     row = next(i for i, (h, s) in enumerate(zip(hint(batch), SHORT(batch), strict=True)) if h is not None and s is None)
     at, law = by_hand(made, batch, row, batch.extras["task"][row].prompt + f" {said[row]}")
     logp = [law[i, batch.extras["tokens"][row, t]].item() for i, t in enumerate(at)]

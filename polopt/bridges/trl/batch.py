@@ -135,7 +135,7 @@ def turns(mask: Tensor) -> Tensor:
 
 
 def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tensor | None]:
-    """Of this process's rows: logp is the sampler's, old_logp the policy's own before its first update."""
+    """Of this process's rows: rollout_logp is the sampler's, old_logp the policy's own before its first update."""
     old = output.get("old_per_token_logps")
     old = said.logp if old is None and said is not None else old
     sampled = output.get("sampling_per_token_logps")
@@ -144,7 +144,7 @@ def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tens
     elif old is not None:
         # The engine did not say: as if it had been the policy itself.
         sampled = torch.where(sampled.isnan(), old, sampled)
-    fields = {"logp": sampled, "old_logp": old, "ref_logp": output.get("ref_per_token_logps")}
+    fields = {"rollout_logp": sampled, "old_logp": old, "ref_logp": output.get("ref_per_token_logps")}
     if said is not None:
         fields |= {"entropy": said.entropy, "value": said.value, "final_value": said.final_value}
     return fields

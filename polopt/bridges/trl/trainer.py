@@ -186,8 +186,8 @@ class PoloptTrainer(GRPOTrainer):
         judges = frozenset[str]().union(*(room.required_fields for room in rooms))
         own = {name for name in asked if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
         unknown = "old_per_token_logps" not in output
-        if unknown and ({"logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
-            own |= {"logp"}
+        if unknown and ({"rollout_logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
+            own |= {"rollout_logp"}
         said = self._assess(output) if own else None
         batch = experience_of(
             output,
@@ -224,11 +224,13 @@ class PoloptTrainer(GRPOTrainer):
         said = said.mapped(lambda name, value: self._everyone.rows(value))
         order = places.argsort()
         survey = said[order[torch.searchsorted(places[order], whole.extras[PLACE])]]
-        return whole.replace(full_batch_evaluation=survey, **({"logp": survey.logp} if whole.logp is None else {}))
+        return whole.replace(
+            full_batch_evaluation=survey, **({"rollout_logp": survey.logp} if whole.rollout_logp is None else {})
+        )
 
     def _learn(self, piece: Experience, said: Evaluation) -> Loss:
         # What nobody has asked the policy before is what it says now, since it has learned nothing in between.
-        absent = {name: said.logp.detach() for name in ("logp", "old_logp") if getattr(piece, name) is None}
+        absent = {name: said.logp.detach() for name in ("rollout_logp", "old_logp") if getattr(piece, name) is None}
         return self.algorithm.objective(piece.replace(**absent), said)
 
     # What the policy says ---------------------------------------------------------------------------------------

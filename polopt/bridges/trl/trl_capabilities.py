@@ -13,7 +13,7 @@ from polopt.policies.vocabulary import REDUCTIONS
 SIGNAL = "extras.signal_"
 
 _BATCH = frozenset(
-    {"logp", "old_logp", "ref_logp", "entropy", "value", "final_value", "reward", "outcome", "advantage"}
+    {"rollout_logp", "old_logp", "ref_logp", "entropy", "value", "final_value", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "turn"}
     | {"extras.tokens", "extras.answer", "extras.task", "extras.prompt_logp"}
 )

@@ -102,4 +102,4 @@ class BigramSource:
             },
         )
         with torch.no_grad():
-            return batch.replace(logp=self.policy.evaluate(batch).logp)
+            return batch.replace(rollout_logp=self.policy.evaluate(batch).logp)

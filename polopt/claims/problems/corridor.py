@@ -56,7 +56,7 @@ class Corridor(nn.Module):
         asked = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
         said = self.evaluate(asked)
         return asked.replace(
-            logp=said.logp,
+            rollout_logp=said.logp,
             entropy=said.entropy,
             outcome=outcome,
             reward=outcome,

@@ -127,10 +127,10 @@ class MixtureSource:
         columns = torch.arange(shown.shape[1]).expand(B, -1)
         ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < shown.shape[1] - 1)
         extras = {"mixture": shown, "targets": shown, "thought": thought, "kept": torch.ones_like(shown).bool()}
-        extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "demonstrated": ended}
+        extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "is_demonstration": ended}
         batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
         return self._known(batch, tasks, torch.arange(B)).replace(
-            outcome=torch.ones(B), logp=torch.zeros(columns.shape)
+            outcome=torch.ones(B), rollout_logp=torch.zeros(columns.shape)
         )
 
     def _known(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:

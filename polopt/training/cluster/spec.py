@@ -11,7 +11,7 @@ from polopt.config import Config, ConfigError
 from polopt.part_names import name_of
 
 # What an objective reads of whoever sampled the rows.
-OF_THE_SAMPLER = frozenset({"logp", "extras.policy_logp"})
+OF_THE_SAMPLER = frozenset({"rollout_logp", "extras.policy_logp"})
 
 
 class ClusterSpec(Config):

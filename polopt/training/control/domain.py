@@ -30,7 +30,18 @@ from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.process_group import ProcessGroup
 
 _FIELDS = frozenset(
-    {"mask", "logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
+    {
+        "mask",
+        "rollout_logp",
+        "old_logp",
+        "ref_logp",
+        "prev_logp",
+        "value",
+        "final_value",
+        "reward",
+        "outcome",
+        "advantage",
+    }
     | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
     | {"extras.episode_return", "extras.episode_length"}
 )

@@ -81,7 +81,13 @@ class StepSource:
         }
         self._return, self._length = (torch.where(over, zero, x) for x in (self._return, self._length))
         self._observation, self._over = _tensor(observation), over
-        own = {"mask": mask, "logp": logp.cpu(), "reward": paid, "terminated": terminated, "truncated": truncated}
+        own = {
+            "mask": mask,
+            "rollout_logp": logp.cpu(),
+            "reward": paid,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
         return {**own, "action": action.cpu(), **ended}
 
     def usage(self) -> dict[str, float]:

@@ -66,7 +66,7 @@ def opened(made: ControlRecipe) -> tuple[ControlDomain, Learner, Any]:
     batch = algorithm.sampling(domain.source("rl"))
     domain.policy.double()
     doubled = {k: v.double() if v.is_floating_point() else v for k, v in batch.extras.items()}
-    batch = batch.replace(logp=batch.logp.double(), reward=batch.reward.double(), extras=doubled)
+    batch = batch.replace(rollout_logp=batch.rollout_logp.double(), reward=batch.reward.double(), extras=doubled)
     learner = Learner(domain.policy, algorithm, stage, torch.Generator().manual_seed(0))
     batch = learner.assess(batch, algorithm.active_fields("reads"), {})
     return domain, learner, algorithm.with_advantages(batch)
@@ -102,7 +102,7 @@ def test_ppo_by_hand() -> None:
     for i, t in mask.nonzero().tolist():
         state = batch.extras["observation"][i, t]
         law = torch.distributions.Categorical(logits=policy.actor(state))
-        ratio = (law.log_prob(batch.extras["action"][i, t]) - batch.logp[i, t]).exp()
+        ratio = (law.log_prob(batch.extras["action"][i, t]) - batch.rollout_logp[i, t]).exp()
         clipped += bool((ratio - 1).abs() > 0.2)
         gain = torch.minimum(ratio * advantage[i, t], ratio.clamp(0.8, 1.2) * advantage[i, t])
         critic = 0.5 * (policy.critic(state)[0] - target[i, t]).square()

@@ -59,7 +59,7 @@ def test_every_copy_is_a_plain_environment(env: str, settings: dict[str, Any]) -
     for name in ("observation",):
         joined = torch.cat([first.extras[name][:, :-1], second.extras[name]], 1)
     extras = {k: torch.cat([first.extras[k], second.extras[k]], 1) for k in first.extras if k != "observation"}
-    fields = ("mask", "reward", "terminated", "truncated", "logp")
+    fields = ("mask", "reward", "terminated", "truncated", "rollout_logp")
     batch = Experience(**{n: torch.cat([getattr(first, n), getattr(second, n)], 1) for n in fields}, extras=extras)
     ends = masked = 0
     for copy in range(COPIES):
@@ -87,7 +87,7 @@ def test_log_probabilities_are_the_policys() -> None:
     source, policy = source_of()
     batch = source.fragments(STEPS)
     said = policy.evaluate(batch)
-    torch.testing.assert_close(said.logp[batch.mask], batch.logp[batch.mask])
+    torch.testing.assert_close(said.logp[batch.mask], batch.rollout_logp[batch.mask])
 
 
 def test_environments_must_reset_in_the_next_step() -> None:
