@@ -10,9 +10,21 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.capabilities import Capabilities
+from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.training.batches import BatchIterator, StageSource
 from polopt.training.learner import Learner
+
+
+def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities) -> None:
+    """Refuses a stage's algorithm before anything is made for it.
+
+    Raises:
+        ConfigError: naming the stage, the part, what it needs and the fix.
+    """
+    for sentence in capabilities.refusals(algorithm):
+        raise ConfigError(f"stages.{stage}: {sentence}")
 
 
 class Score(Protocol):
@@ -28,8 +40,11 @@ class Domain(Protocol):
 
     The loop (`polopt.training.loop`) knows stages, steps, checkpoints and records, and asks the domain for the rest.
     `policy` samples and `learned` learns; they are one module unless the learned weights lie in pieces. `algorithms`
-    holds the algorithm of each stage.
+    holds the algorithm of each stage. `capabilities` is what such a loop provides to them; an algorithm that needs
+    more is refused when the domain is made (`check_algorithm`).
     """
+
+    capabilities: Capabilities
 
     policy: Any
     learned: Any

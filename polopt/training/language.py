@@ -29,6 +29,7 @@ from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import Ahead
 from polopt.training.cluster.worker_pool import WorkerPool
+from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.estimates import PREFERENCES
@@ -39,12 +40,13 @@ from polopt.training.language_weights import model_policy, weights_of_run
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
+from polopt.training.named_policies import with_policies
 from polopt.training.planning import check_memory
 from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
-from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
+from polopt.training.provided import LANGUAGE, check_effects, check_layers, check_split, situation_of
 from polopt.training.source import LanguageSource
 from polopt.training.stage_data import check_data, is_paired, records_of, tasks_of
 from polopt.worlds import build_tasks
@@ -80,7 +82,7 @@ class LanguageDomain:
     def __init__(
         self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
     ) -> None:
-        self.recipe, self.crew = recipe, crew
+        self.recipe, self.crew, self.capabilities = recipe, crew, LANGUAGE
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
         if recipe.threads is not None:
@@ -97,12 +99,13 @@ class LanguageDomain:
         self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_needs(name, algorithm, recipe.stages[name])
-            if recipe.stages[name].data is None:
-                check_asks(name, algorithm, self.splits[name])
+            stage = recipe.stages[name]
+            check_algorithm(name, algorithm, with_policies(name, stage, algorithm, self.capabilities))
+            if stage.data is None:
+                check_split(name, algorithm, self.splits[name])
             else:
                 check_data(name, algorithm)
-            if recipe.stages[name].writes is not None and self.splits[name].train.turns > 1:
+            if stage.writes is not None and self.splits[name].train.turns > 1:
                 raise ConfigError(
                     f"stages.{name}.writes: single answers are written, and the tasks take up to "
                     f"{self.splits[name].train.turns} turns; leave it out"
