@@ -45,8 +45,7 @@ class Critic:
     The policy writes `right`, or `wrong K` with the number of the wrong step, optionally followed by ` so N`, its
     proposal for the right answer. The reward is 1 for a right verdict. `Step.info["signals"]`:
         index     1 if the wrong step is named, or a right solution called right
-        refined   fraction of `tries` in which a second policy then solves it, if a wrong solution is called wrong, else
-        0
+        refined   fraction of `tries` that a second policy solves after a wrong solution is called wrong, else 0
         leaked    1 if the critique contains the right answer
 
     The second policy is a program. It solves the task with probability `told` if the critique names the wrong step, and
