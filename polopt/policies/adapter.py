@@ -248,7 +248,7 @@ def save_adapter(model: Any, folder: Path) -> None:
 
 
 def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Writes PEFT's two files: its LoraConfig, and the factors by the names of their modules (`q_proj.lora_A.weight`)."""
+    """Writes PEFT's two files: its LoraConfig, and the factors by their modules' names (`q_proj.lora_A.weight`)."""
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(config)
     config.inference_mode = True

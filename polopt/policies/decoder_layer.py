@@ -1,4 +1,4 @@
-"""One layer of a decoder-only transformer on flat tokens: projections, rotary positions, and the part after attention."""
+"""One layer of a decoder-only transformer on flat tokens: projections, rotary positions, feed-forward network."""
 
 from __future__ import annotations
 

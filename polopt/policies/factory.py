@@ -78,7 +78,7 @@ def new_policy(
 
 @contextlib.contextmanager
 def _refused(kind: str) -> Iterator[None]:
-    """Converts every error of transformers and torch in the context to a ConfigError about the architecture's settings."""
+    """Converts every error of transformers and torch in the context to a ConfigError on the architecture's settings."""
     try:
         yield
     except ConfigError:

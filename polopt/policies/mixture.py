@@ -48,8 +48,8 @@ class Tokens:
     The order of the draws is ignored, and the number of orders is left out, as it cancels in every ratio. With count 1
     a thought is an ordinary token; with a large count it is close to alpha itself.
 
-    flat: alpha = softmax(logits / count), for which the product of `count` draws is about as sharp as one draw
-        otherwise.
+    flat: use alpha = softmax(logits / count), for which the product over `count` draws is about as sharp as a single
+        token's.
     """
 
     count: int = 1

@@ -33,7 +33,10 @@ def adapted(module: nn.Module) -> bool:
 
 
 def is_lora(module: Any) -> bool:
-    """Returns True if PEFT's module computes base(x) + scale B A x (Hu et al. 2021, arXiv 2106.09685), of one adapter."""
+    """Returns True if PEFT's module computes base(x) + scale B A x of one adapter (Hu et al. 2021, arXiv 2106.09685).
+
+    False if it is merged, disabled or a variant of LoRA.
+    """
     names: list[str] = list(getattr(module, "active_adapters", []))
     usual = len(names) == 1 and names[0] in getattr(module, "lora_A", ()) and type(module).__name__ == "Linear"
     if not usual or module.merged or module.disable_adapters or module.lora_variant:
@@ -51,5 +54,5 @@ def adapter_of(module: Any) -> LowRank | None:
 
 
 def _changes(hook: Any) -> bool:
-    """Returns False for the hooks of transformers that only record hidden states, which remain after their first use."""
+    """Returns False for transformers' hooks that only record hidden states, which remain after their first use."""
     return getattr(hook, "__module__", None) != "transformers.utils.output_capturing"

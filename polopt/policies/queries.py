@@ -75,7 +75,8 @@ def begun(experience: Experience) -> Tensor:
 
 
 def from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Moves padding on the left of tokens [B, T] to the right; returns tokens, matching columns, and where rows began."""
+    """Moves padding from the left of tokens [B, T] to the right; returns tokens, matching columns, and each row's
+    shift."""
     real = tokens >= 0
     first = torch.where(real.any(1), real.int().argmax(1), 0)
     if not first.any():

@@ -126,12 +126,12 @@ def _of_all(name: str, logp: Tensor) -> Tensor:
 
 
 def _possible(logp: Tensor, candidates: Tensor) -> Tensor:
-    """Returns log-probabilities of candidates, at NOTHING and without gradient for padding and ids outside the support."""
+    """Returns candidates' log-probabilities, NOTHING without gradient for padding and ids outside the support."""
     return torch.where((candidates >= 0) & (logp > ops.NOTHING), logp, ops.NOTHING)
 
 
 class _Chunked(torch.autograd.Function):
-    """Log-probabilities [N, P] of the `picks` [N, P], then the reductions `names` of all choices, [N] each, in chunks."""
+    """Log-probabilities [N, P] of the `picks` [N, P], and the reductions `names` of all choices, [N] each, chunked."""
 
     @staticmethod
     def forward(

@@ -80,7 +80,7 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def points(value: float, unit: str = SHARE) -> str:
-    """Formats a difference with its sign: of two fractions in percentage points, +3.7 or −1.2; of others in their unit."""
+    """Formats a difference with its sign, +3.7 or −1.2: of fractions in percentage points, of others in their unit."""
     return f"{100 * value if unit == SHARE else value:+.1f}".replace("-", "−")
 
 

@@ -189,7 +189,7 @@ def reward(run: RunData) -> Figure | None:
 
 
 def _range(columns: Sequence[tuple[float, list[float], list[float]]]) -> tuple[float, float]:
-    """Returns the least and greatest reward of the run, the ends of nonempty bins, beyond which a band is meaningless."""
+    """Returns the least and greatest reward of the run, the ends of nonempty bins, which bound a meaningful band."""
     seen = [(edges[i], edges[i + 1]) for _, edges, counts in columns for i, count in enumerate(counts) if count]
     return (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (-math.inf, math.inf)
 

@@ -105,7 +105,7 @@ class TaskList:
 
 
 def step_together(episodes: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-    """Steps each episode; episodes whose class has a matching `step_many` (`takes_many`) are stepped in one call of it."""
+    """Steps each episode; episodes of a class with a matching `step_many` (`takes_many`) are stepped in one call."""
     steps: dict[int, Step] = {}
     kinds: dict[type[Any], list[int]] = {}
     for i, episode in enumerate(episodes):

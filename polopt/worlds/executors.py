@@ -58,7 +58,7 @@ class EpisodeExecutor(abc.ABC):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns `lost`, `again`, `cut` and `full` by name, and the losses of each reason as `lost/timeout` and so on."""
+        """Returns `lost`, `again`, `cut` and `full` by name, and the losses of each reason, as `lost/timeout`."""
         plain = {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
         return plain | {f"lost/{why}": n for why, n in self.losses.items()}
 
@@ -114,11 +114,11 @@ class EpisodeExecutor(abc.ABC):
 
     @abc.abstractmethod
     def _step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
-        """Steps each episode without counting losses: `Step.info["lost"]` is the reason where a scorer lost the answer."""
+        """Steps each episode without counting losses; `Step.info["lost"]` is the reason where an answer was lost."""
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
-        """Returns each episode's demonstrated action, see `Episode.demonstrate`; None also where the episode is lost."""
+        """Returns each episode's demonstrated action, see `Episode.demonstrate`; None also where an episode is lost."""
 
 
 class InlineExecutor(EpisodeExecutor):

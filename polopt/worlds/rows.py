@@ -148,7 +148,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | tuple[Any] | str:
-    """Parses JSON: returns an object as a dict, any other value in a 1-tuple, and a description of the problem as text."""
+    """Parses JSON: returns an object as a dict, another value in a 1-tuple, or a description of the problem as text."""
     try:
         row = json.loads(raw.decode())
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Tasks of writing unit tests for small functions; the tests are parsed for good habits and smells, and never executed."""
+"""Tasks of writing unit tests for small functions; the tests are parsed for habits and smells, and never executed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def _is_program(text: str) -> bool:
 
 
 def _is_arithmetic(text: str, names: bool) -> bool:
-    """Returns True for numbers under + - * / ** with, if `names`, symbols and elementary functions, and no huge power."""
+    """Returns True for numbers under + - * / ** with, if `names`, symbols and elementary functions, without huge
+    powers."""
     if len(text) > MAX_LENGTH:
         return False
     try:
@@ -78,7 +79,7 @@ def _is_arithmetic(text: str, names: bool) -> bool:
 
 
 def _bits(node: ast.expr, names: bool) -> int:
-    """Returns a bound on log2 of the numbers that arise from `node`; raises ValueError if it is not plain or not small."""
+    """Returns a bound on log2 of the numbers that arise from `node`; raises ValueError if it is not plain or small."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             bits = max(1, value.bit_length())

@@ -40,8 +40,8 @@ class Chat(Part):
     temperature, limit: sampling temperature and maximum number of tokens of the reply.
     extra: further fields of the request.
     cache: a file in which every reply is stored by the hash of its request, None to store them in memory. A request
-        that is in the cache is never sent again, whatever the temperature: with a file, a resumed run pays for no
-        request twice and reads the same replies.
+        that is in the cache is never sent again, whatever the temperature: with a file, a resumed run has no request
+        charged twice and reads the same replies.
     concurrency: the most concurrent requests.
     seconds: time limit of a request.
     retries: further attempts after a failure that may be temporary (no answer, 408, 409, 425, 429, 5xx, a reply that is

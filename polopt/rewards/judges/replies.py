@@ -65,7 +65,7 @@ class Replies:
         return found
 
     def keep(self, key: str, reply: Reply) -> None:
-        """Stores a reply before it returns; an existing reply is kept, so that concurrent processes read the same one."""
+        """Writes a reply before returning; an existing reply is kept, so that concurrent processes read the same."""
         if self.path is None:
             self._held.setdefault(key, reply)
             return

@@ -57,6 +57,6 @@ def judged_in(place: ScorerPlace) -> Iterator[None]:
 
 
 def verdicts(requests: Sequence[Request]) -> list[Verdict]:
-    """Returns a verdict on each request, from the current place; by default worker processes with the default limits."""
+    """Returns a verdict on each request, from the current place; by default worker processes with default limits."""
     place = _place.get()
     return (pool() if place is None else place).judge(requests)

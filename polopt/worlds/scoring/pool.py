@@ -149,7 +149,7 @@ class ScorerPool:
             self._reset()
 
     def forget(self) -> None:
-        """Drops the parent's workers in a forked child process without ending them; the child starts its own if needed."""
+        """Drops the parent's workers in a forked child process without ending them; the child starts its own later."""
         self._lock = threading.Condition()
         if self._fork_server is not None:
             self._fork_server.control.close()

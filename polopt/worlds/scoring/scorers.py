@@ -146,7 +146,7 @@ def read_mathematics(answer: str, timeout: int | None) -> Any:
 
 
 def function(name: str) -> Scorer:
-    """Loads a user's function `reward(completion, row)`, named `package.module:f` or `path/to/file.py:f`, as a scorer."""
+    """Loads a user's function `reward(completion, row)` as a scorer, from `package.module:f` or `path/to/file.py:f`."""
     where, _, attribute = name.rpartition(":")
     if where.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(where).stem, where)
