@@ -33,7 +33,7 @@ from polopt.metrics import Comparison, t_interval
 from polopt.training import recipe as recipes
 from polopt.training.compare import Method, compare, file_name
 from polopt.training.compare import label as label_of
-from polopt.training.provided import unprovided
+from polopt.training.provided import LANGUAGE
 from polopt.training.run import Run
 from polopt.training.run_executor import ComparedRun, TrialError
 from polopt.worlds import build_tasks
@@ -51,7 +51,7 @@ BUDGET: dict[str, Any] = {
 
 def trainable(algorithm: Algorithm) -> bool:
     """Whether the language loop can provide all that the algorithm reads."""
-    return not unprovided(algorithm)
+    return not LANGUAGE.lacking(algorithm)
 
 
 def label(slug: str) -> str:

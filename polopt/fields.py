@@ -49,6 +49,16 @@ PER_DECISION = ("rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "e
 # Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
 OLD = "extras.old_"
 
+# Policy beside the learner -> the field with its log-probabilities [B, T] of the batch's decisions; that of any other
+# name is `extras.<name>_logp`.
+POLICY_FIELDS = {"reference": "ref_logp", "previous": "prev_logp"}
+
+
+def policy_field(name: str) -> str:
+    """Returns the field of a batch that holds the log-probabilities under a policy beside the learner."""
+    return POLICY_FIELDS.get(name, f"extras.{name}_logp")
+
+
 HINTS = {
     "advantage": "set it with experience.replace(advantage=algorithm.credit(experience))",
     "value_target": "take one credit that has targets for a critic, as credit.GAE, and set the field with "

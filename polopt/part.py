@@ -66,9 +66,9 @@ class Part(nn.Module):
     the current policy before a micro-batch can be judged (`experience.full_batch.full_batch_evaluation`); it costs a
     pass without gradient where batches are split. `writes` names what a part adds to a batch for others to read, beyond
     what every loop provides. `source_capabilities` names what the source of experience must be able to do beyond
-    rollouts: "demonstrations", "pairs", "texts", "steps" (an engine whose rollouts are steered token by token). Nothing
-    is computed that no part declares. What depends on a setting is a property instead of a class variable.
-    `required_fields` and its like tell what a part will ever declare, `active_fields` what it declares now.
+    rollouts: the capabilities of `sampling.source_protocols`. Nothing is computed that no part declares. What depends
+    on a setting is a property instead of a class variable. `required_fields` and its like tell what a part will ever
+    declare, `active_fields` what it declares now.
 
     `binds` names what must stay together in one micro-batch for the part's loss to be right: each row ("row"), or all
     rows of a group ("group"), for a loss that compares the rows of a group under the current policy. `binding` is the

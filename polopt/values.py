@@ -18,7 +18,7 @@ LOGPS = ("rollout_logp", "old_logp", "ref_logp", "prev_logp")
 # Read wherever the policy decided; `reward` too, where each decision has one.
 DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
 # Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
-SAMPLED = ("logp", "entropy")
+SAMPLED = ("rollout_logp", "entropy")
 ROWS = ("outcome", "reward")
 # What else rows were paid, in `extras`.
 PAID = ("greedy_reward", "paid")

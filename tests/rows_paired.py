@@ -27,6 +27,8 @@ OBJECTIVES = {
     "ipo, means": PartRow(
         PairedObjective(implicit=LogRatioReward(scale=1.0, decisions="mean"), link=SquaredLink(target=5.0))
     ),
+    "dpo from another policy": PartRow(PairedObjective(implicit=LogRatioReward(anchor="guide"))),
+    "dpo near another policy": PartRow(PairedObjective(regularise=[ReferenceKL(anchor="guide")])),
     "slic": PartRow(PairedObjective(implicit=LogProbReward(scale=0.2, decisions="sum"), link=HingeLink())),
     "simpo": PartRow(PairedObjective(implicit=LogProbReward(), link=LogisticLink(shift=0.5))),
     "dpo with a distance": PartRow(PairedObjective(regularise=[ReferenceKL()], aggregate=SequenceMean())),

@@ -23,6 +23,7 @@ FLOORS = [
     {"config", "schedules", "outline", "part_diff", "problems"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
     {"algorithm", "config"},
+    {"capabilities", "stepping"},
     {"method"},
     {"methods"},
     {"packages"},

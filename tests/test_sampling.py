@@ -10,6 +10,7 @@ import torch
 from batches import random_batch
 
 import polopt as po
+from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.sampling import Demonstrations, EntropyTemperature, MixedGroups, Rollouts, TopK, UniqueAnswers
 
 
@@ -65,9 +66,6 @@ class Source:
             extras={"answer": [f"{p % (k + 1)}" for p, k in zip(number.tolist(), member.tolist(), strict=True)]},
         )
 
-    def demonstrate(self, rows):
-        return po.Experience(mask=torch.ones(rows, 2, dtype=torch.bool), outcome=torch.ones(rows))
-
 
 def test_one_batch():
     support, source = po.Support(temperature=0.6), Source(rows=32)
@@ -105,7 +103,10 @@ def test_groups_larger_than_the_batch():
 
 
 def test_demonstrations():
-    assert len(Demonstrations()(Source(rows=5))) == 5
+    tree = TokenTree.bandit([0.0, 1.0, 0.5])
+    shown = Demonstrations()(TreeSource(tree, TabularPolicy(tree), rows=5))
+    assert shown.outcome.tolist() == [1.0] * 5
+    assert shown.extras["leaf"].tolist() == [1] * 5
 
 
 @dataclasses.dataclass

@@ -155,7 +155,7 @@ def test_sure_decisions_weigh_one_on_average() -> None:
 def test_the_truth_table_of_routing() -> None:
     """(right, has a teacher) -> distilled only if wrong and taught."""
     outcome, told = [1.0, 1.0, 0.0, 0.0], [False, True, True, False]
-    batch = rows_of(outcome, [0, 0, 0, 0], taught=torch.tensor(told))
+    batch = rows_of(outcome, [0, 0, 0, 0], has_teacher_signal=torch.tensor(told))
     assert HasTeacher(below=1.0)(batch).tolist() == [False, False, True, False]
     assert HasTeacher(below=1.0, invert=True)(batch).tolist() == [True, True, False, True]
     assert HasTeacher()(batch).tolist() == told

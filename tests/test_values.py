@@ -140,7 +140,7 @@ def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
     batch = plain()
     check_values(batch, "test")
     batch.replace(outcome=batch.outcome + 1).rollout_logp[5, 2] = NAN
-    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 5, position 2"):
+    with pytest.raises(ExperienceError, match=r"experience\.rollout_logp .* row 5, position 2"):
         check_values(batch, "test")
 
     batch = plain()
@@ -148,15 +148,15 @@ def test_what_was_right_is_looked_at_again_where_it_changed() -> None:
     check_values(batch.replace(outcome=-batch.outcome), "test")
     with pytest.raises(ExperienceError, match=r"experience\.outcome .* row 0"):
         check_values(batch.replace(outcome=batch.outcome / 0), "test")
-    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 1, position 3"):
+    with pytest.raises(ExperienceError, match=r"experience\.rollout_logp .* row 1, position 3"):
         check_values(batch.replace(mask=torch.ones(B, T).bool()), "test")
     batch.mask.fill_(True)
-    with pytest.raises(ExperienceError, match=r"experience\.logp .* row 1, position 3"):
+    with pytest.raises(ExperienceError, match=r"experience\.rollout_logp .* row 1, position 3"):
         check_values(batch, "test")
 
     shown = plain().replace(rollout_logp=torch.full((B, T), NAN), extras={"is_demonstration": torch.ones(B).bool()})
     check_values(shown, "test")
-    with pytest.raises(ExperienceError, match=r"experience\.logp"):
+    with pytest.raises(ExperienceError, match=r"experience\.rollout_logp"):
         check_values(shown.replace(extras={"is_demonstration": torch.zeros(B).bool()}), "test")
 
     said = po.Evaluation(logp=torch.full((B, T), -1.0))

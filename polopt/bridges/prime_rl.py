@@ -38,7 +38,8 @@ HOST = _PrimeRL(
     name="prime-rl",
     advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated", "turn"}),
     loss_fields=frozenset({"rollout_logp", "advantage"}),
-    sampling=frozenset({"group"}),
+    sampling_settings=frozenset({"group"}),
+    carries_fields=False,
     selects=False,
     keeps_state=False,
 )
@@ -55,7 +56,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
             a token has a weight of its own.
     """
     name, algorithm = named(method)
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
     objective = algorithm.objective
     assert isinstance(objective, Surrogate)
     if by_tokens := not HOST.condition(algorithm):
@@ -96,7 +97,7 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequen
         BridgeError: prime-rl hands over less than the method needs.
     """
     name, algorithm = named(method)
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
 
     def credit(traces: Sequence[Any]) -> list[list[float]]:
         if not traces:
@@ -132,7 +133,7 @@ def settings(method: Method) -> dict[str, Any]:
         BridgeError: as `advantage`.
     """
     name, algorithm = named(method)
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
     return {
         "orchestrator.train.source.group_size": algorithm.sampling.settings()["group"],
         # A mean is over all tokens that were decided, those of advantage 0 too.

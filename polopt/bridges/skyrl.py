@@ -72,7 +72,8 @@ HOST = _SkyRL(
     name="SkyRL",
     advantage_fields=frozenset({"reward", "outcome", "group"}),
     loss_fields=frozenset({"rollout_logp", "old_logp", "advantage"}),
-    sampling=frozenset({"group", "select", "refills"}),
+    sampling_settings=frozenset({"group", "select", "refills"}),
+    carries_fields=False,
     selects=False,
     keeps_state=False,
 )
@@ -204,7 +205,7 @@ def _is_theirs(kl: ReferenceKL) -> bool:
 
 def _checked(method: Method) -> Algorithm:
     name, algorithm = named(method)
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
     return algorithm
 
 

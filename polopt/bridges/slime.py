@@ -31,7 +31,8 @@ HOST = _Slime(
     name="slime",
     advantage_fields=frozenset({"reward", "outcome", "group", "terminated", "truncated"}),
     loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
-    sampling=frozenset({"group"}),
+    sampling_settings=frozenset({"group"}),
+    carries_fields=False,
     selects=False,
     keeps_state=False,
 )
@@ -156,7 +157,7 @@ def _log_probs(args: Any, batch: Any, logits: Tensor) -> list[Tensor]:
 
 def _checked(method: Method) -> Algorithm:
     name, algorithm = named(method)
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
     return algorithm
 
 

@@ -23,7 +23,7 @@ MODES = {TokenMean: "token-mean", SequenceMean: "seq-mean-token-mean", SequenceS
 NEVER = 1e9
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Verl(TrainerCapabilities):
     """verl has reasons of its own to refuse."""
 
@@ -33,11 +33,7 @@ class _Verl(TrainerCapabilities):
             yield f"{support} leaves choices out, and verl's log-probabilities are over the whole vocabulary"
         if support is not None and support.by_entropy is not None:
             yield f"{support} gives each token a temperature, and verl has one for all"
-        # A reward function of verl's may return a dictionary: what it says beside the score are the signals.
-        signals = {name for name in algorithm.required_fields if name.startswith(SIGNAL)}
-        yield from TrainerCapabilities._refusals(
-            dataclasses.replace(self, advantage_fields=self.advantage_fields | signals), _fitted(algorithm)
-        )
+        yield from super()._refusals(_fitted(algorithm))
         objective = algorithm.objective
         if type(objective) is not Surrogate:
             yield f"{name_of(type(objective))} has more than one denominator, or its own, and verl counts for one"
@@ -60,7 +56,9 @@ HOST = _Verl(
     )
     | {"turn", "extras.answer", "extras.kind"},
     loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
+    prefixes=(SIGNAL,),  # a reward function of verl's may return a dictionary: what it says beside the score
     policy_outputs=frozenset({"entropy"}),
+    carries_fields=False,
     selects=False,
 )
 
@@ -72,7 +70,7 @@ def fitted(name: str, algorithm: Algorithm) -> Algorithm:
     Raises:
         BridgeError: verl does not hand over what it needs.
     """
-    HOST.check(name, algorithm)
+    HOST.refuse(name, algorithm)
     return _fitted(algorithm)
 
 

@@ -14,15 +14,25 @@ from polopt.experience import Experience
 from polopt.lab import BiasVariance, TabularPolicy, TokenTree, bias_variance, expectation
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import digits, lengths
+from polopt.lab.provided import TREE
 
 LISTED = 3  # answers in a group of which every combination is listed
 BATCHES = 300
 PROMPTS = 4
-# What the lab's problems know of a batch.
-KNOWN = frozenset(
-    {"mask", "rollout_logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated"}
+
+# Of what the tree provides, what its problems here make a difference to: they have one turn, one kind of task and one
+# policy, and answers are listed in place of being sampled.
+_FIELDS = TREE.advantage_fields - {"turn", "prev_logp", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
+_FIELDS -= {"extras.given", "extras.hinted", "extras.prompt_logp"}
+MEASURED = dataclasses.replace(
+    TREE,
+    advantage_fields=_FIELDS,
+    loss_fields=_FIELDS,
+    policy_outputs=frozenset({"entropy", "logits", "value"}),
+    layers=False,
+    old_outputs=False,
+    sampling_settings=frozenset(),
 )
-KNOWN |= {"truncated", "group", "extras.greedy_reward", "extras.answer", "extras.tokens", "advantage"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +101,7 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
     if "pairs" in algorithm.sampling.source_capabilities:
         return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
-    outputs = algorithm.required_outputs - {"logp", "entropy", "logits", "value"}
-    missing = (algorithm.required_fields - KNOWN - algorithm.credit.all_writes) | outputs
+    missing = {lack.name for lack in MEASURED.lacking(algorithm) if lack.kind in ("field", "output")}
     if missing:
         return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size

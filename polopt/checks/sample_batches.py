@@ -88,6 +88,10 @@ def law(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
 
 
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Float64; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
 
@@ -117,9 +121,9 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     }
     # Of a generator of their own, so that one more leaves the others as they are.
     for number, name in enumerate(sorted(REDUCTIONS)):
-        own = torch.Generator().manual_seed(1000 * seed + number)
-        leaves[f"extras.{name}"] = torch.randn(B, T, generator=own, dtype=torch.float64)
-    fields["value_target"] = torch.randn(B, T, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        leaves[f"extras.{name}"] = torch.randn(B, T, generator=_seeded(1000 * seed + number), dtype=torch.float64)
+    fields["value_target"] = torch.randn(B, T, generator=_seeded(seed), dtype=torch.float64)
+    fields["guide_logp"] = -torch.rand(B, T, generator=_seeded(seed), dtype=torch.float64)
     voices = normal(B, T, 2)
     if not clean:
         voices = poisoned(voices, mask)
@@ -143,6 +147,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
             "kind": ["ab"[int(i)] for i in torch.randint(0, 2, (B,), generator=g)],
             "voices": voices,
             "prompt_logp": -normal(B).abs(),
+            "guide_logp": fields.pop("guide_logp"),
         },
         **fields,
     )

@@ -37,7 +37,9 @@ def takes(recipe: Recipe, found: Estimate) -> Table:
     held = ", ".join(f"{k} {size(v)}" for k, v in found.memory.items.items() if v)
     peak = f"about {size(found.memory.peak)}"
     table.add_row("memory", peak, f"{held}; an estimate from shapes, libraries add about 0.7 GB")
-    paces = [f"{name} {recipe.stages[name].steps} x {between(span)}" for name, span in found.steps.items()]
+    paces = [
+        f"{name} {recipe.rounds * recipe.stages[name].steps} x {between(span)}" for name, span in found.steps.items()
+    ]
     remarks = [f"{', '.join(paces)}; measured on an untrained copy"] if paces else []
     remarks += [f"{name} asks {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
     table.add_row("time", "not measured" if found.total is None else between(found.total), "; ".join(remarks))

@@ -190,6 +190,8 @@ class MultiAdvantage(WeightedSum):
 
     shares: Sequence[WeightedAdvantage]
 
+    writes = frozenset({"extras.voices"})
+
     def credited(self, experience: Experience) -> Experience:
         voices = self.voices(experience)
         return self._with_target(experience.replace(advantage=voices.sum(-1), extras={"voices": voices}))

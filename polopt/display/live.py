@@ -62,8 +62,9 @@ class Page:
         table.add_column(justify="right", no_wrap=True)
         for name, stage in progress.recipe.stages.items():
             done = progress.done[name]
-            bar = ProgressBar(stage.steps, done, complete_style="cyan", finished_style="green")
-            table.add_row(name, bar, f"{done} of {stage.steps} steps")
+            steps = progress.recipe.rounds * stage.steps
+            bar = ProgressBar(steps, done, complete_style="cyan", finished_style="green")
+            table.add_row(name, bar, f"{done} of {steps} steps")
         return table
 
     def _numbers(self, width: int) -> Table:
@@ -139,7 +140,7 @@ class Lines:
         is_due = done == steps or done % max(1, steps // LINES) == 0
         if is_due or now - self.printed_at >= EVERY:
             self.printed_at = now
-            place = f"{record['stage']} {done}/{steps}"
+            place = f"{in_round(self.progress, record)}{record['stage']} {done}/{steps}"
             self._print(f"{place}  {', '.join(numbers(record))}  ({clock(self.progress)})")
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
@@ -163,10 +164,17 @@ def headline(progress: Progress) -> str:
 
 def judged_at(progress: Progress, record: Mapping[str, Any]) -> str:
     """Formats the time of an evaluation: "rl, before", or the stage and its step."""
-    stage = record["stage"]
+    stage, place = record["stage"], in_round(progress, record)
     if record["when"] != "during" or progress.recipe is None:
-        return f"{stage}, {record['when']}"
-    return f"{stage} {progress.done[stage]}/{progress.recipe.stages[stage].steps}"
+        return f"{place}{stage}, {record['when']}"
+    steps = progress.recipe.stages[stage].steps
+    return f"{place}{stage} {progress.done[stage] - (record.get('round', 1) - 1) * steps}/{steps}"
+
+
+def in_round(progress: Progress, record: Mapping[str, Any]) -> str:
+    """Formats the round of a record as a prefix of its stage: "round 2/3, "; empty if there is one round."""
+    rounds = progress.recipe.rounds if progress.recipe else 1
+    return f"round {record['round']}/{rounds}, " if "round" in record else ""
 
 
 # The metrics of a step in a log line, where measured: key, label, format.

@@ -60,7 +60,7 @@ class Progress:
     @property
     def total(self) -> int:
         """Number of steps of the whole run."""
-        return sum(stage.steps for stage in self.recipe.stages.values()) if self.recipe else 0
+        return self.recipe.total_steps if self.recipe else 0
 
     @property
     def steps(self) -> int:
@@ -80,7 +80,7 @@ class Progress:
         """Returns the remaining evaluations: (step of the run after which it takes place, problems)."""
         assert self.recipe is not None
         planned, start = [], 0
-        for name, stage in self.recipe.stages.items():
+        for name, stage in [*self.recipe.stages.items()] * self.recipe.rounds:
             planned += [(start + n, count) for n, (_, count) in sorted(self.recipe.evaluations(name).items())]
             start += stage.steps
         return planned[len(self.heldout) :]
@@ -95,7 +95,7 @@ class Progress:
         if self.recipe is None or sum(map(len, self._spent.values())) < 2:
             return None
         pace = {name: self._pace(name) for name in self.recipe.stages}
-        steps = sum(pace[n] * (s.steps - self.done[n]) for n, s in self.recipe.stages.items())
+        steps = sum(pace[n] * (self.recipe.rounds * s.steps - self.done[n]) for n, s in self.recipe.stages.items())
         problems = sum(count for _, count in self._due())
         each = self._judged[0] / self._judged[1] if self._judged[1] else 0.0
         return max(0.0, steps + each * problems - (self.clock() - self._mark))
@@ -117,7 +117,10 @@ class Progress:
         if record["stage"] != self.stage:
             self.stage = record["stage"]
             self.rewards, self.entropies = [], []  # rewards of different stages are not comparable
+        rounds = record.get("round", 1) - 1
         self.done[self.stage] = record["stage_step"] + 1
+        if rounds and self.recipe is not None:
+            self.done[self.stage] += rounds * self.recipe.stages[self.stage].steps
         if "reward/mean" in record:
             self.rewards.append(record["reward/mean"])
         if "entropy" in record:

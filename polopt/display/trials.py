@@ -69,7 +69,7 @@ def _board(trials: Sequence[ComparedRun], left: float | None) -> Group:
 
 
 def _steps(trial: ComparedRun) -> int:
-    return sum(stage.steps for stage in trial.recipe.stages.values())
+    return trial.recipe.total_steps
 
 
 def _done(trial: ComparedRun) -> int:

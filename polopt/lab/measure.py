@@ -15,10 +15,12 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.evaluation import SAID, Evaluation
 from polopt.experience import Experience
+from polopt.lab.provided import check_on_tree
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling.parts import RolloutRequest
+from polopt.stepping import StepHooks, take_step
 from polopt.support import PLAIN, Support
 from polopt.teachers import TEACHER_FIELDS
 
@@ -83,7 +85,11 @@ def bias_variance(
 
     The algorithm samples by its own sampling part, from `behaviour` (None: the policy itself). Its state is
     not touched. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
+
+    Raises:
+        UnprovidedError: the algorithm needs what the tree does not provide.
     """
+    check_on_tree(algorithm, problem)
     source = TreeSource(
         problem,
         policy,
@@ -119,10 +125,12 @@ def expectation(
     gradient of 0, and refills deal the same group again.
 
     Raises:
+        UnprovidedError: as `bias_variance`.
         ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
     """
     if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.source_capabilities:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
+    check_on_tree(algorithm, problem)
     algorithm = algorithm.but().eval()
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
@@ -288,7 +296,12 @@ def training(
     teacher: TreeTeacher | None = None,
     **dealt: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
-    """As `train`, without end: each batch that was learned from, and the source that dealt it."""
+    """As `train`, without end: each batch that was learned from, and the source that dealt it.
+
+    Raises:
+        UnprovidedError: the algorithm needs what the tree does not provide.
+    """
+    check_on_tree(algorithm, problem, teacher=teacher is not None, signals=dealt.get("signals") or ())
     needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(
@@ -319,29 +332,59 @@ def learning(
     teacher: TreeTeacher | None = None,
 ) -> Iterator[Experience]:
     """As `training`, from any source that can `refresh` what it remembers of the policies. `previous` becomes the
-    policy as it was before each batch."""
-    parameters = list(policy.parameters())
+    policy as it was before each batch. Each step has the order of `stepping.take_step`, as in every other loop."""
+    hooks = _Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
     while True:
         source.refresh()
         experience = algorithm.sampling(source)
-        if teacher is not None:
-            experience = teacher.teach(experience, TEACHER_FIELDS & algorithm.active_fields("reads"))
-        experience = algorithm.compute_advantages(experience)
-        if previous is not None:
+        found = take_step(algorithm, experience, hooks)
+        yield experience if found is None else found.chosen
+
+
+class _Descent(StepHooks):
+    """Steps of plain gradient descent, each on a whole batch.
+
+    The batch brings what a tree can compute of it (`TreeSource`): only a teacher's signal is provided here.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        policy: TreePolicy,
+        rate: float,
+        epochs: int,
+        reference: TreePolicy | None,
+        previous: TreePolicy | None,
+        teacher: TreeTeacher | None,
+    ) -> None:
+        self.algorithm, self.policy, self.rate, self.epochs = algorithm, policy, rate, epochs
+        self.reference, self.previous, self.teacher = reference, previous, teacher
+        self.parameters = list(policy.parameters())
+
+    def provide(self, experience: Experience) -> Experience:
+        if self.teacher is None:
+            return experience
+        return self.teacher.teach(experience, TEACHER_FIELDS & self.algorithm.active_fields("reads"))
+
+    @torch.no_grad()
+    def begin_update(self, experience: Experience, chosen: Experience) -> None:
+        if self.previous is not None:
+            for past, present in zip(self.previous.parameters(), self.parameters, strict=True):
+                past.copy_(present)
+
+    def update(self, experience: Experience) -> dict[str, float]:
+        for _ in range(self.epochs):
+            said = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
+            loss = self.algorithm.objective(experience, said).loss
+            slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             with torch.no_grad():
-                for past, present in zip(previous.parameters(), parameters, strict=True):
-                    past.copy_(present)
-        for _ in range(epochs):
-            said = policy.evaluate(experience, algorithm.objective.active_fields("policy_outputs"))
-            loss = algorithm.objective(experience, said).loss
-            slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
-            with torch.no_grad():
-                for p, slope in zip(parameters, slopes, strict=True):
+                for p, slope in zip(self.parameters, slopes, strict=True):
                     if slope is not None:
-                        p -= rate * slope
-        algorithm.step()
-        if teacher is not None:
-            teacher.follow()
-        if reference is not None:
-            algorithm.update_reference(reference.parameters(), parameters)
-        yield experience
+                        p -= self.rate * slope
+        return {}
+
+    def end_update(self) -> None:
+        if self.teacher is not None:
+            self.teacher.follow()
+        if self.reference is not None:
+            self.algorithm.update_reference(self.reference.parameters(), self.parameters)

@@ -17,7 +17,8 @@ from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.policies.lookahead import explore
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
-from polopt.sampling.parts import RolloutRequest, Said
+from polopt.sampling.parts import RolloutRequest
+from polopt.sampling.source_protocols import Said
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -243,8 +244,8 @@ class TreeSource:
         return self.policy.evaluate(experience, needs)
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """As `Source.gradient_norms`; a policy without names for its parameters has them all in every block,
-        and none has an input embedding: all stand for it.
+        """As `GradientNormSource.gradient_norms`; a policy without names for its parameters has them all in every
+        block, and none has an input embedding: all stand for it.
 
         Raises:
             ValueError: no parameter has such a name.
@@ -268,7 +269,7 @@ class TreeSource:
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        """As `Source.extend`: answers drawn with their exact probabilities, given how they begin.
+        """As `ContinuingSource.extend`: answers drawn with their exact probabilities, given how they begin.
 
         Raises:
             ValueError: a row has ended, or no answer begins like that and says what it should.
@@ -359,8 +360,8 @@ class TreeSource:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
     def restore_rows(self, experience: Experience) -> Experience:
-        """As `Source.restore_rows`: whoever sampled the rows, the learner, the reference and the critic judge them
-        now."""
+        """As `RestoringSource.restore_rows`: whoever sampled the rows, the learner, the reference and the critic judge
+        them now."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
@@ -377,7 +378,7 @@ class TreeSource:
     def import_answers(
         self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
     ) -> Experience:
-        """As `Source.import_answers`; it counts as nothing drawn.
+        """As `ImportingSource.import_answers`; it counts as nothing drawn.
 
         Raises:
             ValueError: an answer that the tree has not.
@@ -394,11 +395,11 @@ class TreeSource:
         batch = self.deck(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
         return self._settled(batch, batch.lengths, rows=0)
 
-    def take(self, prompts: int) -> Tensor:
-        while len(self._queue) < prompts:
+    def take(self, count: int) -> Tensor:
+        while len(self._queue) < count:
             self._queue += torch.randperm(self.size, generator=self.generator).tolist()
-        asked = torch.tensor(self._queue[:prompts])
-        del self._queue[:prompts]
+        asked = torch.tensor(self._queue[:count])
+        del self._queue[:count]
         return asked
 
     def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, copies: Tensor) -> Experience:

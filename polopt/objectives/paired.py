@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
-from polopt.fields import ExperienceError
+from polopt.fields import ExperienceError, policy_field
 from polopt.objectives.aggregate import TokenMean
+from polopt.objectives.anchor import anchor_logp, check_anchor
 from polopt.objectives.parts import Aggregate, Objective, Regulariser
 from polopt.objectives.surrogate import regularised
 from polopt.part import Part
@@ -44,20 +45,26 @@ class LogRatioReward(ImplicitReward):
     """r_i = scale sum_t (logp_t - ref_logp_t), which is, up to a constant of each prompt, the reward whose
     KL-regularised optimum with strength `scale` the policy is.
 
-    scale (> 0): beta. decisions: "sum" adds up a row's decisions, "mean" takes their mean, as TRL's IPO does.
+    scale (> 0): beta. decisions: "sum" adds up a row's decisions, "mean" takes their mean, as TRL's IPO does. anchor:
+    the policy in the reference's place: reference, previous, or the name of another one, read as `extras.<name>_logp`.
     Source: DPO, arXiv:2305.18290.
     """
 
     scale: float = 0.1
     decisions: Decisions = "sum"
+    anchor: str = "reference"
 
-    reads = frozenset({"ref_logp"})
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({policy_field(self.anchor)})
 
     def setup(self) -> None:
         _check_scale(self, self.scale)
+        check_anchor(self, self.anchor)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return self.scale * _over_decisions(evaluation.logp - experience.ref_logp, experience.mask, self.decisions)
+        base = anchor_logp(experience, self.anchor)
+        return self.scale * _over_decisions(evaluation.logp - base, experience.mask, self.decisions)
 
 
 class LogProbReward(ImplicitReward):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import policy_field
+from polopt.objectives.anchor import anchor_logp, check_anchor
 from polopt.objectives.parts import Ratio, Regulariser
 from polopt.schedules import Schedule
 
@@ -25,22 +25,25 @@ class ReferenceKL(Regulariser):
     ratio, whose gradient then turns k1 and k3 into unbiased gradients of KL(policy || reference), on and
     off policy. Defaults: k3 for both, as GRPO (arXiv:2402.03300).
 
-    anchor: the reference policy, or the learner as it was one batch earlier ("previous"), which
-    holds back each batch's step alone.
+    anchor: the reference policy; the learner as it was one batch earlier ("previous"), which holds back each batch's
+    step alone; or the name of another policy, read as `extras.<name>_logp`.
     """
 
     coefficient: float | Schedule = 0.04
-    anchor: Literal["reference", "previous"] = "reference"
+    anchor: str = "reference"
     value: ops.KLEstimator = "k3"
     gradient: ops.KLEstimator = "k3"
     ratio: Ratio | None = None
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"ref_logp" if self.anchor == "reference" else "prev_logp"})
+        return frozenset({policy_field(self.anchor)})
+
+    def setup(self) -> None:
+        check_anchor(self, self.anchor)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        base = experience.ref_logp if self.anchor == "reference" else experience.prev_logp
+        base = anchor_logp(experience, self.anchor)
         slope = ops.kl_estimate(self.gradient, evaluation.logp, base)
         if self.ratio is not None:
             slope = slope * self.ratio(experience, evaluation).exp()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from polopt.algorithm import Algorithm
-from polopt.fields import OLD
+from polopt.fields import OLD, POLICY_FIELDS
 from polopt.layers import layer_of
 from polopt.teachers import TEACHER_FIELDS
 
@@ -54,7 +55,7 @@ def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) 
     """kept: share of the groups that filters keep, where sampling goes on until a batch is full. decisions: tokens of
     an answer, for parts that cut answers."""
     needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
-    compared = len({"ref_logp", "prev_logp"} & needs)
+    compared = len(set(POLICY_FIELDS.values()) & needs) + sum(map(_of_named_policy, needs - algorithm.all_writes))
     teacher = algorithm.teacher
     asks = teacher is not None and bool(needs & TEACHER_FIELDS)
     # The policy names candidates itself, which is a pass of its own.
@@ -76,3 +77,9 @@ def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) 
         steered=any("steps" in part.source_capabilities for part in algorithm.parts()),
         group=sampling.group_size,
     )
+
+
+def _of_named_policy(field: str) -> bool:
+    """Whether a field holds what a policy that the stage names computes, taken to be of the learner's size."""
+    others = TEACHER_FIELDS | {"extras.prompt_logp"}
+    return bool(re.fullmatch(r"extras\.\w+_logp", field)) and field not in others and not field.startswith(OLD)

@@ -26,15 +26,16 @@ TEXTS = ("What is 1?", "What is 2?")
 MOVED = 1e-4
 
 
-def load_policy(name: str, *, dtype: str, **ways: Any) -> LanguagePolicy:
+def load_policy(name: str, *, dtype: str, where: str | None = None, **ways: Any) -> LanguagePolicy:
     """Loads and checks the policy of a local folder or hub name.
 
+    where: the setting that names it, for messages; policy.model if None.
     ways: the other keywords of `LanguagePolicy`.
 
     Raises:
         ConfigError: there is no such model, it cannot be loaded, or as for `check_policy`.
     """
-    where = f"policy.model = {name!r}"
+    where = f"policy.model = {name!r}" if where is None else where
     place = _place(name, where)
     try:
         policy = LanguagePolicy.load(place, dtype=dtype, **ways)

@@ -45,12 +45,13 @@ class RunData:
         return [(x, y) for x, y in points if x is not None and y is not None]
 
     def stages(self) -> list[tuple[str, float, float]]:
-        """Returns (name, first step, last step) of each stretch of consecutive steps of one stage."""
+        """Returns (name, first step, last step) of each stretch of consecutive steps of one stage, in one round."""
         result: list[tuple[str, float, float]] = []
         for record in self.metrics:
             name, step = str(record.get("stage", "")), number(record.get("step"))
             if step is None:
                 continue
+            name += f", round {record['round']}" if "round" in record else ""
             if result and result[-1][0] == name:
                 result[-1] = (name, result[-1][1], step)
             else:

@@ -56,7 +56,8 @@ def changes(run: RunData) -> list[Change]:
                 stage=stage,
                 before=rate(measured[first]),
                 after=rate(measured[last]) if later else None,
-                final=measured[last].get("when") == "after",
+                final=measured[last].get("when") == "after"
+                and measured[last].get("round", 1) == run.recipe.get("rounds", 1),
                 first=measured[first],
                 last=measured[last],
                 change=_change(measured[first], measured[last]) if later else None,

@@ -18,7 +18,6 @@ from polopt.sampling.parts import (
     RolloutRequest,
     Sampling,
     Select,
-    Source,
     Start,
     TaskSampler,
     UniformTasks,
@@ -34,6 +33,7 @@ from polopt.sampling.retry import RetryRollouts, trie_logp
 from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RawTexts, Rollouts
 from polopt.sampling.segment_rollouts import SegmentRollouts, UncertainTokens
 from polopt.sampling.select import BalancedGroups, MixedGroups, NonZeroAdvantage, TopK, UniqueAnswers
+from polopt.sampling.source_protocols import Source, SourceError
 from polopt.sampling.subsets import HighestVariance, TopDecisions, most_varied
 from polopt.sampling.success import SuccessCounts
 from polopt.sampling.successes import SuccessReplay
@@ -95,6 +95,7 @@ __all__ = [
     "ShortestCorrect",
     "SolutionPrefixes",
     "Source",
+    "SourceError",
     "Start",
     "SuccessCounts",
     "SuccessReplay",

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.allocation import apportioned, knapsack, neyman
-from polopt.sampling.parts import Buy, RolloutAllocator, Source
+from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.source_protocols import GradientNormSource, Source
 from polopt.sampling.success import SuccessCounts
 from polopt.situation import Situation
 
@@ -77,6 +78,8 @@ class GradientVarianceAllocator(RolloutAllocator):
     most: float = 1.0
     enough: float = 0.0
 
+    source_capabilities = frozenset({"gradient_norms"})
+
     def setup(self) -> None:
         if self.first < 1 or self.least < 0:
             raise ValueError(
@@ -103,7 +106,7 @@ class GradientVarianceAllocator(RolloutAllocator):
                 f"{group}; raise group"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: GradientNormSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
         norm, rate = self.measured(source, buy(torch.full_like(tasks, self.first)), len(tasks))
         total = (group - self.least) * len(tasks)
         share = neyman(norm, rate, self.alpha, self.beta)
@@ -112,7 +115,7 @@ class GradientVarianceAllocator(RolloutAllocator):
         share = share / share.sum() if share.any() else torch.full_like(share, 1 / len(share))
         return buy((self.least + apportioned(share, total)).to(tasks.device))
 
-    def measured(self, source: Source, experience: Experience, tasks: int) -> tuple[Tensor, Tensor]:
+    def measured(self, source: GradientNormSource, experience: Experience, tasks: int) -> tuple[Tensor, Tensor]:
         """[tasks] G and p of the first round, on the CPU."""
         accepted = experience.outcome >= self.accept
         norm, count, kept = torch.zeros(tasks, dtype=torch.float64), torch.zeros(tasks), experience[accepted]

@@ -7,19 +7,21 @@ another temperature than 1 their likelihood is that of the sampler's distributio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.parts import Select, Source
+from polopt.sampling.parts import Select
+from polopt.sampling.source_protocols import DemonstrationSource, SolutionSource, Source, TextSource
 
 
 class BatchMixer(Part):
     """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below."""
 
-    def forward(self, experience: Experience, source: Source) -> Experience:
+    def forward(self, experience: Experience, source: Any) -> Experience:
         raise NotImplementedError
 
 
@@ -37,7 +39,7 @@ class WithDemonstrations(BatchMixer):
         if self.each <= 0:
             raise ValueError(f"sampling.WithDemonstrations: each must be > 0, found {self.each}")
 
-    def forward(self, experience: Experience, source: Source) -> Experience:
+    def forward(self, experience: Experience, source: DemonstrationSource) -> Experience:
         return _beside(experience, source.demonstrate(max(1, round(self.each * source.rows))), Experience.cat)
 
 
@@ -50,9 +52,9 @@ class WithSolutions(BatchMixer):
     gate: float = 0.0
 
     reads = frozenset({"outcome", "group"})
-    source_capabilities = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations", "solutions"})
 
-    def forward(self, experience: Experience, source: Source) -> Experience:
+    def forward(self, experience: Experience, source: SolutionSource) -> Experience:
         own = experience[~experience.is_demonstration]
         hard = ops.group_mean(own.outcome, own.group) <= self.gate
         return _beside(experience, source.demonstrate_groups(own[hard]), Experience.join) if hard.any() else experience
@@ -77,7 +79,7 @@ class WithTexts(BatchMixer):
         if not 0 <= self.probability <= 1:
             raise ValueError(f"sampling.WithTexts: probability must be in [0, 1], found {self.probability}")
 
-    def forward(self, experience: Experience, source: Source) -> Experience:
+    def forward(self, experience: Experience, source: TextSource) -> Experience:
         if not self._drawn(source):
             return experience
         return _beside(experience, source.texts(self.rows, self.length), Experience.cat)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from polopt.experience import Experience
-from polopt.sampling.parts import FragmentSource, Sampling
+from polopt.sampling.parts import Sampling
+from polopt.sampling.source_protocols import FragmentSource
 from polopt.support import PLAIN, Support
 
 
@@ -28,5 +29,5 @@ class Fragments(Sampling):
     def rollout_support(self) -> Support:
         return PLAIN
 
-    def forward(self, source: FragmentSource) -> Experience:  # type: ignore[override]
+    def forward(self, source: FragmentSource) -> Experience:
         return source.fragments(self.steps)

@@ -11,9 +11,10 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.part_names import name_of
 from polopt.sampling.batch_buffer import BatchBuffer
-from polopt.sampling.parts import Select, Source
+from polopt.sampling.parts import Select
 from polopt.sampling.replay import aged
 from polopt.sampling.rollouts import Rollouts
+from polopt.sampling.source_protocols import RestoringSource
 from polopt.schedules import Schedule, now
 
 
@@ -68,6 +69,7 @@ class LengthRecomposed(Rollouts):
     right: float = 1.0
 
     writes = frozenset({"extras.chosen", "extras.age"})
+    source_capabilities = frozenset({"restored_rows"})
 
     def setup(self) -> None:
         super().setup()
@@ -86,7 +88,7 @@ class LengthRecomposed(Rollouts):
         self.memory = BatchBuffer()
         self.register_buffer("due", torch.zeros((), dtype=torch.bool))
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: RestoringSource) -> Experience:
         due, kept = self.get_buffer("due"), self.memory.batches()
         if due and kept:
             found = [_left(source.restore_rows(batch), batch, age) for age, batch in enumerate(kept, 1)]

@@ -12,9 +12,10 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.parts import RolloutRequest, Source, Start
+from polopt.sampling.parts import RolloutRequest, Start
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
+from polopt.sampling.source_protocols import Source
 from polopt.schedules import Schedule, now
 from polopt.situation import Situation
 from polopt.support import Support

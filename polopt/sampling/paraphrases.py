@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from polopt.sampling.parts import PromptAugmenter, Source, Start, TaskSampler
+from polopt.sampling.parts import PromptAugmenter, Start, TaskSampler
+from polopt.sampling.source_protocols import Source
 
 
 class Paraphrases(PromptAugmenter):

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.batch_buffer import BatchBuffer
-from polopt.sampling.parts import RolloutRequest, Sampling, Source
+from polopt.sampling.parts import RolloutRequest, Sampling
+from polopt.sampling.source_protocols import ContinuingSource
 from polopt.support import Support
 
 
@@ -18,7 +19,7 @@ class PartialRollouts(Sampling):
     that were. No batch waits for its longest row. A row is given whole: `mask` holds all of its decisions so far, with
     the `rollout_logp` of whoever took them, and `extras["window"]` [B, T] bool tells those of this batch. An unfinished
     row has neither terminated nor been truncated. Every row is a group of its own. The rows that wait are remembered as
-    tensors with the numbers of their tasks, in training mode only; their worlds are played again, see `Source.extend`.
+    tensors with the numbers of their tasks, in training mode only; their worlds are played again, as `extend` does.
 
     With a window as long as an episode this is `Rollouts` with one row per prompt. Source: successive batching in
     T-PPO, arXiv:2506.15050.
@@ -28,6 +29,7 @@ class PartialRollouts(Sampling):
     support: Support = Support()
 
     writes = frozenset({"extras.window"})
+    source_capabilities = frozenset({"continuations"})
 
     def setup(self) -> None:
         if self.window < 1:
@@ -38,7 +40,7 @@ class PartialRollouts(Sampling):
     def rollout_support(self) -> Support:
         return self.support
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: ContinuingSource) -> Experience:
         parts = []
         for waiting in self.memory.batches():
             parts.append(_marked(source.extend(waiting, 1, max_decisions=self.window), waiting.lengths))

@@ -1,18 +1,18 @@
-"""The kinds of part that sampling is made of, and what a loop offers them."""
+"""The kinds of part that sampling is made of, and the requests that they make of a source."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.part import Part
+from polopt.sampling.source_protocols import Source, check_source
 from polopt.support import PLAIN, Support
 
 if TYPE_CHECKING:
@@ -71,138 +71,19 @@ class RolloutRequest:
         return torch.arange(len(self.tasks), device=self.tasks.device).repeat_interleave(self.counts)
 
 
-# An answer: its text, or its token ids.
-Said = str | Sequence[int]
-
-
-class Source(Protocol):
-    """Where experience comes from; every training loop is one.
-
-    rows: how many rows the loop wants in one optimiser batch. generator: what random choices are drawn with; its
-    state is part of a checkpoint. size: how many tasks there are, numbered from 0.
-    """
-
-    rows: int
-    generator: torch.Generator
-
-    @property
-    def size(self) -> int: ...
-
-    def take(self, count: int) -> Tensor:
-        """[count] numbers of the next tasks: in random order, all of them before any comes again."""
-        ...
-
-    def rollout(self, request: RolloutRequest) -> Experience:
-        """Plays the tasks of a request with the current policy. `group` is the place in `request.tasks`, where a task
-        may stand twice.
-
-        Gives `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
-        knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
-        answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
-        `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
-        [B] whatever else the world said of it. Where the support's temperature follows the entropy, also
-        `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows. With starts,
-        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them.
-        """
-        ...
-
-    def extend(
-        self,
-        experience: Experience,
-        copies: int,
-        max_decisions: int | None = None,
-        at: Tensor | None = None,
-        forced_tokens: Sequence[Sequence[int]] | None = None,
-    ) -> Experience:
-        """Go on, `copies` times each, from where rows that have not ended stand, or from before the decision at column
-        `at` [B] of any row: with the current policy over the rows' support, for at most `window` more decisions.
-
-        Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
-        `group`; what was decided before keeps its `rollout_logp`. Only the tensors of `experience` are read. say: token
-        ids that each row says before it goes on, as decisions; nobody sampled them, and their `rollout_logp` is 0."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text in the middle of an answer."""
-        ...
-
-    def prompts(self, tasks: Tensor) -> list[str]:
-        """The prompts of the tasks of these numbers [M], as texts."""
-        ...
-
-    def solution_lengths(self, tasks: Tensor) -> Tensor:
-        """[M] how many decisions each task's demonstrated solution has."""
-        ...
-
-    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the current policy says of these decisions, without gradient."""
-        ...
-
-    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`; None for
-        those of the input embedding."""
-        ...
-
-    def demonstrate(self, rows: int) -> Experience:
-        """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
-        ...
-
-    def demonstrate_groups(self, experience: Experience) -> Experience:
-        """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
-        ...
-
-    def pairs(self, rows: int) -> Experience:
-        """The next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the rejected
-        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no
-        `rollout_logp`."""
-        ...
-
-    def texts(self, rows: int, length: int) -> Experience:
-        """The next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`, `outcome` = 1."""
-        ...
-
-    def restore_rows(self, experience: Experience) -> Experience:
-        """Rows of an earlier `rollout` of which only the tensors were kept: the same rows, with their lists. What
-        the source itself fills in of the learner's opinion is that of the learner now."""
-        ...
-
-    def task_ids(self, tasks: Tensor) -> list[str]:
-        """[M] a name of each task, the same in every process that has these tasks."""
-        ...
-
-    def answers(self, experience: Experience) -> list[list[str]]:
-        """What each row answered, turn by turn, read from its tensors."""
-        ...
-
-    def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
-    ) -> Experience:
-        """Rows of what somebody else answered to the tasks of these numbers [M]: answers[i] holds rows of task i, each
-        the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
-
-        They are played in this source's own world, which pays them, and come as `rollout` gives them, under the place
-        in `tasks`; `rollout_logp` and `entropy` are those of the current policy over `support`. An answer longer than
-        the source's own may be is cut off there."""
-        ...
-
-
-class FragmentSource(Protocol):
-    """A source whose environments are stepped."""
-
-    def fragments(self, steps: int) -> Experience:
-        """The next `steps` decisions of each of the source's environments, which go on in the next call. Gives `mask`,
-        `rollout_logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
-        ...
-
-
 class Sampling(Part):
     """`sampling(source) -> Experience`: which experience one optimiser batch is made of."""
 
-    def __call__(self, source: Any) -> Experience:  # a `Source`, or as much of one as the part asks for
-        """The experience that `forward` makes, marked as made by this part."""
+    def __call__(self, source: Any) -> Experience:  # a `Source` with the capabilities that the part declares
+        """The experience that `forward` makes, marked as made by this part.
+
+        Raises:
+            SourceError: the source lacks a capability that this part, or one inside it, declares.
+        """
+        check_source(self, source)
         return self.mark(super().__call__(source))
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: Any) -> Experience:
         raise NotImplementedError
 
     @property
@@ -290,7 +171,7 @@ def select_rows(selects: Iterable[Select], experience: Experience) -> Experience
 class TaskSampler(Part):
     """`choice(source, count) -> [count]`: numbers of the tasks that the next rollouts are bought for."""
 
-    def forward(self, source: Source, count: int) -> Tensor:
+    def forward(self, source: Any, count: int) -> Tensor:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
@@ -325,7 +206,7 @@ class RolloutAllocator(Part):
         """How many rollouts every task gets, None where their number varies."""
         return None
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: Any, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
@@ -350,7 +231,7 @@ class PromptAugmenter(Part):
 
     each: ClassVar[int] = 1
 
-    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+    def forward(self, source: Any, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:

@@ -12,8 +12,9 @@ from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.part import Part
 from polopt.sampling.allocation import allocate
-from polopt.sampling.parts import Buy, RolloutAllocator, Source, TaskSampler
+from polopt.sampling.parts import Buy, RolloutAllocator, TaskSampler
 from polopt.sampling.predictor import InContext, Predictor
+from polopt.sampling.source_protocols import PromptSource
 from polopt.sampling.success import unaided
 from polopt.sampling.task_samplers import foremost, worth
 from polopt.sampling.task_table import TaskTable
@@ -34,6 +35,7 @@ class UsesPredictor(Part):
     high: float = 1.0
 
     writes = frozenset({"extras.predicted"})
+    source_capabilities = frozenset({"prompts"})
 
     def setup(self) -> None:
         if self.context < 1 or self.low >= self.high:
@@ -43,7 +45,7 @@ class UsesPredictor(Part):
             )
         self.tried = TaskTable(score=0.0, batch=0.0)
 
-    def predict(self, source: Source, tasks: Tensor) -> Tensor:
+    def predict(self, source: PromptSource, tasks: Tensor) -> Tensor:
         """[M] success rates, float64."""
         tried = self.tried.sized(source.size)
         score, batch = tried.column("score"), tried.column("batch")
@@ -102,7 +104,7 @@ class TopPredicted(UsesPredictor, TaskSampler):
         if self.of < 1:
             raise ValueError(f"sampling.TopPredicted: of must be >= 1, found {self.of}")
 
-    def forward(self, source: Source, count: int) -> Tensor:
+    def forward(self, source: PromptSource, count: int) -> Tensor:
         tasks = source.take(self.of * count)
         if self.of == 1:
             self.tried.sized(source.size)
@@ -132,7 +134,7 @@ class PredictedAllocator(UsesPredictor, RolloutAllocator):
                 f"sampling.PredictedAllocator: need 1 <= least <= most, found {self.least} and {self.most}"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
         rate = self.predict(source, tasks)
         counts = allocate(rate.cpu(), group * len(tasks), self.least, self.most).to(tasks.device)
         return noted(buy(counts), rate)
@@ -166,7 +168,7 @@ class SequentialAllocator(UsesPredictor, RolloutAllocator):
                 f"sampling.SequentialAllocator: need most >= 1 and cost >= 0, found {self.most} and {self.cost}"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
         rate = self.predict(source, tasks)
         batch = buy(torch.full_like(tasks, group))
         while (going := self.goes_on(batch, rate)).any():

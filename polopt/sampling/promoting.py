@@ -10,7 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
-from polopt.sampling.parts import RolloutRequest, Source, TaskSampler
+from polopt.sampling.parts import RolloutRequest, TaskSampler
+from polopt.sampling.source_protocols import Source
 from polopt.sampling.task_table import TaskTable
 from polopt.support import Support
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.parts import PromptAugmenter, RolloutRequest, Source, Start
+from polopt.sampling.parts import PromptAugmenter, RolloutRequest, Start
+from polopt.sampling.source_protocols import SolutionSource, Source
 from polopt.sampling.task_table import TaskTable
 from polopt.situation import Situation
 from polopt.support import Support
@@ -41,7 +42,7 @@ class SolutionPrefixes(PromptAugmenter):
     support: Support = Support()
 
     each: ClassVar[int] = 2
-    source_capabilities = frozenset({"demonstrations"})
+    source_capabilities = frozenset({"demonstrations", "solutions"})
 
     def setup(self) -> None:
         if self.checkpoints < 1 or not 0 <= self.most <= 1 or self.tries < 0:
@@ -51,7 +52,7 @@ class SolutionPrefixes(PromptAugmenter):
             )
         self.table = TaskTable(checkpoint=-1.0)  # -1: the task has not come yet
 
-    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+    def forward(self, source: SolutionSource, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
         column = self.table.sized(source.size).column("checkpoint")
         lengths, reached = source.solution_lengths(tasks), column[tasks.to(column.device)].cpu()
         new = reached < 0

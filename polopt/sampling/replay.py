@@ -10,8 +10,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.batch_buffer import BatchBuffer
-from polopt.sampling.parts import Source
 from polopt.sampling.rollouts import Rollouts
+from polopt.sampling.source_protocols import RestoringSource
 from polopt.schedules import Schedule, now
 
 
@@ -35,6 +35,7 @@ class Replay(Rollouts):
     batches: int = 2
 
     writes = frozenset({"extras.age"})
+    source_capabilities = frozenset({"restored_rows"})
 
     def setup(self) -> None:
         super().setup()
@@ -49,7 +50,7 @@ class Replay(Rollouts):
             raise ValueError(f"sampling.Replay: share must be in [0, 1], found {self.share}")
         self.memory = BatchBuffer()
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: RestoringSource) -> Experience:
         kept = self.memory.batches()
         groups = max(1, source.rows // self.group)
         chosen = self._choose(kept, groups, source.generator)

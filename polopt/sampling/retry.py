@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.parts import Source
 from polopt.sampling.rollouts import Rollouts
+from polopt.sampling.source_protocols import ContinuingSource, EncodingSource
 from polopt.situation import Situation
 
 
@@ -26,6 +27,10 @@ def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
             counts[tuple(text[:end])] = counts.get(tuple(text[:end]), 0) + 1
     found = lambda text, end: math.log(counts[tuple(text[: end + 1])] / counts[tuple(text[:end])])  # noqa: E731
     return [[found(text, end) for end in range(len(text))] for text in texts]
+
+
+class RetrySource(ContinuingSource, EncodingSource, Protocol):
+    """A source for second tries: rows go on behind texts that it encodes."""
 
 
 class RetryRollouts(Rollouts):
@@ -57,6 +62,7 @@ class RetryRollouts(Rollouts):
     solved: float = 1.0
 
     writes = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
+    source_capabilities = frozenset({"continuations", "encoding"})
 
     def setup(self) -> None:
         super().setup()
@@ -93,7 +99,7 @@ class RetryRollouts(Rollouts):
         """Half of the rows are taken to fail."""
         return super().sampling_overhead(kept, decisions) + self.chance * 0.5 * (1 - self.kept)
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: RetrySource) -> Experience:
         batch = super().gather(source)
         texts = [source.encode(text) for text in self.texts]
         _check(self.texts, texts)

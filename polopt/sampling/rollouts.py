@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,12 +21,12 @@ from polopt.sampling.parts import (
     RolloutRequest,
     Sampling,
     Select,
-    Source,
     Start,
     TaskSampler,
     UniformTasks,
     select_rows,
 )
+from polopt.sampling.source_protocols import DemonstrationSource, PairSource, Source, TextSource
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.support import Support
 
@@ -85,7 +86,7 @@ class Rollouts(Sampling):
         with torch.no_grad():
             return select_rows(self.select, experience)
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: Any) -> Experience:
         """The rollouts of one batch."""
         return self.draw(source, source.rows)
 
@@ -187,7 +188,7 @@ class Demonstrations(_Imitated):
 
     source_capabilities = frozenset({"demonstrations"})
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: DemonstrationSource) -> Experience:
         return source.demonstrate(source.rows)
 
 
@@ -197,7 +198,7 @@ class PreferencePairs(_Imitated):
 
     source_capabilities = frozenset({"pairs"})
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: PairSource) -> Experience:
         return source.pairs(source.rows)
 
     @property
@@ -216,5 +217,5 @@ class RawTexts(_Imitated):
         if self.length < 1:
             raise ValueError(f"sampling.RawTexts: length must be >= 1, found {self.length}")
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: TextSource) -> Experience:
         return source.texts(source.rows, self.length)

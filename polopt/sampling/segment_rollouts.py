@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.sampling.parts import Select, Source
+from polopt.sampling.parts import Select
 from polopt.sampling.rollouts import Rollouts
+from polopt.sampling.source_protocols import ContinuingSource
 
 
 class SegmentRollouts(Rollouts):
@@ -31,6 +32,7 @@ class SegmentRollouts(Rollouts):
     rollouts: int = 9
 
     writes = frozenset({"extras.cut", "extras.cut_value"})
+    source_capabilities = frozenset({"continuations"})
 
     def setup(self) -> None:
         super().setup()
@@ -44,7 +46,7 @@ class SegmentRollouts(Rollouts):
         """Of a row a fifth is taken to be in doubt; a continuation is half a row on average."""
         return super().sampling_overhead(kept, decisions) + self.rollouts * math.ceil(decisions / 5 / self.interval) / 2
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: ContinuingSource) -> Experience:
         batch = super().gather(source)
         doubtful = in_doubt(batch, self.threshold)
         cut = doubtful & ((doubtful.cumsum(1) - 1) % self.interval == 0)

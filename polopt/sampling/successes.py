@@ -11,8 +11,8 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.batch_mixers import BatchMixer
-from polopt.sampling.parts import Source
 from polopt.sampling.replay import aged
+from polopt.sampling.source_protocols import RestoringSource
 
 
 class SuccessReplay(BatchMixer):
@@ -34,6 +34,7 @@ class SuccessReplay(BatchMixer):
 
     reads = frozenset({"outcome", "group", "extras.index"})
     writes = frozenset({"extras.age"})
+    source_capabilities = frozenset({"restored_rows"})
 
     def setup(self) -> None:
         if self.each < 1 or self.tasks < 1:
@@ -41,14 +42,14 @@ class SuccessReplay(BatchMixer):
         self.memory = BatchBuffer()
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, experience: Experience, source: Source) -> Experience:
+    def forward(self, experience: Experience, source: RestoringSource) -> Experience:
         kept, fresh = self.memory.batches(), aged(experience, 0)
         found = self._brought_back(fresh, kept[0], source) if kept else fresh
         if self.training:
             self._remember(experience, kept)
         return found
 
-    def _brought_back(self, fresh: Experience, kept: Experience, source: Source) -> Experience:
+    def _brought_back(self, fresh: Experience, kept: Experience, source: RestoringSource) -> Experience:
         groups, rows = self._chosen(fresh, kept, source.generator)
         if not len(rows):
             return fresh

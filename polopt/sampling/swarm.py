@@ -9,10 +9,10 @@ import torch
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part_names import name_of
-from polopt.sampling.parts import Source
 from polopt.sampling.pool import LocalPool, Pool, PublishedGroup
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.select import MixedGroups
+from polopt.sampling.source_protocols import ImportingSource
 from polopt.schedules import Schedule, now
 
 
@@ -59,6 +59,7 @@ class Swarm(Rollouts):
     max_log_ratio: float = 10.0
 
     writes = frozenset({"extras.age", "extras.external", "extras.skipped"})
+    source_capabilities = frozenset({"imported_answers"})
 
     def setup(self) -> None:
         super().setup()
@@ -84,7 +85,7 @@ class Swarm(Rollouts):
     def compared(self) -> int | None:
         return super().compared if self.share == 0 else None  # others' groups have their own size
 
-    def gather(self, source: Source) -> Experience:
+    def gather(self, source: ImportingSource) -> Experience:
         groups, before = max(1, source.rows // self.group), self.pool.skipped
         external = self._external(source, min(round(now(self.share) * groups), groups - 1))
         taken = sum(map(len, external))
@@ -95,14 +96,14 @@ class Swarm(Rollouts):
         skipped = torch.full_like(batch.extras["age"], self.pool.skipped - before)
         return batch.replace(extras={"skipped": skipped})
 
-    def _publish(self, source: Source, fresh: Experience) -> None:
+    def _publish(self, source: ImportingSource, fresh: Experience) -> None:
         batches = self.get_buffer("batches")
         number = int(batches)
         self.pool.publish(self.node, number, shared(source, fresh, exactly=self.correct))
         self.pool.discard(self.node, number + 1 - self.keep)
         batches.add_(1)
 
-    def _external(self, source: Source, wanted: int) -> list[Experience]:
+    def _external(self, source: ImportingSource, wanted: int) -> list[Experience]:
         """Up to so many groups, each a batch of its own."""
         if wanted < 1:
             return []
@@ -114,7 +115,7 @@ class Swarm(Rollouts):
             found += self._received(source, [offered[i] for i in some])
         return found
 
-    def _offered(self, source: Source) -> list[tuple[int, PublishedGroup]]:
+    def _offered(self, source: ImportingSource) -> list[tuple[int, PublishedGroup]]:
         """Groups that may be drawn, and their ages."""
         number, found = int(self.get_buffer("batches")), []
         for node in self.pool.nodes():
@@ -131,7 +132,7 @@ class Swarm(Rollouts):
     def _fits(self, group: PublishedGroup) -> bool:
         return not self.correct or (group.ids is not None and group.temperature == self.support.temperature)
 
-    def _received(self, source: Source, chosen: Sequence[tuple[int, PublishedGroup]]) -> list[Experience]:
+    def _received(self, source: ImportingSource, chosen: Sequence[tuple[int, PublishedGroup]]) -> list[Experience]:
         """Those of the groups that this node's own world does not pay all alike."""
         tasks = torch.tensor([group.task for _, group in chosen])
         said = [group.ids if self.correct else group.answers for _, group in chosen]
@@ -159,7 +160,7 @@ class Swarm(Rollouts):
         ]
 
 
-def shared(source: Source, experience: Experience, *, exactly: bool) -> list[PublishedGroup]:
+def shared(source: ImportingSource, experience: Experience, *, exactly: bool) -> list[PublishedGroup]:
     """What a node publishes of its rows, group by group. exactly: with tokens and log-probabilities."""
     answers, index = source.answers(experience), experience.extras["index"]
     first = ops.group_first(experience.group)

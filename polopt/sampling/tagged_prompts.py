@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
-from polopt.sampling.parts import PromptAugmenter, Select, Source, Start
+from polopt.sampling.parts import PromptAugmenter, Select, Start
+from polopt.sampling.source_protocols import Source
 
 
 class TaggedPrompts(PromptAugmenter):

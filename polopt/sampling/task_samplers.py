@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.part_names import name_of
-from polopt.sampling.parts import Source, TaskSampler
+from polopt.sampling.parts import TaskSampler
+from polopt.sampling.source_protocols import Source
 from polopt.sampling.success import SuccessCounts
 from polopt.schedules import Schedule, now
 

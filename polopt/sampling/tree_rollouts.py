@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.sampling.parts import RolloutRequest, Sampling, Source
+from polopt.sampling.parts import RolloutRequest, Sampling
+from polopt.sampling.source_protocols import ContinuingSource
 from polopt.support import Support
 
 
@@ -33,6 +34,7 @@ class TreeRollouts(Sampling):
     support: Support = Support()
 
     writes = frozenset({"extras.level"})
+    source_capabilities = frozenset({"continuations"})
 
     def setup(self) -> None:
         if not len(self.factors) or min(self.factors) < 1 or self.window < 1:
@@ -51,7 +53,7 @@ class TreeRollouts(Sampling):
         """Of a tree whose rollouts all last."""
         return sum(math.prod(self.factors[: i + 1]) for i in range(len(self.factors)))
 
-    def forward(self, source: Source) -> Experience:
+    def forward(self, source: ContinuingSource) -> Experience:
         levels, parents, begins = self._grow(source)
         worth = levels[-1].outcome
         batches = []
@@ -64,7 +66,7 @@ class TreeRollouts(Sampling):
             batches.append(level.replace(mask=own, outcome=worth, reward=worth, group=parents[depth], extras=extras))
         return Experience.cat(batches[::-1])
 
-    def _grow(self, source: Source) -> tuple[list[Experience], list[Tensor], list[Tensor]]:
+    def _grow(self, source: ContinuingSource) -> tuple[list[Experience], list[Tensor], list[Tensor]]:
         """Level by level: the nodes, each one's parent (its number in the level above; on the first level the prompt),
         and how many decisions stood before its edge."""
         windows = [self.window] * (len(self.factors) - 1) + [None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -15,13 +16,18 @@ from polopt.training.teacher_model import Teacher
 
 
 class Beside:
-    """references: the frozen policies that the algorithm compares with. teacher: a moving average of the policy, told
-    more than it was; None if the algorithm has none. rows: as `Teacher`."""
+    """references: the frozen policies that the algorithm compares with, those in `named` among them. teacher: a moving
+    average of the policy, told more than it was; None if the algorithm has none. rows: as `Teacher`."""
 
     def __init__(
-        self, policy: LanguagePolicy, algorithm: Algorithm, rows: int | None, team: ProcessGroup | None = None
+        self,
+        policy: LanguagePolicy,
+        algorithm: Algorithm,
+        rows: int | None,
+        team: ProcessGroup | None = None,
+        named: Mapping[str, LanguagePolicy] = MappingProxyType({}),
     ) -> None:
-        self.references = References(policy, algorithm)
+        self.references = References(policy, algorithm, named)
         self.teacher = Teacher(policy, algorithm.teacher, rows, team) if algorithm.teacher is not None else None
 
     def begin(self, run: Run, stage: str) -> None:

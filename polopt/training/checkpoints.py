@@ -52,8 +52,16 @@ class Checkpoints:
         """The steps of the checkpoints that have both files, in order; their content is not looked at."""
         return [int(p.name) for p in self.folders() if all((p / name).is_file() for name in (STATE, TENSORS))]
 
-    def write(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], logs: Collection[str]) -> None:
-        """Writes a checkpoint beside the others and then gives it its name. logs: file names, synced already."""
+    def write(
+        self,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        logs: Collection[str],
+        needed: Collection[str] | None = None,
+    ) -> None:
+        """Writes a checkpoint beside the others and then gives it its name. logs: file names, synced already. needed:
+        names of the run's other tensors that it lists, all if None."""
         self.place.mkdir(exist_ok=True)
         draft = self.place / f".draft-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -63,7 +71,8 @@ class Checkpoints:
         body: dict[str, Any] = {**state, "step": step}
         body["logs"] = {n: {"bytes": size, "sha256": files.digest(self.run / n, size)} for n, size in lengths.items()}
         body["files"] = {TENSORS: files.digest(draft / TENSORS)}
-        body["files"] |= {p.name: self._digest(p) for p in sorted(self.run.glob("*.safetensors"))}
+        others = [p for p in sorted(self.run.glob("*.safetensors")) if needed is None or p.stem in needed]
+        body["files"] |= {p.name: self._digest(p) for p in others}
         (draft / STATE).write_text(json.dumps(body | {"sha256": _digest_of(body)}), encoding="utf-8")
         files.sync(draft / STATE)
         files.sync(draft)
@@ -114,6 +123,16 @@ class Checkpoints:
         for folder in self.folders():
             if int(folder.name) not in keep:
                 self.discard(folder)
+
+    def remove_unlisted(self) -> None:
+        """Removes those of the run's other tensors that no checkpoint lists; none while a checkpoint is damaged."""
+        try:
+            listed = {name for folder in self.folders() for name in self._state(folder)["files"]}
+        except Damaged:
+            return
+        for path in self.run.glob("*.safetensors"):
+            if path.name not in listed:
+                path.unlink()
 
     def discard(self, folder: Path) -> None:
         """Removes a checkpoint. It loses its name first, so that half of it never passes for the whole."""

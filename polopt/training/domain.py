@@ -10,9 +10,21 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.capabilities import Capabilities
+from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.training.batches import BatchIterator, StageSource
 from polopt.training.learner import Learner
+
+
+def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities) -> None:
+    """Refuses a stage's algorithm before anything is made for it.
+
+    Raises:
+        ConfigError: naming the stage, the part, what it needs and the fix.
+    """
+    for sentence in capabilities.refusals(algorithm):
+        raise ConfigError(f"stages.{stage}: {sentence}")
 
 
 class Score(Protocol):
@@ -28,8 +40,11 @@ class Domain(Protocol):
 
     The loop (`polopt.training.loop`) knows stages, steps, checkpoints and records, and asks the domain for the rest.
     `policy` samples and `learned` learns; they are one module unless the learned weights lie in pieces. `algorithms`
-    holds the algorithm of each stage.
+    holds the algorithm of each stage. `capabilities` is what such a loop provides to them; an algorithm that needs
+    more is refused when the domain is made (`check_algorithm`).
     """
+
+    capabilities: Capabilities
 
     policy: Any
     learned: Any
@@ -59,8 +74,36 @@ class Domain(Protocol):
         """
         ...
 
-    def source(self, stage: str) -> StageSource:
-        """Returns the source of a stage's experience."""
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        """Returns the parameters of a finished run's policy, by their names in this one. where: the setting.
+
+        Raises:
+            ConfigError: there is no such run, or its policy is of another architecture.
+        """
+        ...
+
+    def model_policy(self, model: str, where: str) -> Any:
+        """Returns a frozen policy made from a model in the Hugging Face format. where: the setting.
+
+        Raises:
+            ConfigError: there is none, or it does not decide among the same choices.
+        """
+        ...
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        """Yields each rollout of a batch as a line for later stages."""
+        ...
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        """Makes the training tasks of a stage from what an earlier one has written.
+
+        Raises:
+            ConfigError: there is nothing to learn from.
+        """
+        ...
+
+    def source(self, stage: str, *, round: int = 1) -> StageSource:
+        """Returns the source of a stage's experience, whose order differs from round to round."""
         ...
 
     def batches(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.fields import policy_field
 from polopt.plan.job import PlannedJob
 from polopt.plan.memory_budget import Holds, holds
 from polopt.plan.predict import Span
@@ -27,6 +28,7 @@ from polopt.training.planning import check_memory, jobs_of, shape_of_model
 from polopt.training.preferences import evaluate_pairs
 from polopt.training.specs import StageSpec
 from polopt.training.stage_learning import StageLearning
+from polopt.training.weight_specs import ModelPolicy
 from polopt.worlds.protocol import Tasks, are_verified
 
 # Trials of a step, at most, with answers of either length.
@@ -35,6 +37,8 @@ TRIALS = 3
 SEEN = 500
 # Held-out problems that the speed of evaluations is measured on.
 PROBLEMS = 128
+# Tasks that stand in for what a stage will find in the data of another one.
+STAND_INS = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,9 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
     check_memory(recipe)
     domain = LanguageDomain(recipe)
     domain.try_worlds()
+    for name in recipe.stages:
+        if recipe.reads(name) is not None:
+            domain.learn_from(name, _stand_ins(domain.splits[name].train))
     preparing = time.perf_counter() - start
     asked = {name: sorted(servers_of(a)) for name, a in domain.algorithms.items() if servers_of(a)}
     budget = seconds / len(recipe.stages)
@@ -77,8 +84,9 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
         for name in recipe.stages
         for _, problems in recipe.evaluations(name).values()
     ]
-    answers = sum(planned) * recipe.evaluation.samples
-    parts = [seconds.times(recipe.stages[n].steps) for n, seconds in steps.items()] + [problem.times(answers)]
+    answers = recipe.rounds * sum(planned) * recipe.evaluation.samples
+    parts = [seconds.times(recipe.rounds * recipe.stages[n].steps) for n, seconds in steps.items()]
+    parts.append(problem.times(answers))
     total = Span(*(preparing + sum(ends) for ends in zip(*map(dataclasses.astuple, parts), strict=True)))
     longest = max(
         longest_prompt(domain.policy, domain.splits[name].train, recipe.limit_of(name)) for name in recipe.stages
@@ -92,6 +100,17 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
         total=None if asked else total,
         servers=asked,
     )
+
+
+def _stand_ins(tasks: Tasks) -> list[dict[str, Any]]:
+    """Rollouts that a stage might read from another one, before there are any: the tasks' solutions, or their prompts,
+    each beside a worse answer of the same length."""
+    found = []
+    for i in range(min(STAND_INS, len(tasks))):
+        task, answer = tasks[i], tasks[i].solution or tasks[i].prompt
+        line = {"step": 0, "group": i, "kind": task.kind, "prompt": task.prompt, "truncated": False}
+        found += [{**line, "answer": answer, "outcome": math.inf}, {**line, "answer": f"{answer} ", "outcome": 0.0}]
+    return found
 
 
 def servers_of(algorithm: Algorithm) -> frozenset[str]:
@@ -195,7 +214,14 @@ def _trials(domain: LanguageDomain, name: str, limit: int, budget: float) -> lis
 def _time_step(domain: LanguageDomain, name: str, stage: StageSpec, limit: int) -> float:
     algorithm = domain.recipe.algorithms[name].to(domain.recipe.device)
     player = AlternatingOutcome(domain.policy, domain.splits[name].train, limit, domain.engine, domain.executor)
-    learning = StageLearning(domain, algorithm, stage, domain.source(name, stage.rows, player), torch.Generator())
+    source = domain.source(name, stage.rows, player)
+    named = {  # a copy of the policy costs what other weights do
+        policy_field(policy): domain.model_policy(spec.model, f"stages.{name}.policies.{policy}")
+        if isinstance(spec, ModelPolicy)
+        else domain.policy.frozen()
+        for policy, spec in stage.policies.items()
+    }
+    learning = StageLearning(domain, algorithm, stage, source, torch.Generator(), named=named)
     start = time.perf_counter()
     learning.step(0)
     return time.perf_counter() - start

@@ -37,9 +37,10 @@ def same(run: Run, recipe: Recipe) -> None:
 
 
 def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe of a run with more steps in its last stage, or other evaluations or checkpoints, and writes
-    it into the run's folder. The result is that of the longer recipe from the start, to the bit, unless the learning
-    rate decays to the end of the stage: that is said in a warning, and noted in run.json.
+    """Returns the recipe of a run with more steps in its last stage (with more rounds, of a run with several), or other
+    evaluations or checkpoints, and writes it into the run's folder. The result is that of the longer recipe from the
+    start, to the bit, unless the learning rate decays to the end of the stage: that is said in a warning, and noted in
+    run.json.
 
     Raises:
         RunError: another setting is changed, or the last stage has no steps to add to.
@@ -52,15 +53,17 @@ def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
         return recipe
     steps = f"stages.{recipe.main_stage}.steps"
     for name, old, new in found:
-        if name == steps:
+        if name == steps and recipe.rounds == 1:
             _check_steps(run, recipe, old, new)
+        elif name == "rounds" and old is not None and new is not None and new > old:
+            continue
         elif not _is_free(name):
             raise RunError(
                 f"{run.folder} can be extended in {steps}, {' and '.join(FREE)}, and {shown(name, old, new)} would "
                 "make it another run: begin one with --run"
             )
-    rate, more = recipe.stages[recipe.main_stage].optimiser, any(name == steps for name, _, _ in found)
-    exact = not more or rate.decay == "constant"
+    rate, names = recipe.stages[recipe.main_stage].optimiser, {name for name, _, _ in found}
+    more, exact = bool(names & {steps, "rounds"}), steps not in names or rate.decay == "constant"
     if not exact:
         warnings.warn(
             f"stages.{recipe.main_stage}.optimiser.decay = {rate.decay} depends on the number of steps: what is added "

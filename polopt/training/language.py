@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import warnings
@@ -28,22 +29,26 @@ from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import Ahead
 from polopt.training.cluster.worker_pool import WorkerPool
+from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.estimates import PREFERENCES
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
+from polopt.training.language_weights import model_policy, weights_of_run
 from polopt.training.learner import Learner, learning, optimiser_of
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
+from polopt.training.named_policies import with_policies
 from polopt.training.planning import check_memory
 from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
-from polopt.training.provided import check_asks, check_effects, check_layers, check_needs, situation_of
+from polopt.training.provided import LANGUAGE, check_effects, check_layers, check_split, situation_of
 from polopt.training.source import LanguageSource
+from polopt.training.stage_data import check_data, is_paired, records_of, tasks_of
 from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
@@ -77,7 +82,7 @@ class LanguageDomain:
     def __init__(
         self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
     ) -> None:
-        self.recipe, self.crew = recipe, crew
+        self.recipe, self.crew, self.capabilities = recipe, crew, LANGUAGE
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
         if recipe.threads is not None:
@@ -94,8 +99,17 @@ class LanguageDomain:
         self.others = {name: build_tasks(other.tasks, seed=recipe.seed).heldout for name, other in others.items()}
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_needs(name, algorithm)
-            check_asks(name, algorithm, self.splits[name])
+            stage = recipe.stages[name]
+            check_algorithm(name, algorithm, with_policies(name, stage, algorithm, self.capabilities))
+            if stage.data is None:
+                check_split(name, algorithm, self.splits[name])
+            else:
+                check_data(name, algorithm)
+            if stage.writes is not None and self.splits[name].train.turns > 1:
+                raise ConfigError(
+                    f"stages.{name}.writes: single answers are written, and the tasks take up to "
+                    f"{self.splits[name].train.turns} turns; leave it out"
+                )
         critic = any("value" in a.required_fields | a.required_outputs for a in self.algorithms.values())
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
@@ -112,6 +126,7 @@ class LanguageDomain:
         self.engine = recipe.rollout.build(self.policy)
         self.executor = recipe.episodes.build(self._worlds())
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
+        self._models: dict[str, LanguagePolicy] = {}
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
         """Every set of tasks that may be played, and what makes it again elsewhere."""
@@ -192,12 +207,33 @@ class LanguageDomain:
         limit = self.recipe.limit_of(stage)
         return EpisodePlayer(self.policy, self.splits[stage].train, limit, self.engine, self.executor)
 
-    def source(self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None) -> LanguageSource:
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        return weights_of_run(self.policy, run, where)
+
+    def model_policy(self, model: str, where: str) -> LanguagePolicy:
+        if model not in self._models:
+            other = model_policy(self.policy, model, where, dtype=self.recipe.policy.dtype)
+            sharded = isinstance(self.learned, ShardedPolicy)
+            self._models[model] = ShardedPolicy.of(other) if sharded else other
+        return self._models[model]
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        return records_of(experience)
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        spec = self.recipe.stages[stage].data
+        assert spec is not None
+        found = tasks_of(stage, spec, records, paired=is_paired(self.algorithms[stage]))
+        self.splits[stage] = dataclasses.replace(self.splits[stage], train=found)
+
+    def source(
+        self, stage: str, rows: int | None = None, player: EpisodePlayer | None = None, *, round: int = 1
+    ) -> LanguageSource:
         """Returns the source of a stage's experience, in batches of `rows`; the recipe's, played by its own player,
         if None."""
         player = self.player(stage) if player is None else player
         rows = self.recipe.stages[stage].rows if rows is None else rows
-        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_of("tasks", stage)}
+        settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_in_round(round, "tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
         if self.crew is not None:
             return ClusterSource(player, self.crew, stage, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -20,6 +20,7 @@ from polopt.training.cluster.spec import ClusterSpec, check_ahead
 from polopt.training.estimates import PREFERENCES
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
+from polopt.training.stage_data import StageData
 from polopt.worlds.executors import InlineExecutorSpec, ScoringProcessExecutorSpec, ThreadExecutorSpec
 from polopt.worlds.recipe import KINDS, World, parse_world
 
@@ -86,10 +87,16 @@ class LanguageStageSpec(StageSpec):
 
     tasks: of this stage, the recipe's if None; its evaluations are on its own held-out tasks.
     limit: most new tokens per answer in this stage, the recipe's if None.
+    writes: a name; the rollouts that the stage learns from are written to written-NAME.jsonl in the run's folder.
+    data: rollouts of an earlier stage that are imitated or compared, instead of training tasks.
     """
 
     tasks: PlainMap | None = None
     limit: Positive | None = None
+    writes: Annotated[str, pydantic.Field(pattern=r"^[\w-]{1,60}$")] | None = None
+    data: StageData | None = None
+
+    unused: ClassVar[tuple[str, ...]] = (*StageSpec.unused, "writes", "data")
 
 
 class OtherSpec(Config):
@@ -172,6 +179,30 @@ class LanguageRecipe(Recipe):
     @classmethod
     def _known_place(cls, value: Any) -> Any:
         return _named(value, "where", PLACES, "episodes are not played")
+
+    @pydantic.model_validator(mode="after")
+    def _data_is_written(self) -> LanguageRecipe:
+        names = list(self.stages)
+        written = [stage.writes for stage in self.stages.values() if stage.writes is not None]
+        if len(written) > len(set(written)):
+            raise ValueError(f"two stages write to {max(written, key=written.count)!r}; give each another name")
+        for i, (name, stage) in enumerate(self.stages.items()):
+            if stage.data is None:
+                continue
+            known = [other for other in names[:i] if self.stages[other].writes is not None]
+            if stage.data.stage not in known:
+                there = f"one of {', '.join(known)}" if known else "an earlier stage, and set its writes: NAME"
+                raise ValueError(f"stages.{name}.data.stage = {stage.data.stage!r:.70} writes nothing; give {there}")
+            if self.cluster is not None:
+                raise ValueError(f"stages.{name}.data: workers of a cluster do not see the run's folder; leave one out")
+        return self
+
+    def writes(self, stage: str) -> str | None:
+        return self.stages[stage].writes
+
+    def reads(self, stage: str) -> str | None:
+        data = self.stages[stage].data
+        return None if data is None else self.stages[data.stage].writes
 
     def tasks_of(self, stage: str) -> dict[str, Any]:
         """The world of a stage."""

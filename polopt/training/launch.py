@@ -21,6 +21,7 @@ from polopt.training.loop import Training, Watcher
 from polopt.training.process_group import ProcessGroup, assemble
 from polopt.training.recipe import Recipe
 from polopt.training.run import ReadOnlyRun, Run
+from polopt.training.weight_sources import check_weights
 
 # Kind of recipe -> the module whose `open_domain` makes its domain; imported when a run of that kind begins.
 DOMAINS = {"language": "polopt.training.language", "control": "polopt.training.control.domain"}
@@ -70,6 +71,7 @@ def train(
     run = Run(folder) if team.is_main else ReadOnlyRun(folder)
     with open_domain(recipe, team, address) as domain:  # what cannot be prepared leaves no folder behind
         team.broadcast_from_main(domain.preflight)
+        check_weights(recipe, domain)
         domain.try_worlds()
         if team.is_main:
             folder.mkdir(parents=True, exist_ok=True)

@@ -178,9 +178,10 @@ class Learner:
             }
             if "value" in needs:
                 found |= {"value": now.value, "final_value": now.final_value}
-        found |= {field: self.evaluate(experience, policy=other).logp for field, other in others.items()}
-        experience = experience.replace(**found)
-        return experience
+        for field, other in others.items():
+            place = found.setdefault("extras", {}) if field.startswith("extras.") else found
+            place[field.removeprefix("extras.")] = self.evaluate(experience, policy=other).logp
+        return experience.replace(**found)
 
     def state(self) -> dict[str, Tensor]:
         """The optimiser's tensors, the algorithm's and the noise meter's, by name."""

@@ -6,6 +6,7 @@ learned from it.
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -26,9 +27,10 @@ from polopt.training.measure import zeros_meant
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.reference_policy import load_parameters, parameters_of, wholly
-from polopt.training.run import Run
+from polopt.training.run import Run, written_log
 from polopt.training.stage_learning import StageLearning, failures
 from polopt.training.trackers import tracking
+from polopt.training.weight_sources import WeightSources
 
 # After so many batches of a stage the loop warns of parts that have done nothing.
 EARLY = 3
@@ -72,6 +74,7 @@ class Training:
         self.recipe, self.run_folder, self.domain, self.watchers = recipe, run, domain, watchers
         self.team = ProcessGroup() if team is None else team
         self.shuffling = torch.Generator().manual_seed(recipe.seed_of("shuffling"))
+        self.weights = WeightSources(recipe, run, domain, self.team)
         self.global_step, self.seconds = 0, 0.0
         self._clock = time.perf_counter()
 
@@ -92,37 +95,59 @@ class Training:
 
     def _run(self, restored: Checkpoint | None) -> None:
         tensors, state = restored.tensors if restored else {}, restored.state if restored else {}
-        names = list(self.recipe.stages)
+        places = [(number, name) for number in range(1, self.recipe.rounds + 1) for name in self.recipe.stages]
         if restored:
             self._load(tensors, state)
             self.domain.sync_weights(self.global_step)
+        else:
+            self.weights.begin()
         about = self.domain.about(self.run_folder.about)
         for watcher in self.watchers:
             watcher.begin(self.recipe, {**about, "step": self.global_step, "seconds": self.seconds})
         self.run_folder.describe(about)
-        begun = state.get("stage", names[0])
-        for name in names[names.index(begun) :]:
-            first = state["stage_step"] if restored and name == begun else 0
+        begun = (state.get("round", 1), state["stage"]) if restored else places[0]
+        for place in places[places.index(begun) :]:
+            self.weights.round, name = place
+            first = state["stage_step"] if restored and place == begun else 0
             self._stage(name, first, tensors if first else {}, state if first else {})
         if self.team.is_main:
             self.domain.save(self.run_folder.folder)
         self.run_folder.describe({"finished": True, "seconds": self._elapsed()})
 
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Trains one stage, from step `first` on."""
-        stage, algorithm = self.recipe.stages[name], self.domain.algorithms[name].to(self.recipe.device)
-        source = self.domain.source(name)
-        learning = StageLearning(self.domain, algorithm, stage, source, self.shuffling, self.team, self._log_rollouts)
+        """Trains one stage of this round, from step `first` on."""
+        stage, number = self.recipe.stages[name], self.weights.round
+        if number > 1:  # what its algorithm has learned, or counted, in the round before is no part of this one
+            self.domain.algorithms[name] = stage.algorithm(f"stages.{name}")
+        algorithm = self.domain.algorithms[name].to(self.recipe.device)
+        if not first and self.weights.start(name):
+            self.domain.sync_weights(self.global_step)
+        if (written := self.recipe.reads(name)) is not None:
+            self.team.barrier()  # the main process has written them
+            self.domain.learn_from(name, self.run_folder.read(written_log(written)))
+        source = self.domain.source(name, round=number)
+        learning = StageLearning(
+            self.domain,
+            algorithm,
+            stage,
+            source,
+            self.shuffling,
+            self.team,
+            self._log_rollouts,
+            self.weights.policies(name),
+            functools.partial(self._write_rollouts, name),
+        )
         evaluations = self.recipe.evaluations(name)
         if first:
-            learning.resume(self.run_folder, name, tensors)
+            learning.resume(self.run_folder, self.weights.label(name), tensors)
             source.load(state)
         else:
-            learning.begin(self.run_folder, name)
+            learning.begin(self.run_folder, self.weights.label(name))
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = self._metrics(name) if first and stage.until else []
-        base = self.global_step - first
+        # Versions of the weights: one for each batch that was learned from, and one for each start.
+        base = self.global_step - first + self.recipe.starts(name, number)
         with self.domain.batches(
             source, algorithm, base=base, first=first, steps=stage.steps, tensors=tensors
         ) as batches:
@@ -137,6 +162,8 @@ class Training:
                     done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
                 if done in evaluations:
                     self._evaluate(name, *evaluations[done])
+                if done == stage.steps:
+                    self.weights.end(name)
                 if done == stage.steps or done % self.recipe.checkpoint.every == 0 or self._is_best(name, done):
                     self._save(name, done, learning, batches)
                 if done == stage.steps:
@@ -154,13 +181,18 @@ class Training:
             record |= {"seconds": self._elapsed(), "tokens_per_second": record["tokens"] / (now - batch.begun)}
         record |= batches.record(batch, step)
         batches.learned(step)
-        self._log({"step": self.global_step, "stage": name, "stage_step": step, **record})
+        self._log({"step": self.global_step, **self._place(name), "stage_step": step, **record})
         self.global_step += 1
         return record
 
     def _metrics(self, stage: str) -> list[dict[str, Any]]:
-        """Returns the records of a stage's steps so far."""
-        return [record for record in self.run_folder.read("metrics") if record["stage"] == stage]
+        """Returns the records of a stage's steps in this round so far."""
+        place = self._place(stage).items()
+        return [record for record in self.run_folder.read("metrics") if place <= record.items()]
+
+    def _place(self, stage: str) -> dict[str, Any]:
+        """Returns a stage, and the round if there are several, as records hold them."""
+        return {"stage": stage} | ({"round": self.weights.round} if self.recipe.rounds > 1 else {})
 
     def _log(self, record: dict[str, Any]) -> None:
         parts = self.team.gather(failures(record))  # each process lost its own
@@ -175,8 +207,14 @@ class Training:
             for row in self.domain.rollouts(experience):
                 self.run_folder.log("rollouts", {"step": self.global_step, **row})
 
+    def _write_rollouts(self, stage: str, experience: Experience, step: int) -> None:
+        name = self.recipe.writes(stage)
+        if name is not None and self.team.is_main:
+            for row in self.domain.written(experience):
+                self.run_folder.log(written_log(name), {"step": self.global_step, **self._place(stage), **row})
+
     def _evaluate(self, stage: str, when: str, problems: int) -> None:
-        record = {"step": self.global_step, "stage": stage, "when": when}
+        record = {"step": self.global_step, **self._place(stage), "when": when}
         score = self.domain.score(stage, problems, self.global_step)
         record |= {"seconds": self._elapsed()}
         self.run_folder.log("evaluations", {**record, **score.record()})
@@ -196,8 +234,11 @@ class Training:
         tensors = {f"policy.{k}": v for k, v in parameters_of(self.domain.learned).items()}
         tensors = wholly(tensors | learning.state() | batches.state())
         tensors |= self.domain.state() | {"rng.shuffling": self.shuffling.get_state()}
-        state = {"stage": stage, "stage_step": stage_step, **learning.source.state(), "seconds": self._elapsed()}
-        self.run_folder.save(self.global_step, tensors, state, keep=self.recipe.checkpoint.keep, best=self._best)
+        state = {**self._place(stage), "stage_step": stage_step}
+        state |= {**learning.source.state(), "seconds": self._elapsed()}
+        needed = self.weights.needed(stage) if self.recipe.rounds > 1 else None
+        how: dict[str, Any] = {"keep": self.recipe.checkpoint.keep, "best": self._best, "needed": needed}
+        self.run_folder.save(self.global_step, tensors, state, **how)
 
     def _load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         load_parameters(self.domain.learned, {k.removeprefix("policy."): v for k, v in tensors.items()})

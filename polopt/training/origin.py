@@ -83,9 +83,11 @@ def _files_of(setting: str, value: str, base: Path) -> Iterator[NamedFile]:
             yield NamedFile(setting, "module", module[1], Path(file).resolve())
     elif "\n" not in value and 0 < len(value) < 1000 and key != "cache":  # a cache is written to
         path = base / value
-        if path.is_dir() and key in FOLDERS:
-            read = [p for p in sorted(path.iterdir()) if p.suffix in MODEL_FILES and p.is_file()]
-            yield from (NamedFile(setting, "model", value, p.absolute()) for p in read)
+        named = [value] if key in FOLDERS else [f"{value}/policy", f"{value}/adapter"] if key == "run" else []
+        models = [name for name in named if (base / name).is_dir()]
+        if models:
+            read = [(n, p) for n in models for p in sorted((base / n).iterdir()) if p.suffix in MODEL_FILES]
+            yield from (NamedFile(setting, "model", name, p.absolute()) for name, p in read if p.is_file())
         elif set(value) & set("./\\") and path.is_file():
             yield NamedFile(setting, "data", value, path.resolve())
 

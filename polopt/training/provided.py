@@ -1,34 +1,22 @@
-"""What the language loop can provide, and the refusal of algorithms that need something else."""
+"""What the language loop provides, and the refusal of stages in which an algorithm cannot do its work."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 from polopt.algorithm import Algorithm
+from polopt.capabilities import Capabilities, capabilities_of
 from polopt.config import ConfigError
-from polopt.fields import OLD
-from polopt.layers import layer_of
-from polopt.names import nearest
 from polopt.part_names import name_of
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
+from polopt.sampling.source_protocols import CAPABILITIES
 from polopt.situation import Situation
 from polopt.teachers import TEACHER_FIELDS
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
-
-# What the loop can tell an algorithm of a batch, and the policy of its decisions.
-PROVIDED = frozenset(
-    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "entropy", "reward", "outcome"}
-    | {"terminated", "truncated", "group", "turn", "advantage"}
-    | {"extras.paid", "extras.given", "extras.hinted"}
-    | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
-    | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp", "extras.voices"}
-)
-SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
-
-
-# What gives a critic its targets.
-TARGETS = "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: zero}"
 
 # Tasks that are looked at before a stage begins.
 FIRST = 64
@@ -36,74 +24,92 @@ FIRST = 64
 # Before the name of what a world says of an answer beside its reward.
 SIGNAL = "extras.signal_"
 
+_FIELDS = frozenset(
+    {
+        "mask",
+        "rollout_logp",
+        "old_logp",
+        "ref_logp",
+        "prev_logp",
+        "value",
+        "final_value",
+        "entropy",
+        "reward",
+        "outcome",
+    }
+    | {"terminated", "truncated", "group", "turn"}
+    | {"extras.paid", "extras.given", "extras.hinted"}
+    | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
+    | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp"}
+)
+_CANNOT = "needs {names}, which {loop} cannot provide; "
+LANGUAGE = Capabilities(
+    name="language training",
+    advantage_fields=_FIELDS | {"advantage"},
+    loss_fields=_FIELDS | {"advantage"},
+    prefixes=(SIGNAL,),
+    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp"})
+    | {f"extras.{name}" for name in REDUCTIONS},
+    layers=True,
+    old_outputs=True,
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
+    clauses={
+        "": _CANNOT + "take another part, or train it in a loop of your own",
+        "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "
+        "zero}",
+        **dict.fromkeys(
+            TEACHER_FIELDS, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
+        ),
+    },
+)
+# What tasks may come without -> how a sentence on a part that needs it goes on.
+_COME_WITHOUT: Mapping[str, str] = {
+    SIGNAL: "reads {names}, which the tasks do not tell{nearest}; take tasks whose steps give these signals, or "
+    "another part",
+    "texts": "reads raw texts, and the tasks come without; set tasks.texts to a file of them",
+    "demonstrations": "imitates solutions, and the tasks come without; leave the stage out, or give the tasks "
+    "solutions",
+    "pairs": "compares preferred with rejected answers, and the tasks come without; take tasks.kind: pairs, or another "
+    "method",
+    "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are pairs of a preferred "
+    "and a rejected answer; take a method that learns from pairs, as dpo, or tasks with a verifier",
+}
 
-def unprovided(algorithm: Algorithm) -> dict[str, list[str]]:
-    """What the algorithm reads that neither the loop, a language policy nor another of its parts can say, by the part
-    that reads it. Signals are the tasks' to give: `check_asks`."""
-    provided = PROVIDED | algorithm.all_writes | (TEACHER_FIELDS if algorithm.teacher is not None else frozenset())
-    found: dict[str, list[str]] = {}
-    for part in algorithm.parts():
-        absent = {n for n in part.reads - provided if not n.startswith(SIGNAL)}
-        absent = {n for n in absent if not (n.startswith(OLD) and _is_said(_now(n)))}
-        absent |= {n for n in part.policy_outputs if not _is_said(n)}
-        if absent:
-            found[name_of(type(part))] = sorted(absent)
-    return found
 
-
-def check_needs(stage: str, algorithm: Algorithm) -> None:
-    """Refuse an algorithm before anything is made for it.
-
-    Raises:
-        ConfigError: naming the stage, the part, what it needs and the fix.
-    """
-    for part, absent in unprovided(algorithm).items():
-        if TEACHER_FIELDS.issuperset(absent):
-            fix = "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
-        elif absent == ["value_target"]:
-            fix = TARGETS
-        else:
-            fix = "take another part, or train it in a loop of your own"
-        raise ConfigError(
-            f"stages.{stage}: {part} needs {', '.join(absent)}, which language training cannot provide; {fix}"
+def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSplit) -> Capabilities:
+    """What a language loop provides to the algorithm with these tasks: their signals alone, and of its sources'
+    capabilities those that the tasks have what is needed for."""
+    signals = {SIGNAL + name for name in signals_of(split.train)}
+    wanted = frozenset[str]().union(*(capabilities_of(part, algorithm) for part in algorithm.parts()))
+    absent = {
+        name
+        for name, there in (
+            ("texts", lambda: bool(split.texts)),
+            ("demonstrations", lambda: _demonstrates(split.train)),
+            ("pairs", lambda: split.train[0].rejected is not None),
+            ("rollouts", lambda: are_verified(split.train)),
         )
+        if name in wanted and not there()
+    }
+    return dataclasses.replace(
+        capabilities,
+        advantage_fields=capabilities.advantage_fields | signals,
+        loss_fields=capabilities.loss_fields | signals,
+        prefixes=tuple(prefix for prefix in capabilities.prefixes if prefix != SIGNAL),
+        source_capabilities=capabilities.source_capabilities - absent,
+        clauses={**capabilities.clauses, **_COME_WITHOUT},
+    )
 
 
-def check_asks(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
-    """Refuse an algorithm whose batches hold what the tasks come without.
+def check_split(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
+    """Refuses an algorithm that needs what these tasks come without, whichever loop it is trained in.
 
     Raises:
         ConfigError: naming the stage, the part and the fix.
     """
-    known = {SIGNAL + name for name in signals_of(split.train)}
-    for part in algorithm.parts():
-        signals = sorted(n for n in part.reads if n.startswith(SIGNAL) and n not in known)
-        if signals:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} reads {', '.join(signals)}, which the tasks do not tell"
-                f"{nearest(signals[0], known)}; take tasks whose steps give these signals, or another part"
-            )
-        if "texts" in part.source_capabilities and not split.texts:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} reads raw texts, and the tasks come without; set tasks.texts "
-                "to a file of them"
-            )
-        if "demonstrations" in part.source_capabilities and not _shows(split.train):
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} imitates solutions, and the tasks come without; leave the "
-                "stage out, or give the tasks solutions"
-            )
-        if "pairs" in part.source_capabilities and split.train[0].rejected is None:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} compares preferred with rejected answers, and the tasks come "
-                "without; take tasks.kind: pairs, or another method"
-            )
-    if algorithm.sampling.rollout_support is not None and not are_verified(split.train):
-        raise ConfigError(
-            f"stages.{stage}: {name_of(type(algorithm.sampling))} samples answers, and nothing verifies them: all that "
-            "is known of these tasks are pairs of a preferred and a rejected answer; take a method that learns from "
-            "pairs, as dpo, or tasks with a verifier"
-        )
+    narrowed, anyway = with_tasks(LANGUAGE, algorithm, split), set(LANGUAGE.lacking(algorithm))
+    for sentence in narrowed.sentences(lack for lack in narrowed.lacking(algorithm) if lack not in anyway):
+        raise ConfigError(f"stages.{stage}: {sentence}")
 
 
 def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, policy: LanguagePolicy) -> Situation:
@@ -138,20 +144,11 @@ def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
     return list(dict.fromkeys(cautions))
 
 
-def _shows(tasks: Tasks) -> bool:
+def _demonstrates(tasks: Tasks) -> bool:
     """Whether the world demonstrates its first task."""
     episode = new_episode(tasks, tasks[0])
     episode.reset()
     return episode.demonstrate() is not None
-
-
-def _is_said(name: str) -> bool:
-    """Whether a language policy can be asked for it."""
-    return name in SAID or layer_of(name.removeprefix("extras.")) is not None
-
-
-def _now(name: str) -> str:
-    return "extras." + name.removeprefix(OLD)
 
 
 def check_layers(stage: str, algorithm: Algorithm, policy: LanguagePolicy) -> None:

@@ -15,7 +15,16 @@ from polopt import recipes
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, parse, plain_data
 from polopt.names import nearest
-from polopt.training.specs import CheckpointSpec, EvaluationSpec, LoggingSpec, Seed, StageSpec
+from polopt.training.specs import (
+    CheckpointSpec,
+    EvaluationSpec,
+    LoggingSpec,
+    Positive,
+    Seed,
+    StageSpec,
+    without_defaults,
+)
+from polopt.training.weight_specs import stages_of
 from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 
 # Kind of recipe -> its class, imported when a recipe of that kind is read.
@@ -33,6 +42,8 @@ class Recipe(Config):
     device: where the policy is, as cpu, cuda or cuda:1.
     threads: CPU threads, None for all cores. The result is reproducible for a given number of them.
     stages: stretches of training by name, in order; the last one is the main one, whose method `--method` sets.
+    rounds: how often all stages are run, in order; a round goes on from where the one before ended, unless the first
+        stage has a `start`.
     evaluation: how the policy is measured on held-out problems.
     checkpoint: when checkpoints are written, and which stay; a number is the steps between them.
     logging: where numbers go beside the run's folder, and which rollouts are kept.
@@ -43,9 +54,14 @@ class Recipe(Config):
     device: str = "cpu"
     threads: Annotated[int, pydantic.Field(ge=1, le=1024)] | None = None
     stages: Mapping[str, StageSpec]
+    rounds: Positive = 1
     evaluation: EvaluationSpec
     checkpoint: CheckpointSpec = CheckpointSpec()
     logging: LoggingSpec = LoggingSpec()
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), ("rounds",))
 
     @pydantic.field_validator("checkpoint", mode="before")
     @classmethod
@@ -60,6 +76,45 @@ class Recipe(Config):
             if not re.fullmatch(r"\w[\w -]{0,59}", name):
                 raise ValueError(f"stage {name!r:.70} needs a plain name, of at most 60 letters, digits, _ and -")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _weights_are_there(self) -> Recipe:
+        names = list(self.stages)
+        for where, spec in self.weights().items():
+            before = names[: names.index(where.split(".")[1])]
+            for stage in stages_of(spec):
+                if stage not in names:
+                    raise ValueError(f"{where} names stage {stage!r:.70}, which is not there{nearest(stage, names)}")
+                if stage not in before:
+                    given = f"one of {', '.join(before)}" if before else "initial, or {run: FOLDER}"
+                    raise ValueError(f"{where} names stage {stage}, which has not been run by then; give {given}")
+        return self
+
+    def weights(self) -> dict[str, Any]:
+        """Returns each setting that names weights, by its dotted path."""
+        found: dict[str, Any] = {f"stages.{name}.start": stage.start for name, stage in self.stages.items()}
+        for name, stage in self.stages.items():
+            found |= {f"stages.{name}.policies.{policy}": spec for policy, spec in stage.policies.items()}
+        return {where: spec for where, spec in found.items() if spec is not None}
+
+    def writes(self, stage: str) -> str | None:
+        """Returns the name under which a stage's rollouts are written; None where they are not."""
+        return None
+
+    def reads(self, stage: str) -> str | None:
+        """Returns the name of the written rollouts that a stage learns from; None for none."""
+        return None
+
+    def starts(self, stage: str, round: int) -> int:
+        """Returns how many stages, up to this one of a round, begin with other weights than the one before ended
+        with."""
+        started, names = [spec.start is not None for spec in self.stages.values()], list(self.stages)
+        return (round - 1) * sum(started) + sum(started[: names.index(stage) + 1])
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all stages in all rounds."""
+        return self.rounds * sum(stage.steps for stage in self.stages.values())
 
     @pydantic.model_validator(mode="after")
     def _best_is_evaluated(self) -> Recipe:
@@ -128,6 +183,10 @@ class Recipe(Config):
         """A seed for one purpose, so that no two draw the same numbers; the same in every process."""
         text = "/".join(map(str, (self.seed, *purpose)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+    def seed_in_round(self, round: int, *purpose: object) -> int:
+        """As `seed_of`, another one in each round."""
+        return self.seed_of(*purpose) if round == 1 else self.seed_of(*purpose, f"round {round}")
 
     @property
     def main_stage(self) -> str:

@@ -1,14 +1,17 @@
-"""The frozen policies that an algorithm compares its policy with."""
+"""The frozen policies that an algorithm compares its policy with: reference, previous, and those that a stage names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.fields import POLICY_FIELDS
 from polopt.policies.language import LanguagePolicy
+from polopt.policies.network import NetworkPolicy
 from polopt.policies.sharded import laid, whole
 
 
@@ -17,13 +20,20 @@ class References:
     says (`reference_tau`), and the policy as it was one batch earlier. Each is made only if the algorithm reads what it
     says.
 
-    policies: the field of the batch that each of them fills in -> the policy.
+    named: policies that the stage names, by the field of the batch that each fills in; one for `ref_logp` is the
+    reference to begin with. policies: field -> policy, of all of them.
     """
 
-    def __init__(self, policy: LanguagePolicy, algorithm: Algorithm) -> None:
-        self.policy, self.algorithm = policy, algorithm
-        compared = sorted({"ref_logp", "prev_logp"} & algorithm.required_fields)
-        self.policies = {field: policy.frozen() for field in compared}
+    def __init__(
+        self,
+        policy: LanguagePolicy,
+        algorithm: Algorithm,
+        named: Mapping[str, LanguagePolicy] = MappingProxyType({}),
+    ) -> None:
+        self.policy, self.algorithm, self.named = policy, algorithm, named
+        compared = sorted(set(POLICY_FIELDS.values()) & algorithm.required_fields)
+        self.policies = {field: named[field] if field in named else policy.frozen() for field in compared}
+        self.policies |= named
 
     def begin_update(self) -> None:
         """The policy is about to learn from a batch: what it is now is the next batch's past."""
@@ -38,22 +48,29 @@ class References:
 
     @property
     def fixed(self) -> LanguagePolicy | None:
-        """The reference, if it never moves."""
-        return self.policies.get("ref_logp") if self.algorithm.reference_tau == 0.0 else None
+        """The reference, if it never moves and is the policy as it was when the stage began."""
+        return self.policies.get("ref_logp") if "ref_logp" not in self.named and not self._follows else None
+
+    @property
+    def _follows(self) -> bool:
+        return self.algorithm.reference_tau != 0.0
+
+    @property
+    def _moving(self) -> dict[str, LanguagePolicy]:
+        moves = {"ref_logp": self._follows, "prev_logp": True}
+        return {field: policy for field, policy in self.policies.items() if moves.get(field, False)}
 
     def state(self) -> dict[str, Tensor]:
         """Parameters of the policies that move, by name."""
-        moving = {field: policy for field, policy in self.policies.items() if policy is not self.fixed}
-        return {f"{field}.{k}": v for field, policy in moving.items() for k, v in parameters_of(policy).items()}
+        return {f"{field}.{k}": v for field, policy in self._moving.items() for k, v in parameters_of(policy).items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Inverse of `state`."""
-        for field, policy in self.policies.items():
-            if policy is not self.fixed:
-                load_parameters(policy, {k.removeprefix(f"{field}."): v for k, v in tensors.items()})
+        for field, policy in self._moving.items():
+            load_parameters(policy, {k.removeprefix(f"{field}."): v for k, v in tensors.items()})
 
 
-def parameters_of(policy: LanguagePolicy) -> dict[str, Tensor]:
+def parameters_of(policy: LanguagePolicy | NetworkPolicy) -> dict[str, Tensor]:
     """Parameters that can change, by name, tied ones once."""
     return {name: p.detach() for name, p in policy.own_parameters().items()}
 
@@ -64,7 +81,8 @@ def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor]) -> None:
-    """Copy parameters, named as by `parameters_of`, into a policy."""
+def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor], *, partly: bool = False) -> None:
+    """Copy parameters, named as by `parameters_of`, into a policy. partly: those that are not given stay."""
     for name, parameter in policy.own_parameters().items():
-        parameter.copy_(laid(tensors[name], parameter))
+        if not partly or name in tensors:
+            parameter.copy_(laid(tensors[name], parameter))

@@ -8,7 +8,7 @@ from typing import Any
 
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
-from polopt.sampling.parts import Said
+from polopt.sampling.source_protocols import Said
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
 from polopt.worlds.executors import EpisodeExecutor, Play, ScoringProcessExecutor

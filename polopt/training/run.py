@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,10 +14,11 @@ from typing import Any, Literal, Self
 from safetensors.torch import load_file
 from torch import Tensor
 
-from polopt.errors import PoloptWarning, RunError
+from polopt.errors import ConfigError, PoloptWarning, RunError
 from polopt.training import files
 from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
 from polopt.training.lock import LOCK, OWNER, FolderLock
+from polopt.yaml_data import read_yaml_file
 
 LOGS = ("metrics", "evaluations", "others", "samples", "rollouts")
 RECIPE, ABOUT = "recipe.yaml", "run.json"
@@ -161,16 +162,20 @@ class Run:
         *,
         keep: int = 2,
         best: tuple[str, str] | None = None,
+        needed: Collection[str] | None = None,
     ) -> None:
-        """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`."""
-        logs = [f"{name}.jsonl" for name in LOGS if (self.folder / f"{name}.jsonl").exists()]
+        """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`. needed:
+        of what `keep` stored, what this checkpoint needs, all if None; what no checkpoint needs any more is removed."""
+        logs = [path.name for path in self._logs() if path.exists()]
         for name in logs:
             files.sync(self.folder / name)
         files.sync(self.folder)
-        self._checkpoints.write(step, tensors, state, logs)
+        self._checkpoints.write(step, tensors, state, logs, needed)
         kept = {s for s in self._checkpoints.steps() if s <= step}  # any other is no checkpoint of this run
         found = None if best is None else self.best(*best)
         self._checkpoints.prune({*sorted(kept)[-keep:]} | ({found[0]} if found else set()))
+        if needed is not None:
+            self._checkpoints.remove_unlisted()
 
     def best(self, metric: str, stage: str) -> tuple[int, float] | None:
         """(step, estimate) of the checkpoint whose held-out estimate of a metric, as pass@1, is the highest of all
@@ -212,10 +217,14 @@ class Run:
             )
         self._checkpoints.clean()
         logs = found.state["logs"] if found else {}
-        for path in (self.folder / f"{name}.jsonl" for name in LOGS):
+        for path in self._logs():
             if path.exists():
                 os.truncate(path, min(path.stat().st_size, logs.get(path.name, {"bytes": 0})["bytes"]))
         return found
+
+    def _logs(self) -> list[Path]:
+        """The logs that there may be, and the files of rollouts that there are."""
+        return [self.folder / f"{name}.jsonl" for name in LOGS] + sorted(self.folder.glob(f"{written_log('*')}.jsonl"))
 
     def _newest(self, with_logs: bool) -> tuple[Checkpoint | None, dict[Path, str]]:
         """The last whole checkpoint, and of each later one why it is not whole."""
@@ -283,7 +292,7 @@ class Run:
         """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
         written = [RECIPE, ABOUT, IDS, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
         written += ["solution.json"]
-        places = [self.folder / name for name in (*written, *(f"{name}.jsonl" for name in LOGS))]
+        places = [*(self.folder / name for name in written), *self._logs()]
         places += [place for name in ("code", "policy", "adapter") for place in (self.folder / name).glob("*")]
         for folder in self._checkpoints.folders():
             places += [folder, folder / STATE, folder / TENSORS]
@@ -319,6 +328,31 @@ class ReadOnlyRun(Run):
         """The last checkpoint, which the process that writes has checked."""
         folders = self._checkpoints.folders()
         return self._checkpoints.load(folders[-1]) if folders else None
+
+
+def written_log(name: str) -> str:
+    """Returns the log that holds the rollouts which a stage writes under a name."""
+    return f"written-{name}"
+
+
+def finished_run(folder: str, where: str, kind: str) -> Path:
+    """Returns the folder of a finished run. where: the setting that names it. kind: of its recipe.
+
+    Raises:
+        ConfigError: it is no run, has not finished, or is one of another kind of policy.
+    """
+    place = Path(folder)
+    if not Run.exists(place):
+        raise ConfigError(f"{where} = {folder!r:.160} is no run's folder: it has no {RECIPE}; correct the path")
+    data = read_yaml_file(place / RECIPE)
+    found = data.get("kind", "language") if isinstance(data, Mapping) else "language"
+    if found != kind:
+        raise ConfigError(f"{where}: {folder} is a run of kind {found}, and this recipe's is {kind}; name another one")
+    if not Run(place).about.get("finished") or not (place / "policy" / "config.json").is_file():
+        raise ConfigError(
+            f"{where}: {folder} is a run that has not finished; continue it with polopt train --resume {folder}"
+        )
+    return place
 
 
 def _try_to_make(folder: Path) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.sampling.parts import RolloutRequest, Said
+from polopt.sampling.parts import RolloutRequest
+from polopt.sampling.source_protocols import Said
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
@@ -86,8 +87,8 @@ class LanguageSource:
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        """As `Source.extend`. Episodes are played again up to where they stood, so a world must answer equal actions
-        equally; answers go on in the middle of a turn.
+        """As `ContinuingSource.extend`. Episodes are played again up to where they stood, so a world must answer equal
+        actions equally; answers go on in the middle of a turn.
 
         Raises:
             ValueError: a row has ended; it was sampled behind a hidden hint; or, played again, a world answers
@@ -106,7 +107,7 @@ class LanguageSource:
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 
     def restore_rows(self, experience: Experience) -> Experience:
-        """As `Source.restore_rows`: tasks by their numbers, answers read from their tokens, feedback asked for
+        """As `RestoringSource.restore_rows`: tasks by their numbers, answers read from their tokens, feedback asked for
         again."""
         tasks = self._tasks(experience.extras["index"].tolist())
         said = [past.answers for past in pasts(experience)]
@@ -145,7 +146,7 @@ class LanguageSource:
         return Evaluation.cat([policy.evaluate(micro, needs) for micro in experience.split(self.rows)])
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """As `Source.gradient_norms`, one backward pass a row.
+        """As `GradientNormSource.gradient_norms`, one backward pass a row.
 
         Raises:
             ValueError: no parameter has such a name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
@@ -14,6 +14,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.names import nearest
 from polopt.setting_types import Unbounded
+from polopt.training.weight_specs import PolicySource, WeightsSpec
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
 Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
@@ -94,6 +95,12 @@ class StageSpec(Config):
     until: what ends the stage before its last step.
     train: a regular expression; only parameters whose names it is found in learn.
     optimiser: of this stage; each stage begins with a new one.
+    start: the weights that the stage begins with: initial (the policy as the recipe makes it), {stage: NAME} (what an
+        earlier stage ended with), {run: FOLDER} (a finished run's), or {average: [...], weights: [...]} of several. A
+        run without a critic leaves that as it is. None goes on from the stage before.
+    policies: frozen policies beside the learner, by name, each as a `start`, or {model: NAME_OR_FOLDER}: a part whose
+        `anchor` is that name reads the policy's log-probabilities, extras.<name>_logp. `reference` stands in place of
+        the policy as it was when the stage began.
     """
 
     method: str | PlainMap = "dr-grpo"
@@ -107,6 +114,25 @@ class StageSpec(Config):
     until: Until | None = None
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
+    # Settings that a recipe's text leaves out while they have their defaults.
+    unused: ClassVar[tuple[str, ...]] = ("start", "policies")
+
+    start: WeightsSpec | None = None
+    policies: dict[str, PolicySource] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), self.unused)
+
+    @pydantic.field_validator("policies")
+    @classmethod
+    def _plain_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.startswith("old_"):
+                raise ValueError(f"a policy needs a plain name, of small letters, digits and _, found {name!r:.60}")
+            if name == "previous":
+                raise ValueError("previous is the learner as it was one batch earlier, which the loop keeps itself")
+        return value
 
     @pydantic.field_validator("train")
     @classmethod
@@ -209,6 +235,13 @@ class LoggingSpec(Config):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+
+def without_defaults(config: Config, data: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns a dumped config without those of these settings that have their defaults."""
+    fields = type(config).model_fields
+    defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
+    return {key: value for key, value in data.items() if key not in names or getattr(config, key) != defaults[key]}
 
 
 def short_message(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Generator, Tensor
@@ -11,6 +12,7 @@ from torch import Generator, Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.fields import OLD
+from polopt.stepping import StepHooks, take_step
 from polopt.teachers import TEACHER_FIELDS
 from polopt.training.auxiliary_models import Beside
 from polopt.training.batches import RolloutBatch, collect, usage_since
@@ -23,10 +25,11 @@ from polopt.training.specs import StageSpec
 
 
 class StageLearning:
-    """The steps of one stage: provide, credit, select, update, advance.
+    """The steps of one stage, each in the order of `stepping.take_step`.
 
     source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited
-    batch and its step.
+    batch and its step. named: frozen policies that the stage names, as `References` takes them. selected: called with
+    what of each batch is learned from, and its step.
     """
 
     def __init__(
@@ -38,11 +41,14 @@ class StageLearning:
         generator: Generator,
         team: ProcessGroup | None = None,
         credited: Callable[[Experience, int], None] = lambda experience, step: None,
+        named: Mapping[str, Any] = MappingProxyType({}),
+        selected: Callable[[Experience, int], None] = lambda experience, step: None,
     ) -> None:
         self.domain, self.algorithm, self.source, self.credited = domain, algorithm, source, credited
+        self.selected = selected
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
-        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team)
+        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team, named)
 
     def begin(self, run: Run, stage: str) -> None:
         """Begins the stage anew."""
@@ -64,28 +70,19 @@ class StageLearning:
     def learn(self, batch: RolloutBatch, step: int) -> dict[str, Any]:
         """Learns from one batch as step number `step` of the stage. Returns the step's metrics; those of a batch that
         filters left empty are its cost alone."""
-        algorithm, experience = self.algorithm, batch.experience
-        if not experience.mask.any():
+        before, hooks = self.source.usage(), _Hooks(self, step)
+        found = take_step(self.algorithm, batch.experience, hooks)
+        if found is None:
             return {"rows": 0, "sampled": batch.spent["sampled"], **failures(batch.spent)}
-        before = self.source.usage()
-        experience = self.team.with_advantages(algorithm, self._provide(experience))
-        self.credited(experience, step)
-        chosen = algorithm.filtered(experience)
-        sampled = time.perf_counter()
-        record = {"rows": len(chosen), **self.domain.describe(experience), **batch.metrics}
-        for part in (algorithm.reward, algorithm.credit):
-            record |= metrics_of(part, experience)
-        self.beside.begin_update()
-        record |= self.learner.update(chosen, step) if chosen.mask.any() else {}
-        algorithm.step()
+        record = {"rows": len(found.chosen), **hooks.described, **batch.metrics, **hooks.measured, **found.metrics}
         if self.beside.teacher is not None:
             record |= self.beside.teacher.record
-        self.beside.end_update()
         spent = {name: value + batch.spent[name] for name, value in usage_since(before, self.source).items()}
-        record |= {"tokens": int(experience.mask.sum()), "seconds/learn": time.perf_counter() - sampled}
+        seconds = time.perf_counter() - hooks.begun
+        record |= {"tokens": int(found.credited.mask.sum()), "seconds/learn": seconds}
         return record | {name: value for name, value in spent.items() if value or not name.startswith("episodes/")}
 
-    def _provide(self, experience: Experience) -> Experience:
+    def provide(self, experience: Experience) -> Experience:
         """Computes the fields that some part of the algorithm reads, and no others."""
         fields = self.algorithm.active_fields("reads")
         experience = self.domain.provide(experience, fields, self.source, self.learner)
@@ -95,6 +92,42 @@ class StageLearning:
         if teacher is not None and fields & TEACHER_FIELDS:
             experience = teacher.teach(experience, fields & TEACHER_FIELDS)
         return experience
+
+
+class _Hooks(StepHooks):
+    """One step of a stage: its learner updates, the policies beside the learned one follow it.
+
+    described, measured: what the domain and the parts of reward and credit say of the credited batch. begun: on the
+    clock, when learning was.
+    """
+
+    def __init__(self, stage: StageLearning, step: int) -> None:
+        self.stage, self.number, self.begun = stage, step, 0.0
+        self.described: dict[str, Any] = {}
+        self.measured: dict[str, float] = {}
+
+    def provide(self, experience: Experience) -> Experience:
+        return self.stage.provide(experience)
+
+    def with_advantages(self, algorithm: Algorithm, experience: Experience) -> Experience:
+        return self.stage.team.with_advantages(algorithm, experience)
+
+    def on_credited(self, experience: Experience) -> None:
+        self.stage.credited(experience, self.number)
+
+    def begin_update(self, experience: Experience, chosen: Experience) -> None:
+        self.stage.selected(chosen, self.number)
+        self.begun = time.perf_counter()
+        self.described = self.stage.domain.describe(experience)
+        for part in (self.stage.algorithm.reward, self.stage.algorithm.credit):
+            self.measured |= metrics_of(part, experience)
+        self.stage.beside.begin_update()
+
+    def update(self, experience: Experience) -> dict[str, float]:
+        return self.stage.learner.update(experience, self.number)
+
+    def end_update(self) -> None:
+        self.stage.beside.end_update()
 
 
 def failures(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class TestLoss:
         found = told(settings("polopt/dapo", algorithm), batch)
         torch.testing.assert_close(found[1], expected[1], rtol=1e-7, atol=1e-10)
         del batch["rollout_log_probs"]
-        with pytest.raises(po.ExperienceError, match=r"needs experience\.logp"):
+        with pytest.raises(po.ExperienceError, match=r"needs experience\.rollout_logp"):
             told(settings("polopt/dapo", algorithm), batch)
 
     def test_several_workers_and_no_count(self):

@@ -18,7 +18,7 @@ from polopt.lab.walks import StatePolicy, WalkSource
 from polopt.problems.mdp import random_mdp
 from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
-from polopt.training.provided import unprovided
+from polopt.training.provided import LANGUAGE
 
 
 def system(seed: int, symmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -222,4 +222,7 @@ def test_the_problems_are_what_they_say() -> None:
 
 
 def test_language_training_refuses_it() -> None:
-    assert unprovided(po.method("barfi")) == {"rewards.AlignedReward": ["extras.aux", "extras.features"]}
+    assert LANGUAGE.refusals(po.method("barfi")) == [
+        "rewards.AlignedReward needs extras.aux, extras.features, which language training cannot provide; take another "
+        "part, or train it in a loop of your own"
+    ]

@@ -11,6 +11,7 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.capabilities import Lack
 from polopt.claims.problems.proxies import chi_square, correlated_proxies, distance, loved_and_rare
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
@@ -23,7 +24,7 @@ from polopt.problems.mdp import TabularMDP, random_mdp
 from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
 from polopt.rewards.departure import departure, excess, trimmed_mean
 from polopt.sampling.parts import RolloutRequest
-from polopt.training.provided import unprovided
+from polopt.training.provided import LANGUAGE
 
 PROBLEM = correlated_proxies(3, seed=5, states=6, actions=3)
 
@@ -203,10 +204,10 @@ def test_bad_input_is_named() -> None:
 
 
 def test_language_training_takes_answers_and_refuses_features() -> None:
-    assert unprovided(po.method("chi2-occupancy")) == {}
-    assert unprovided(po.method("chi2-occupancy", features=4)) == {
-        "rewards.Discriminator": ["extras.base_features", "extras.base_mask", "extras.features"]
-    }
+    assert LANGUAGE.lacking(po.method("chi2-occupancy")) == []
+    names = ("extras.base_features", "extras.base_mask", "extras.features")
+    expected = [Lack("rewards.Discriminator", "field", name) for name in names]
+    assert LANGUAGE.lacking(po.method("chi2-occupancy", features=4)) == expected
 
 
 def test_what_is_guaranteed() -> None:

@@ -9,13 +9,14 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.capabilities import Lack
 from polopt.claims.problems.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.policies.mixture import Certain, MixturePolicy, Simplex, Tokens
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import SupportError
-from polopt.training.provided import unprovided
+from polopt.training.provided import LANGUAGE
 
 TASK = signed_sums(count=2, most=3)
 
@@ -210,8 +211,9 @@ def test_it_learns_and_micro_batches_add_up() -> None:
 
 
 def test_what_has_no_mixtures_is_refused() -> None:
-    assert unprovided(po.method("cot2")) == {"objectives.DrawMeanRatio": ["extras.drawn"]}
-    assert unprovided(po.method("cot2", stage=1)) == {"objectives.SoftTargets": ["extras.targets"]}
+    assert LANGUAGE.lacking(po.method("cot2")) == [Lack("objectives.DrawMeanRatio", "field", "extras.drawn")]
+    found = LANGUAGE.lacking(po.method("cot2", stage=1))
+    assert found == [Lack("objectives.SoftTargets", "field", "extras.targets")]
     policy = policy_of(Tokens())
     batch = batch_of(policy)
     with pytest.raises(SupportError, match="no support of tokens"):

@@ -88,7 +88,7 @@ def test_advantages_are_those_of_plain_loops() -> None:
 
 
 def test_the_solution_is_learned_as_a_likelihood_of_its_advantage() -> None:
-    """Whatever its `logp` field holds, and however far the policy has moved since."""
+    """Whatever its `rollout_logp` holds, and however far the policy has moved since."""
     batch, policy = with_solutions()
     algorithm = po.method("tempsamp-r1", kl=0)
     shown = batch.is_demonstration

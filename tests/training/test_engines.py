@@ -219,7 +219,7 @@ def test_truncated_importance_corrects_for_the_engine(stand_in: Any) -> None:
     assert experience.entropy is None
     learner = Learner(made, po.method("grpo"), StageSpec(steps=1, rows=1), torch.Generator())
     experience = learner.assess(experience, frozenset({"old_logp"}), {})
-    experience = experience.replace(advantage=torch.zeros_like(experience.logp))
+    experience = experience.replace(advantage=torch.zeros_like(experience.rollout_logp))
     evaluation = made.evaluate(experience)
     weight = po.objectives.TruncatedImportance(cap=100.0)(experience, evaluation)[experience.mask].double()
     token = experience.extras["tokens"][experience.mask]

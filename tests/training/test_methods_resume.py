@@ -9,13 +9,13 @@ from tiny_runs import Stop, StopAt, outcome, recipe
 
 import polopt as po
 from polopt.training.launch import resume, train
-from polopt.training.provided import unprovided
+from polopt.training.provided import LANGUAGE
 
 REMEMBERING = [slug for slug in po.slugs("algorithm") if po.method(slug).state_dict()]
 
 
 def trained_here(slug: str) -> bool:
-    return not unprovided(po.method(slug))
+    return not LANGUAGE.lacking(po.method(slug))
 
 
 @pytest.mark.parametrize("slug", REMEMBERING)

@@ -15,7 +15,7 @@ from tiny_runs import lines, recipe, training_of
 
 from polopt import catalogue, index
 from polopt.config import ConfigError
-from polopt.training.provided import SIGNAL, unprovided
+from polopt.training.provided import LANGUAGE, SIGNAL
 from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.
@@ -68,7 +68,7 @@ def test_two_steps(slug: str, dtype: str, tmp_path: Path) -> None:
     if "pairs" in catalogue.method(slug).sampling.source_capabilities:
         settings = settings.model_copy(update={"tasks": pairs_in(tmp_path)})
     settings = settings.model_copy(update=world)
-    if unprovided(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
+    if LANGUAGE.lacking(catalogue.method(slug)):  # it is for other policies, and refused before anything runs
         with pytest.raises(ConfigError, match=r"stages\.method: .* cannot provide"):
             training_of(settings, Run.create(tmp_path, settings.to_yaml(), {}))
         return

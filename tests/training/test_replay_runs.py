@@ -143,7 +143,7 @@ def test_replayed_rows_meet_the_policy_of_now() -> None:
     past, ages = [domain.policy.frozen()], set()
     for step in range(5):
         past.append(domain.policy.frozen())
-        batch = learning._provide(algorithm.sampling(source))
+        batch = learning.provide(algorithm.sampling(source))
         for age in batch.extras["age"].unique().tolist():
             rows = batch[batch.extras["age"] == age]
             ages.add(age)

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import teamwork
 import torch
+from safetensors.torch import load_file
 from tiny_runs import MODEL, lines, outcome, recipe
 
 from polopt.experience import Experience
+from polopt.objectives import ReferenceKL
 from polopt.training.partition import shares
 from polopt.training.process_group import ProcessGroup
 from polopt.training.run import Run
@@ -181,6 +183,38 @@ def test_a_run_goes_on_with_other_processes_and_the_same_tasks(server: Server, t
     teamwork.train(alone, None)
     assert taken(alone) == taken(whole)
     assert [m["stage_step"] for m in lines(one / "run", "metrics")] == [*range(4), *range(6)]
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_processes_hand_weights_and_data_from_stage_to_stage(server: Server, parallel: str, tmp_path: Path) -> None:
+    """Stopped in the second round, they go on bit for bit; a stage that hardly learns ends with the mean it began
+    with."""
+    guided = {"objective.regularise": [ReferenceKL(anchor="guide"), ReferenceKL()]}
+    mean = {"average": ["initial", {"stage": "sft"}]}
+    stages = {
+        "sft": {"method": "sft", "steps": 1, "rows": 8, "optimiser": {"lr": 0.03}},
+        "search": {"method": "grpo", "but": guided, "steps": 1, "rows": 8, "group": 4, "writes": "found"}
+        | {"policies": {"guide": mean, "reference": {"stage": "sft"}}},
+        "learn": {"method": "sft", "steps": 1, "rows": 4, "start": mean, "data": {"stage": "search"}}
+        | {"optimiser": {"lr": 1e-30}},
+    }
+    settings = {"policy": {"config": MODEL, "dtype": "float64"}, "checkpoint": 1, "rounds": 2, "parallel": parallel}
+    for name in ("whole", "run"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.yaml").write_text(recipe(stages=stages, **settings).to_yaml())
+    together(server, 2, tmp_path / "whole", "train")
+    together(server, 2, tmp_path / "run", "train", 4)
+    together(server, 2, tmp_path / "run", "train")
+    whole, again = tmp_path / "whole" / "run", tmp_path / "run" / "run"
+    assert outcome(again) == outcome(whole)
+    assert lines(whole, "written-found") == lines(again, "written-found")
+    assert len(lines(whole, "written-found")) == 16
+    names = ("initial", "end-sft.round-2", "policy/model")
+    initial, end, last = (load_file(whole / f"{name}.safetensors") for name in names)
+    assert any(not torch.equal(initial[name], end[name]) for name in end)
+    for name, value in last.items():
+        mean_of_both = (initial[f"model.{name}"] + end[f"model.{name}"]) / 2
+        torch.testing.assert_close(value, mean_of_both, rtol=1e-14, atol=1e-14)
 
 
 def test_several_learners_and_the_workers_of_one(tmp_path: Path) -> None:

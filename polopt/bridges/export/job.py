@@ -13,7 +13,7 @@ from polopt.bridges.export.reward import moved
 from polopt.config import ConfigError
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
-from polopt.training.provided import check_asks
+from polopt.training.provided import check_split
 from polopt.training.recipe import name_of_method
 from polopt.training.run import Run
 from polopt.training.specs import StageSpec
@@ -124,8 +124,10 @@ def prepare(recipe: LanguageRecipe, folder: Path, run: Run | None) -> ExportedSt
     stage, before = recipe.stages[main], [name for name in recipe.stages if name != main]
     split = build_tasks(recipe.tasks_of(main), seed=recipe.seed)
     _check(recipe, main, split.train, before, run)
-    check_asks(main, recipe.algorithms[main], split)
+    check_split(main, recipe.algorithms[main], split)
     notes = [f"only the last stage, {main}, is carried; left out: {', '.join(before)}"] if before else []
+    notes += [f"stages.{main}.start: training starts from policy.model"] if stage.start is not None else []
+    notes += [f"rounds: one of {recipe.rounds} is carried"] if recipe.rounds > 1 else []
     notes += [f"stages.{main}.until: training goes on to its last step"] if stage.until else []
     if recipe.policy.chat_template_kwargs:
         notes.append("policy.chat_template_kwargs: not carried; set them in the trainer's own configuration")

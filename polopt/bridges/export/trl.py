@@ -61,7 +61,7 @@ def write_trl(job: ExportedStage) -> Exported:
     Raises:
         BridgeError: TRL does not hand over what the method needs.
     """
-    host_of(["world", *signals_of(job.train)], ["kind"]).check(job.name, job.algorithm)
+    host_of(["world", *signals_of(job.train)], ["kind"]).refuse(job.name, job.algorithm)
     notes = [*job.notes, *_differences(job)]
     for split, name in (("train", "train.jsonl"), ("heldout", "heldout.jsonl")):
         job.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in job.rows(split)))

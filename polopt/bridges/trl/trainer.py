@@ -73,7 +73,7 @@ class PoloptTrainer(GRPOTrainer):
     ) -> None:
         algorithm, name = catalogue.sentence(method), name_of(method)
         columns = getattr(train_dataset, "column_names", None) or ()
-        host_of(names_of(reward_funcs), columns).check(name, algorithm)
+        host_of(names_of(reward_funcs), columns).refuse(name, algorithm)
         args, self.algorithm, self.notes = settle(GRPOConfig() if args is None else args, name, algorithm)
         for note in self.notes:
             logger.warning("%s", note)

@@ -15,7 +15,7 @@ SIGNAL = "extras.signal_"
 _BATCH = frozenset(
     {"rollout_logp", "old_logp", "ref_logp", "entropy", "value", "final_value", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "turn"}
-    | {"extras.tokens", "extras.answer", "extras.task", "extras.prompt_logp", "extras.voices"}
+    | {"extras.tokens", "extras.answer", "extras.task", "extras.prompt_logp"}
 )
 
 # `extras.kind` and `extras.signal_<name>` come with the data set and the reward functions: see `host_of`.
@@ -24,7 +24,7 @@ HOST = TrainerCapabilities(
     advantage_fields=_BATCH,
     loss_fields=_BATCH | {OLD + name for name in REDUCTIONS},
     policy_outputs=frozenset({"entropy", "value"} | {f"extras.{name}" for name in REDUCTIONS}),
-    sampling=frozenset({"group", "support", "select", "refills"}),
+    sampling_settings=frozenset({"group", "support", "select", "refills"}),
     full_batch=True,
     selects=True,
     moves_reference=False,

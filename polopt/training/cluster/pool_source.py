@@ -11,7 +11,8 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.sampling.parts import RolloutRequest, Said
+from polopt.sampling.parts import RolloutRequest
+from polopt.sampling.source_protocols import Said
 from polopt.support import Support
 from polopt.training.cluster.rollout_actor import WorkerResult, WorkerTask, deserialise, serialise
 from polopt.training.cluster.worker_pool import WorkerPool

@@ -16,26 +16,52 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.capabilities import Capabilities
 from polopt.config import ConfigError
 from polopt.errors import RunError
 from polopt.experience import Experience
-from polopt.fields import OLD
 from polopt.metrics import Interval, t_interval
-from polopt.part import name_of
 from polopt.policies.network import NetworkPolicy
 from polopt.training.batches import BatchIterator, SynchronousBatches
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
+from polopt.training.domain import check_algorithm
 from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.named_policies import with_policies
 from polopt.training.process_group import ProcessGroup
+from polopt.training.reference_policy import parameters_of
+from polopt.training.run import finished_run
 
-# Fields of a batch that this domain and the loop give, and outputs of its policy.
-FIELDS = frozenset(
-    {"rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "final_value", "reward", "outcome", "advantage"}
+_FIELDS = frozenset(
+    {
+        "mask",
+        "rollout_logp",
+        "old_logp",
+        "ref_logp",
+        "prev_logp",
+        "value",
+        "final_value",
+        "reward",
+        "outcome",
+        "advantage",
+    }
     | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
     | {"extras.episode_return", "extras.episode_length"}
 )
-OUTPUTS = frozenset({"entropy", "value"})
+CONTROL = Capabilities(
+    name="control training",
+    advantage_fields=_FIELDS,
+    loss_fields=_FIELDS,
+    policy_outputs=frozenset({"entropy", "value"}),
+    source_capabilities=frozenset({"fragments"}),
+    teaches=False,
+    clauses={
+        "": "needs {names}, which {loop} cannot provide; take another part",
+        "rollouts": "samples answers to tasks, and a control policy learns from fragments; set the stage's but: "
+        "{sampling: {part: sampling.Fragments}}",
+        "teacher": "reads texts; set teacher to null",
+    },
+)
 # Copies that play the episodes of an evaluation.
 COPIES = 16
 
@@ -76,13 +102,14 @@ class ControlDomain:
     """Policy, environments and sources of a recipe's stages; see `Domain`."""
 
     def __init__(self, recipe: ControlRecipe) -> None:
-        self.recipe = recipe
+        self.recipe, self.capabilities = recipe, CONTROL
         recipe.require_installed()
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
-            check_algorithm(name, algorithm)
+            capabilities = with_policies(name, recipe.stages[name], algorithm, self.capabilities)
+            check_algorithm(name, algorithm, capabilities)
         self._opened: list[VectorEnv] = []
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.policy = self.learned = _policy_for(self.evaluated, recipe).to(recipe.device)
@@ -117,9 +144,31 @@ class ControlDomain:
             raise RunError(f"the policy has {parameters} parameters, and this run began with {known['parameters']}")
         return {"parameters": parameters, "environment": self.recipe.environment.id}
 
-    def source(self, stage: str) -> StepSource:
+    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
+        folder = finished_run(run, where, self.recipe.kind)
+        other = NetworkPolicy.load(folder / "policy")
+        for name, value in self.policy.settings.items():
+            if other.settings.get(name) != value:
+                raise ConfigError(
+                    f"{where}: {run} holds a policy of another architecture, {name} is {other.settings.get(name)} "
+                    f"there and {value} here; name a run of this one"
+                )
+        return parameters_of(other)
+
+    def model_policy(self, model: str, where: str) -> NetworkPolicy:
+        raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
+
+    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
+        raise NotImplementedError("no setting of a control recipe leads here")
+
+    def source(self, stage: str, *, round: int = 1) -> StepSource:
+        while len(self._opened) > 1:  # those of the stage before
+            self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
-        seed = self.recipe.seed_of("environments", stage)
+        seed = self.recipe.seed_in_round(round, "environments", stage)
         return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
 
     @contextmanager
@@ -201,31 +250,6 @@ class ControlDomain:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.sampling.set_state(tensors["rng.sampling"])
-
-
-def check_algorithm(stage: str, algorithm: Algorithm) -> None:
-    """Refuses an algorithm before anything is made for it.
-
-    Raises:
-        ConfigError: naming the stage, the part, what it reads or asks of its source, and the fix.
-    """
-    if "fragments" not in algorithm.sampling.source_capabilities:
-        raise ConfigError(
-            f"stages.{stage}: {name_of(type(algorithm.sampling))} samples answers to tasks, and a control policy "
-            f"learns from fragments; set stages.{stage}.but: {{sampling: {{part: sampling.Fragments}}}}"
-        )
-    given = FIELDS | algorithm.all_writes
-    for part in algorithm.parts():
-        absent = {n for n in part.reads - given if n.removeprefix(OLD) not in OUTPUTS}
-        absent |= part.policy_outputs - OUTPUTS
-        asks = part.source_capabilities - {"fragments"}
-        if absent or asks:
-            raise ConfigError(
-                f"stages.{stage}: {name_of(type(part))} needs {', '.join(sorted(absent | asks))}, which control "
-                "training cannot provide; take another part"
-            )
-    if algorithm.teacher is not None:
-        raise ConfigError(f"stages.{stage}: {algorithm.teacher!r} reads texts; set teacher to null")
 
 
 def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:

@@ -1,0 +1,50 @@
+"""What the lab's tree provides to an algorithm."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from polopt.algorithm import Algorithm
+from polopt.capabilities import Capabilities
+from polopt.lab.tree import TokenTree
+from polopt.policies.vocabulary import REDUCTIONS
+from polopt.sampling.source_protocols import CAPABILITIES
+
+SIGNAL = "extras.signal_"
+_FIELDS = frozenset(
+    {"mask", "rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "reward", "outcome", "advantage"}
+    | {"terminated", "truncated", "group", "turn"}
+    | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
+    | {"extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"}
+)
+# `TreeSource` has all of them, of a policy with a critic and of temperatures that follow no entropy.
+TREE = Capabilities(
+    name="the lab's tree",
+    advantage_fields=_FIELDS,
+    loss_fields=_FIELDS,
+    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp"})
+    | {f"extras.{name}" for name in REDUCTIONS},
+    layers=True,
+    old_outputs=True,
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
+    teaches=False,
+    clauses={
+        "": "needs {names}, which {loop} cannot provide; take another part, or a source of your own",
+        SIGNAL: "reads {names}, which {loop} does not tell{nearest}; give them as signals={name: worth of each answer}",
+        "teacher": "is not there; make it of the policy and give it as teacher=TreeTeacher(policy, algorithm.teacher)",
+    },
+)
+
+
+def check_on_tree(algorithm: Algorithm, tree: TokenTree, *, teacher: bool = False, signals: Iterable[str] = ()) -> None:
+    """Refuses an algorithm that needs what the tree does not provide: `TREE`, and whatever else its leaves hold.
+
+    teacher: whether there is one. signals: names of those that are told.
+
+    Raises:
+        UnprovidedError: naming the part, what it needs and the fix.
+    """
+    told = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
+    fields = TREE.advantage_fields | told
+    dataclasses.replace(TREE, teaches=teacher, advantage_fields=fields, loss_fields=fields).check(algorithm)
