@@ -13,8 +13,8 @@ from polopt.policies.sharded import laid
 
 
 class Average:
-    """An exponential moving average of a policy's weights: average <- average + rate (policy - average) at each
-    `follow`.
+    """An exponential moving average of a policy's weights: average <- average + rate (policy - average), once per
+    batch.
 
     The average starts at the policy's current weights. Rate 1 is the followed policy itself and rate 0 a frozen copy.
     Where weights are narrower than float32 the average is stored separately in float32: in bfloat16, steps below 1/256
@@ -32,7 +32,7 @@ class Average:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Updates the average after an optimisation step of the followed policy."""
+        """Updates the average after the followed policy was trained on one more batch."""
         if self.rate in (0, 1):
             return
         now = dict(self.followed.named_parameters())

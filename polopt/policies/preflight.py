@@ -94,8 +94,7 @@ def config_of(name: str) -> Any:
 
 
 def warn_of_precision(name: str, dtype: str) -> None:
-    """Warns where a checkpoint is stored in another precision than the policy's, for settings that leave both at their
-    defaults."""
+    """Warns where a checkpoint is stored in another precision than `dtype`, for recipes that set no precision."""
     if place_of(name).gguf is not None:  # quantised to a few bits a weight, in which no training is expected
         return
     stored = str(getattr(config_of(name), "dtype", None))

@@ -18,7 +18,7 @@ class GuardedTasks(WrappedTasks):
     If the guard refuses a call of an answer, none of the answer's calls run; there is no human approval.
     `signals["refused"]` counts the refused calls, `signals["ran"]` the calls that ran.
 
-    guard: a function of each call and of the calls before it that returns a verdict.
+    guard: returns a verdict on a call, given the calls that have run and those before it in the answer.
     penalty: subtracted from the reward for each refused call.
 
     Raises:

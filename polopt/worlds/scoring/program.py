@@ -67,7 +67,7 @@ def judge(scorer: Scorer, answer: str, row: Mapping[str, Any]) -> dict[str, Any]
 
 
 def work(connection: socket.socket, scorers: Mapping[bytes, Scorer], memory: float) -> None:
-    """Scores answers until the connection ends."""
+    """Scores answers until the connection ends or an answer is lost to a MemoryError."""
     os.environ.clear()
     reply(connection, missing=limits.confine(memory))
     while (message := receive(connection)) is not None:
