@@ -22,7 +22,7 @@ class Experience:
     """A padded batch of decisions, B trajectories by T decisions. Immutable: stages return new views.
 
     mask: [B, T] bool, True where the policy decided; False on prompts, padding and tool output.
-    logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
+    rollout_logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
     support: the sampler's reshaping that `rollout_logp` (and every other log-prob of the batch) belongs to.
     horizon: the most decisions a row may hold (the sampler's patience), if there is a limit.
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
@@ -36,14 +36,14 @@ class Experience:
     value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
         each decision at which an episode inside the row was cut off.
     value_target: [B, T] what the critic should predict before each decision; credit computes it.
-    entropy, advantage: [B, T], each filled in by the stage that makes it.
-    extras: tensors with leading dimension B, or lists of length B, by name. `extras["is_demonstration"]` [B] bool marks
-        rows that somebody else decided; see `demonstrated`. `extras["row_reward"]` [B] is the reward of a row without
-        decisions where `reward` is [B, T].
+    entropy: [B, T] of the sampler's distribution at each decision, in nats.
+    advantage: [B, T] how much better than expected each decision was; credit computes it.
+    extras: tensors with leading dimension B, or lists of length B, by name; `polopt.extras.EXTRAS` is the registry of
+        the names, shapes and types that polopt's own parts use, and those are checked.
     sampled_by: the sampling part that made the batch, as it prints; None for a batch from anywhere else, to which
         `Algorithm.compute_advantages` applies that part's filters.
-    survey: what the policy says now of the whole optimiser batch, without gradient, for the parts that need a
-        statistic of all of it (`Part.surveys`). It is there before a batch is split.
+    full_batch_evaluation: the current policy's evaluation of the whole optimiser batch, without gradient, for the parts
+        that need a statistic of all of it (`Part.full_batch_outputs`). It is set before a batch is split.
 
     Raises:
         ExperienceError: a field whose shape or type is not as above.

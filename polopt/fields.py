@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from polopt.errors import UserError
+from polopt.extras import EXTRAS
 from polopt.part_names import name_of
 
 
@@ -86,7 +87,7 @@ def check_fields(mask: Any, fields: Mapping[str, Any]) -> None:
         if name in SHAPES and value is not None:
             _check_field(name, value, mask.shape)
     if "extras" in fields:
-        _check_extras(fields["extras"], len(mask))
+        _check_extras(fields["extras"], mask)
 
 
 def _check_field(name: str, value: Any, size: torch.Size) -> None:
@@ -103,21 +104,20 @@ def _check_field(name: str, value: Any, size: torch.Size) -> None:
     raise ExperienceError(f"Experience: field {name!r} must be {kind} of shape {expected}, found {describe(value)}")
 
 
-def _check_extras(extras: Any, rows: int) -> None:
+def _check_extras(extras: Any, mask: Tensor) -> None:
     if not isinstance(extras, dict):
         raise ExperienceError(
             f"Experience: extras must be a dict of tensors and lists by name, found {type(extras).__name__}"
         )
+    rows, decisions = mask.shape
     for name, value in extras.items():
         if not hasattr(value, "__len__") or len(value) != rows:
             raise ExperienceError(
                 f"Experience: extras[{name!r}] must have one entry per row, B = {rows}, found {describe(value)}"
             )
-    shown = extras.get("is_demonstration", ABSENT)
-    if shown is not None and not (isinstance(shown, Tensor) and shown.dtype == torch.bool and shown.ndim == 1):
-        raise ExperienceError(
-            f"Experience: extras['is_demonstration'] must be bool of shape [B] = [{rows}], found {describe(shown)}"
-        )
+        known = EXTRAS.get(name)
+        if known is not None and (expected := known.problem(value, rows, decisions)) is not None:
+            raise ExperienceError(f"Experience: extras[{name!r}] must be {expected}, found {describe(value)}")
 
 
 def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import catalogue, recipe_page
+from benchmarks import catalogue, fields_page, recipe_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,6 +43,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_catalogue_page_is_what_the_method_files_say() -> None:
     assert catalogue.PAGE.read_text() == catalogue.page(), "run: python -m benchmarks.catalogue"
+
+
+def test_the_fields_page_is_what_the_registries_hold() -> None:
+    assert fields_page.PAGE.read_text() == fields_page.page(), "run: python -m benchmarks.fields_page"
 
 
 def test_the_recipe_page_is_what_the_settings_say() -> None:

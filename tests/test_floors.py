@@ -15,7 +15,7 @@ import polopt
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors", "names", "absent", "recipes", "threads", "heap"},
-    {"support", "situation", "yaml_data", "setting_types", "part_names"},
+    {"support", "situation", "yaml_data", "setting_types", "part_names", "extras"},
     {"fields", "ops", "layers"},
     {"evaluation", "stacking"},
     {"experience"},

@@ -173,9 +173,8 @@ def refused(changes, message: str, leaves=None) -> None:
 
 def test_what_is_missing_or_misshaped_is_refused() -> None:
     e = gaussian_batch(0).experience
-    refused(
-        {"std": e.extras["std"][:, 0]}, r"GRPOGuardRatio.*extras\['std'\].*must be floating point of shape \[B, T\]"
-    )
+    with pytest.raises(po.ExperienceError, match=r"extras\['std'\] must be floating point of shape \[B, T\]"):
+        e.replace(extras={"std": e.extras["std"][:, 0]})
     refused({"std": -e.extras["std"]}, r"extras\['std'\].*must be positive")
     refused({"dt": torch.zeros_like(e.extras["dt"])}, r"InverseTimeStep.*extras\['dt'\].*must be positive, found 0")
     refused({"mean": e.extras["mean"][..., :2]}, r"must be \[B, T, D\] alike, found \[9, 8, 2\] and \[9, 8, 3\]")

@@ -1,4 +1,4 @@
-"""A run while it trains: on a terminal, in a log, in a notebook."""
+"""Displays of a run in training: on a terminal, in a log, in a notebook."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def leading() -> bool:
-    """Whether this process is the one that prints, of those that `torchrun` has started, if it has."""
+    """Returns True in the process that prints: rank 0 under `torchrun`, or the only process."""
     return os.environ.get("RANK", "0") == "0"

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Human-readable formats of numbers and texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def count(number: float) -> str:
-    """1,234 or 1.23 million."""
+    """Formats a count: 1,234 or 1.23 million."""
     for size, unit in ((1e9, " billion"), (1e6, " million")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -31,7 +31,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes."""
+    """Formats a number of bytes."""
     for unit, step in (("GB", 1e9), ("MB", 1e6)):
         if number >= step:
             return f"{number / step:.3g} {unit}"
@@ -43,15 +43,17 @@ def percent(rate: float) -> str:
 
 
 def rate(found: Mapping[str, Any]) -> str:
-    """An estimate with its interval, as evaluations.jsonl holds them: 41.2 % [36.5, 46.1]; 231.5 [210.2, 252.8] where
-    its unit is no share."""
+    """Formats an estimate with its interval, as evaluations.jsonl holds them.
+
+    Fractions are in percent, 41.2 % [36.5, 46.1]; other units as they are, 231.5 [210.2, 252.8].
+    """
     if unit_of(found) != SHARE:
         return f"{found['estimate']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
     return f"{percent(found['estimate'])} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The whole series in `width` characters, each the mean of its share."""
+    """Draws the whole series in `width` characters, each the mean of its share."""
     if not values or width < 1:
         return ""
     n = min(width, len(values))
@@ -63,7 +65,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def one_line(text: str, width: int, *, tail: bool = False) -> str:
-    """Text on one line of at most `width` characters, its beginning or its tail, without control characters."""
+    """Formats text on one line of at most `width` characters, its beginning or its tail, without control characters."""
     flat = " ".join(printable(" ".join(text.split()), keep="").split())
     if len(flat) <= width:
         return flat
@@ -71,7 +73,8 @@ def one_line(text: str, width: int, *, tail: bool = False) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """A docstring whose prose is one line a paragraph, to be wrapped anew; indented lines stay as they are."""
+    """Joins the lines of each paragraph of a docstring, to be wrapped again; paragraphs with indented lines stay as
+    they are."""
     found = []
     for block in text.split("\n\n"):
         lines = block.split("\n")

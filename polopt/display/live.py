@@ -1,4 +1,4 @@
-"""A run on the screen: a live page in a terminal or notebook, lines in a log."""
+"""Live displays of a run: a page in a terminal or notebook, lines in a log."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from polopt.training.estimates import label_of, score_of
 from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
-# Where there is no terminal: seconds between lines, at most, and lines of a stage, at least.
+# Without a terminal: the most seconds between lines, and the fewest lines of a stage.
 EVERY, LINES = 10.0, 20
-# Seconds between two drawings in a notebook, at least; its width in characters.
+# The fewest seconds between two updates in a notebook, and its width in characters.
 REDRAW, NOTEBOOK = 0.5, 100
 
 
 @contextmanager
 def watching(console: Console, progress: Progress) -> Iterator[Watcher]:
-    """A watcher that shows the run for as long as the block runs."""
+    """Yields a watcher that displays the run for as long as the context is open."""
     if console.is_jupyter:
         page = NotebookPage(progress)
         yield page
@@ -41,7 +41,7 @@ def watching(console: Console, progress: Progress) -> Iterator[Watcher]:
 
 
 class Page:
-    """The live page, drawn anew from the numbers at each refresh."""
+    """The live page, rendered from the current numbers at each refresh."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -163,7 +163,7 @@ def headline(progress: Progress) -> str:
 
 
 def judged_at(progress: Progress, record: Mapping[str, Any]) -> str:
-    """When an evaluation was: "rl, before", or the stage and its step."""
+    """Formats the time of an evaluation: "rl, before", or the stage and its step."""
     stage, place = record["stage"], in_round(progress, record)
     if record["when"] != "during" or progress.recipe is None:
         return f"{place}{stage}, {record['when']}"
@@ -172,12 +172,12 @@ def judged_at(progress: Progress, record: Mapping[str, Any]) -> str:
 
 
 def in_round(progress: Progress, record: Mapping[str, Any]) -> str:
-    """The round of a record, to stand before its stage: "round 2/3, "; nothing where there is one round."""
+    """Formats the round of a record as a prefix of its stage: "round 2/3, "; empty if there is one round."""
     rounds = progress.recipe.rounds if progress.recipe else 1
     return f"round {record['round']}/{rounds}, " if "round" in record else ""
 
 
-# What a log line shows of a step, where it was measured: key, label, form.
+# The metrics of a step in a log line, where measured: key, label, format.
 SHOWN = (
     ("reward/mean", "reward", ".3f"),
     ("solved", "solved", ".1%"),
@@ -188,13 +188,13 @@ SHOWN = (
 
 
 def numbers(record: Mapping[str, Any]) -> list[str]:
-    """The few numbers of a step that a log line has room for."""
+    """Formats the metrics of a step that a log line shows."""
     found = [f"{label} {format(record[key], form)}" for key, label, form in SHOWN if key in record]
     return found + ([f"workers {text}"] if (text := workers(record)) else [])
 
 
 def workers(record: Mapping[str, Any]) -> str:
-    """How many workers there are, and how old their rows; nothing of a run without."""
+    """Formats the number of workers and the staleness of their rows; empty for a run without workers."""
     if "cluster/workers" not in record:
         return ""
     age = record.get("staleness/mean", 0.0)

@@ -1,4 +1,4 @@
-"""Where a run stands: what a progress display shows, and how much time is left."""
+"""Progress of a run: the numbers that a display shows, and the remaining time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from polopt.training.run import Run
 
 # The pace of a stage is the mean of this many of its last steps.
 RECENT = 10
-# A sampled row costs about this many demonstrated ones (0.4 measured on the laptop recipe: groups share their
-# prompts, and its batches are larger); used until a stage that samples has begun.
+# Cost of a sampled row relative to a demonstration (0.4 measured on the laptop recipe: groups share their prompts, and
+# its batches are larger); used until a stage that samples has begun.
 SAMPLED = 0.5
 
 
 class Progress:
-    """A `Watcher` that keeps the numbers. A resumed run's earlier numbers are read from its folder."""
+    """A `Watcher` that stores the numbers of a run. A resumed run's earlier numbers are read from its folder."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.perf_counter) -> None:
         self.folder, self.clock = folder, clock
@@ -59,25 +59,25 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.recipe.total_steps if self.recipe else 0
 
     @property
     def steps(self) -> int:
-        """Steps done."""
+        """Number of steps done."""
         return sum(self.done.values())
 
     def elapsed(self) -> float:
-        """Seconds of training, those before a resume included."""
+        """Returns the seconds of training, those before a resume included."""
         return self._before + self.clock() - self._start
 
     def judging(self) -> int:
-        """How many held-out problems are being judged at this moment; 0 while a step runs."""
+        """Returns the number of held-out problems in the current evaluation; 0 while a step runs."""
         due = self._due() if self.recipe else []
         return due[0][1] if due and due[0][0] == self.steps else 0
 
     def _due(self) -> list[tuple[int, int]]:
-        """Evaluations to come: (after how many steps of the run, problems)."""
+        """Returns the remaining evaluations: (step of the run after which it takes place, problems)."""
         assert self.recipe is not None
         planned, start = [], 0
         for name, stage in [*self.recipe.stages.items()] * self.recipe.rounds:
@@ -86,9 +86,10 @@ class Progress:
         return planned[len(self.heldout) :]
 
     def left(self) -> float | None:
-        """Seconds until the end: every stage's steps at its own measured pace, and the evaluations to come.
+        """Estimates the seconds until the end: every stage's steps at its own measured pace, and the remaining
+        evaluations.
 
-        A stage that has not begun is taken to cost what the slowest one costs per row. None until a second
+        A stage that has not begun is assumed to cost as much per row as the slowest one so far. None until a second
         step is measured.
         """
         if self.recipe is None or sum(map(len, self._spent.values())) < 2:
@@ -100,7 +101,7 @@ class Progress:
         return max(0.0, steps + each * problems - (self.clock() - self._mark))
 
     def _pace(self, name: str) -> float:
-        """Seconds per step of a stage."""
+        """Returns the seconds per step of a stage."""
         assert self.recipe is not None
         spent = self._spent.get(name, [])
         if spent:
@@ -115,7 +116,7 @@ class Progress:
         self.record = record
         if record["stage"] != self.stage:
             self.stage = record["stage"]
-            self.rewards, self.entropies = [], []  # another stage's rewards mean something else
+            self.rewards, self.entropies = [], []  # rewards of different stages are not comparable
         rounds = record.get("round", 1) - 1
         self.done[self.stage] = record["stage_step"] + 1
         if rounds and self.recipe is not None:

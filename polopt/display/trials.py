@@ -1,4 +1,4 @@
-"""The runs of a comparison while they train."""
+"""Display of the runs of a comparison while they train."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polopt.training.run_executor import ComparedRun
 
 
 class Board:
-    """All runs at a glance: a live page in a terminal, a line when something ends elsewhere."""
+    """A display of all runs: a live page in a terminal, elsewhere a line for each run that ends."""
 
     def __init__(self, screen: Console) -> None:
         self.screen = screen
@@ -43,7 +43,7 @@ class Board:
             self.live.update(_board(trials, self._left(trials)))
 
     def _left(self, trials: Sequence[ComparedRun]) -> float | None:
-        """Seconds until all are finished, at the pace since the first look."""
+        """Estimates the seconds until all runs are finished, at the pace since the first update."""
         now, done = time.perf_counter(), sum(map(_done, trials))
         if self.begun is None:
             self.begun = now, done

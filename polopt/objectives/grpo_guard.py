@@ -51,7 +51,7 @@ class InverseTimeStep(Weight):
     """1 / dt_t, with the length dt of each step's interval, `extras["dt"]` [B, T]: equal weight per time, not per step.
 
     Raises:
-        ExperienceError: a dt of the wrong shape, or not positive.
+        ExperienceError: a dt that is not positive.
     """
 
     reads = frozenset({"extras.dt"})
@@ -62,15 +62,7 @@ class InverseTimeStep(Weight):
 
 def _positive(experience: Experience, name: str, meaning: str, by: Ratio | Weight) -> Tensor:
     """`extras[name]`, [B, T], with 1 where nothing was decided."""
-    value = experience.extras[name]
-    shape = list(experience.mask.shape)
-    if not isinstance(value, Tensor) or list(value.shape) != shape or not value.is_floating_point():
-        found = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise ExperienceError(
-            f"{by!r}: experience.extras[{name!r}], {meaning}, must be floating point of shape [B, T] = {shape}, "
-            f"found {found}"
-        )
-    value = torch.where(experience.mask, value, 1)
+    value = torch.where(experience.mask, experience.extras[name], 1)
     if not (value > 0).all():
         raise ExperienceError(
             f"{by!r}: experience.extras[{name!r}], {meaning}, must be positive, found {value.min().item():.3g}"

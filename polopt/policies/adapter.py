@@ -24,17 +24,19 @@ from polopt.names import nearest
 from polopt.policies.model_modules import adapted, adapter_of, is_lora
 
 ALL: Literal["all-linear"] = "all-linear"
-# Before the name of every tensor in PEFT's files, which are those of a model inside a wrapper.
+# Prefix of every tensor's name in PEFT's files, in which the model is inside a wrapper.
 PREFIX = "base_model.model."
 
 
 class AdapterSpec(Config):
-    """A new adapter: y = W x + alpha / rank B A x, with W frozen, A random and B zero, so that it begins as its base.
+    """Settings of a new adapter: y = W x + alpha / rank B A x, with W frozen, A random and B zero, so that it starts as
+    its base.
+
+    There is no dropout, which would make the sampler and the learner two policies.
 
     rank: of B A.
-    alpha: what scales B A, with the rank.
-    targets: names of the linear maps that get one, as q_proj; "all-linear" for all but the output layer. There is no
-        dropout: it would make the sampler and the learner two policies.
+    alpha: numerator of the scale alpha / rank of B A.
+    targets: names of the linear maps that get an adapter, as q_proj; "all-linear" for all but the output layer.
     """
 
     rank: int = pydantic.Field(default=8, ge=1)
@@ -43,7 +45,7 @@ class AdapterSpec(Config):
 
 
 def require() -> Any:
-    """The package `peft`.
+    """Imports the package `peft`.
 
     Raises:
         ConfigError: it is not installed.
@@ -56,15 +58,15 @@ def require() -> Any:
 
 
 def new_adapter(model: Any, spec: AdapterSpec, *, seed: int, base: str) -> None:
-    """Put a new adapter in a model, in place; everything else is frozen.
+    """Adds a new adapter to a model, in place, and freezes all other parameters.
 
-    base: what PEFT's file is to call the model. The adapter's numbers are float32 or wider, whatever the model's are.
+    base: the model's name in PEFT's file. The adapter's parameters are float32 or wider, whatever the model's are.
 
     Raises:
-        ConfigError: PEFT is not installed, or a target that is no linear map inside the model.
+        ConfigError: PEFT is not installed, or a target is no linear map inside the model.
     """
     peft, known = require(), linear_maps(model)
-    # By name rather than as PEFT's "all-linear", which ends up as a list of every single map.
+    # By name rather than as PEFT's "all-linear", which is saved as a list of every single map.
     targets = sorted({name.rpartition(".")[2] for name in known}) if spec.targets == ALL else list(spec.targets)
     for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in known):
@@ -84,11 +86,11 @@ def new_adapter(model: Any, spec: AdapterSpec, *, seed: int, base: str) -> None:
 
 
 def load_adapter(model: Any, folder: str, *, base: str) -> None:
-    """Put an adapter in PEFT's format, from a folder or a hub name, in a model, to go on training it.
+    """Adds an adapter in PEFT's format, from a folder or a hub name, to a model, for further training.
 
     Raises:
-        ConfigError: PEFT is not installed; there is no such adapter; it is another kind than plain LoRA, or was made
-            for another base than this model.
+        ConfigError: PEFT is not installed; there is no such adapter; the adapter is not plain LoRA, or was made for
+            another base than this model.
     """
     peft = require()
     try:
@@ -130,7 +132,7 @@ def _inject(peft: Any, config: Any, model: Any) -> None:
 
 
 def linear_maps(model: Any) -> dict[str, nn.Module]:
-    """The linear maps inside a model, by name, without the output layer."""
+    """Returns the linear maps inside a model, by name, without the output layer."""
     from transformers.pytorch_utils import Conv1D
 
     head = model.get_output_embeddings()
@@ -138,21 +140,21 @@ def linear_maps(model: Any) -> dict[str, nn.Module]:
 
 
 def shape_of(module: Any) -> tuple[int, int]:
-    """(outputs, inputs) of a linear map; GPT-2 keeps its weights the other way round."""
+    """Returns (outputs, inputs) of a linear map; GPT-2 stores its weights transposed."""
     rows, columns = module.weight.shape
     return (rows, columns) if isinstance(module, nn.Linear) else (columns, rows)
 
 
 def turned(model: Any) -> bool:
-    """Whether the model keeps the weights of its linear maps as [in, out], as GPT-2 does."""
+    """Returns True if the model stores the weights of its linear maps as [in, out], as GPT-2 does."""
     return any(not isinstance(module, nn.Linear) for module in linear_maps(model).values())
 
 
 def check_scale(config: Any, said: str) -> None:
-    """Refuse an adapter that adds nothing, whatever it has learned.
+    """Raises an error for an adapter whose scale of 0 cancels its weights.
 
     Raises:
-        ConfigError: its scale is 0.
+        ConfigError: the scale is 0.
     """
     if getattr(config, "lora_alpha", None) == 0:
         raise ConfigError(
@@ -162,7 +164,7 @@ def check_scale(config: Any, said: str) -> None:
 
 
 def _unusual(config: Any) -> str | None:
-    """What an adapter has beyond plain LoRA."""
+    """Describes the features of an adapter beyond plain LoRA, None if it has none."""
     kind = getattr(config.peft_type, "value", config.peft_type)
     if kind != "LORA":
         return f"the kind {kind}"
@@ -174,7 +176,7 @@ def _unusual(config: Any) -> str | None:
 
 
 def _misfit(model: Any, tensors: Mapping[str, Tensor]) -> str | None:
-    """Why an adapter's tensors cannot belong to a model: the first of them that does not fit."""
+    """Describes the first of an adapter's tensors that does not fit a model, None if all fit."""
     known = linear_maps(model)
     for name, tensor in tensors.items():
         place, _, side = name.removeprefix(PREFIX).removesuffix(".weight").rpartition(".")
@@ -190,19 +192,21 @@ def _misfit(model: Any, tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def adapted_shapes(model: nn.Module) -> list[tuple[int, int]]:
-    """(outputs, inputs) of each linear map that has an adapter."""
+    """Returns (outputs, inputs) of each linear map that has an adapter."""
     return [shape_of(module.base_layer) for module in model.modules() if adapted(module) and is_lora(module)]
 
 
 def is_adapted(model: nn.Module) -> bool:
-    """Whether some of a model's modules are adapters."""
+    """Returns True if some of a model's modules are adapters."""
     return any(map(adapted, model.modules()))
 
 
 @torch.no_grad()
 def merged(model: Any, *, once: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """A model's weights under their names without adapters, with each adapter's W + scale B A; tied ones under all
-    their names, or `once`. The sum is taken in float32 or wider and rounded one time, to the precision of W.
+    """Yields a model's weights under their names without adapters, with each adapter merged as W + scale B A.
+
+    Tied weights are yielded under all their names, or `once`. The sum is computed in float32 or wider and rounded one
+    time, to the precision of W.
 
     Raises:
         ValueError: an adapter that is more than plain LoRA.
@@ -222,7 +226,7 @@ def merged(model: Any, *, once: bool = False) -> Iterator[tuple[str, Tensor]]:
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """What the model's `state_dict` would be without adapters and with their weights."""
+    """Returns the model's `state_dict` with its adapters merged into the weights."""
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return {n: t for n, t in model.state_dict().items() if n not in parameters} | dict(merged(model))
 
@@ -236,15 +240,15 @@ def _whole(layer: Any) -> Tensor:
 
 
 def save_adapter(model: Any, folder: Path) -> None:
-    """A model's adapter in PEFT's format: adapter_config.json and adapter_model.safetensors."""
+    """Saves a model's adapter in PEFT's format: adapter_config.json and adapter_model.safetensors."""
     peft = require()
-    # Without a look at the hub for whether the vocabulary has grown: embeddings are never part of it.
+    # Without a hub request for whether the vocabulary has grown: embeddings are never part of the adapter.
     tensors = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
     write_adapter(folder, model.peft_config["default"], tensors)
 
 
 def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> None:
-    """PEFT's two files: its LoraConfig, and the factors by the names of their modules (`q_proj.lora_A.weight`)."""
+    """Writes PEFT's two files: its LoraConfig, and the factors by their modules' names (`q_proj.lora_A.weight`)."""
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(config)
     config.inference_mode = True
@@ -255,7 +259,7 @@ def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> N
 
 
 def fingerprint(parameters: Mapping[str, Tensor]) -> str:
-    """A short name of what weights are, from some hundred numbers of each: another base has another one."""
+    """Returns a short hash of some hundred numbers of each weight, different for different base models."""
     known = hashlib.sha256()
     for name, parameter in sorted(parameters.items()):
         flat = parameter.detach().flatten()

@@ -13,12 +13,15 @@ from polopt.policies.sharded import laid
 
 
 class Average:
-    """average <- average + rate (policy - average) at each `reference_tau`, from the policy's weights of now on.
+    """An exponential moving average of a policy's weights: average <- average + rate (policy - average), once per
+    batch.
 
-    copied: makes the copy that will hold the average.
-    policy: with the averaged weights, without gradient. Rate 1 is the followed policy itself and rate 0 a frozen copy.
-    Where weights are narrower than float32 the average is kept in float32 beside them: in bfloat16, steps below 1/256
+    The average starts at the policy's current weights. Rate 1 is the followed policy itself and rate 0 a frozen copy.
+    Where weights are narrower than float32 the average is stored separately in float32: in bfloat16, steps below 1/256
     of a weight would be lost.
+
+    copied: makes the copy that holds the average.
+    policy: the policy with the averaged weights, without gradient.
     """
 
     def __init__(self, followed: Any, rate: float, copied: Callable[[Any], Any] = frozen_copy) -> None:
@@ -29,7 +32,7 @@ class Average:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """The followed policy has learned from one more batch."""
+        """Updates the average after the followed policy was trained on one more batch."""
         if self.rate in (0, 1):
             return
         now = dict(self.followed.named_parameters())
@@ -38,12 +41,12 @@ class Average:
         self._write()
 
     def state(self) -> dict[str, Tensor]:
-        """The average's tensors by name; none where it is the policy itself."""
+        """Returns the average's tensors by name; none where it is the policy itself."""
         return {name: mean.detach() for name, mean in self._means.items()}
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `state`."""
+        """Loads tensors returned by `state`."""
         for name, mean in self._means.items():
             mean.copy_(laid(tensors[name], mean))
         self._write()

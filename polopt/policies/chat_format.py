@@ -1,4 +1,4 @@
-"""How a world's texts and a policy's answers become one growing list of token ids."""
+"""Conversion of a world's texts and a policy's answers to one growing list of token ids."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 from polopt.config import ConfigError
 
-# Stands for an answer when a chat template is asked what it puts around one.
+# Placeholder of an answer, to find the text that a chat template puts around one.
 _ANSWER = "\u241eanswer\u241e"
 
 
 class Dialogue:
-    """Token ids of what the policy reads. Ids are only ever appended, so a turn's ids are a prefix of the next.
+    """Token ids of the policy's input. Ids are only ever appended, so a turn's ids are a prefix of the next.
 
-    With a chat template, observations are user messages and the template determines what surrounds them; without
-    one they are plain text after the tokenizer's beginning-of-sequence token.
-    chat_template_kwargs: what the template is given beside the messages, such as `enable_thinking`.
+    With a chat template, observations are user messages and the template determines what surrounds them; without one
+    they are plain text after the tokenizer's beginning-of-sequence token.
+
+    chat_template_kwargs: arguments of the template besides the messages, such as `enable_thinking`.
     """
 
     def __init__(self, tokenizer: Any, chat_template_kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -26,7 +27,7 @@ class Dialogue:
 
     @property
     def beginning(self) -> int:
-        """What a raw text stands behind: the beginning-of-sequence token, or the one that ended the text before.
+        """The token before a raw text: the beginning-of-sequence token, or the end-of-sequence token if there is none.
 
         Raises:
             ValueError: the tokenizer has neither.
@@ -38,16 +39,17 @@ class Dialogue:
         return found
 
     def opening(self, observation: str, history: Sequence[dict[str, str]] = ()) -> list[int]:
-        """Ids of the first observation, up to where the policy's first answer begins. history: messages before it, each
-        with `role` and `content`.
+        """Returns the ids of the first observation, up to the beginning of the policy's first answer.
+
+        history: messages before the observation, each with `role` and `content`.
 
         Raises:
-            ConfigError: there are messages before it, and no chat template to write them; or the template refuses them.
+            ConfigError: there is a history, and no chat template to format it; or the template rejects the messages.
         """
         return self.openings([(observation, history)])[0]
 
     def openings(self, begun: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> list[list[int]]:
-        """As `opening`, of many (observation, history) at once, which is faster; equal ones are read once."""
+        """Returns `opening` of many (observation, history) in one faster call; equal ones are tokenized once."""
         keys = [(said, repr(history)) for said, history in begun]
         unlike = dict(zip(keys, begun, strict=True))
         found = dict(zip(unlike, self._openings([*unlike.values()]), strict=True))
@@ -67,7 +69,7 @@ class Dialogue:
         return self.tokenizer([said for said, _ in begun])["input_ids"] if begun else []
 
     def reply(self, observation: str, stop: int) -> list[int]:
-        """Ids between an answer, which ended with the token `stop`, and the beginning of the next."""
+        """Returns the ids between an answer, which ended with the token `stop`, and the beginning of the next."""
         if self.tokenizer.chat_template is None:
             return self._ids([observation])[0]
         whole = self._render([_user("?"), _assistant(_ANSWER), _user(observation)], answer_next=True)
@@ -75,15 +77,15 @@ class Dialogue:
         return ids[1:] if ids[:1] == [stop] else ids
 
     def answer(self, text: str) -> list[int]:
-        """Ids of an answer as a policy would give it, with its stop token."""
+        """Returns the ids of an answer as a policy would generate it, with its stop token."""
         return self.answers([text])[0]
 
     def answers(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `answer`, of many at once, which is faster."""
+        """Returns `answer` of many texts in one faster call."""
         return [[*ids, self.tokenizer.eos_token_id] for ids in self._ids(texts)]
 
     def text(self, ids: list[int]) -> str:
-        """What the ids say: a view, never encoded again."""
+        """Decodes ids to text, for display and scoring; the text is never encoded again."""
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _render(self, messages: list[dict[str, str]], *, answer_next: bool) -> str:

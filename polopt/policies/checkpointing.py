@@ -1,4 +1,4 @@
-"""Memory for time: layers that keep only their input, and compute the rest again in the backward pass."""
+"""Activation checkpointing: layers keep only their input, and recompute the rest in the backward pass."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_layers(model: Any) -> None:
-    """Checkpoint every layer of a `transformers` model, from now on and wherever there is a gradient.
+    """Enables activation checkpointing in every layer of a `transformers` model, wherever there is a gradient.
 
-    Activations of L layers shrink to L inputs and one layer's rest, for about a third more time of learning.
-    transformers' own switch works in training mode alone, where dropout would come with it.
+    Activations of L layers shrink to L inputs and one layer's rest, for about a third more training time. transformers'
+    own switch works in training mode alone, which would enable dropout as well.
 
     Raises:
-        ValueError: the model does not say what its layers are.
+        ValueError: the model does not declare its layers.
     """
     layers = layers_of(model)
     if not layers:
@@ -30,14 +30,15 @@ def checkpoint_layers(model: Any) -> None:
 
 
 def layers_of(model: Any) -> list[Any]:
-    """The layers of a `transformers` model, as far as it says what they are."""
+    """Returns the layers of a `transformers` model, empty if the model does not declare them."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """forward(...), which keeps its arguments alone and runs again in the backward pass, if there is a gradient."""
+    """Calls forward(...); if there is a gradient, only the arguments are kept, and the call is repeated in the backward
+    pass."""
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     # No random numbers to restore: a policy's model is in evaluation mode.

@@ -1,8 +1,8 @@
 """The arithmetic of common decoder-only transformers on flat tokens, with the weights of a `transformers` model.
 
-`transformers` builds, loads and saves the models. What is computed on every token of every step is written out
-here: no padding, no mask where causality is enough, fused activations, and few enough operations a layer that a
-small model is not slowed down by calling them.
+`transformers` builds, loads and saves the models. The computation on every token of every step is implemented here: no
+padding, no mask where causality is enough, fused activations, and few enough operations per layer that their overhead
+does not slow down a small model.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from polopt.policies.recompute import Rowwise
 
 
 class Decoder:
-    """Reads a model's weights where they are, so it follows every update of them.
+    """The forward pass of a model, on the model's own weights, so that every update of them takes effect.
 
-    checkpointing: recompute each layer in the backward pass instead of keeping what is inside it. compute: the
-    precision of products and of attention, None for the weights' own. What layers pass on, and normalise, stays in the
-    weights' precision if that is wider.
+    checkpointing: recompute each layer in the backward pass instead of keeping its activations.
+    compute: the precision of products and of attention, None for the weights' own. The residual stream and its
+        normalisation stay in the weights' precision if that is wider.
     """
 
     def __init__(self, model: Any) -> None:
@@ -39,8 +39,11 @@ class Decoder:
 
     @classmethod
     def of(cls, model: Any) -> Decoder | None:
-        """The decoder of a `transformers` causal LM, or None if the architecture is not one that is written
-        out here, or the model says something else: it is tried on short prompts with two answers each."""
+        """Returns the decoder of a `transformers` causal LM, or None if its architecture is not implemented here.
+
+        The decoder is also None if its logits differ from the model's, which is tested on short prompts with two
+        answers each.
+        """
         family = FAMILIES.get(type(model).__name__)
         if family is None or not as_made(model) or not family.fits(model):
             return None
@@ -49,15 +52,15 @@ class Decoder:
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Whether the model has no option that this family's arithmetic leaves out."""
+        """Returns True if the model uses no option that this family's arithmetic lacks."""
         raise NotImplementedError
 
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """[N, d] of token ids and positions, [N] each."""
+        """Returns embeddings [N, d] of token ids and positions, [N] each."""
         raise NotImplementedError
 
     def rotations(self, positions: Tensor) -> Tensor | None:
-        """[2, N, 1, D] cosines and sines of rotary positions [N], None for models with learned positions."""
+        """Returns cosines and sines [2, N, 1, D] of rotary positions [N], None for models with learned positions."""
         return None
 
     def layers(self) -> Iterator[DecoderLayer]:
@@ -72,22 +75,25 @@ class Decoder:
 
     @property
     def stream(self) -> torch.dtype:
-        """The precision of what layers pass on."""
+        """The precision of the residual stream."""
         return torch.promote_types(self.dtype, self.model.dtype)
 
     def computing(self, dtype: torch.dtype) -> Self:
-        """The same weights in another precision of the arithmetic."""
+        """Returns a decoder with the same weights and another precision of the arithmetic."""
         other = copy.copy(self)
         other.compute = dtype
         return other
 
     def head(self) -> Linear:
-        """From hidden states to logits."""
+        """Returns the linear map from hidden states to logits."""
         return _linear(self.model.get_output_embeddings())
 
     def read(self, packed: Packed, at: Tensor, inner: Collection[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
-        """[M, d] normalised hidden states at the flat indices `at` [M], which may repeat; and what the layers of the
-        numbers `inner`, from 1, pass on there, [M, d] each."""
+        """Returns the normalised hidden states [M, d] at the flat indices `at` [M], which may repeat, and outputs of
+        inner layers.
+
+        inner: numbers of the layers, from 1, whose outputs at these indices, [M, d] each, are returned too.
+        """
         x = self.embed(packed.tokens, packed.position)
         rotation = self.rotations(packed.position)
         *layers, last = self.layers()
@@ -124,7 +130,7 @@ def _whole_layer(layer: DecoderLayer, packed: Packed, x: Tensor, rotation: Tenso
 
 
 def _last_layer(layer: DecoderLayer, packed: Packed, x: Tensor, rotation: Tensor | None, at: Tensor) -> Tensor:
-    """Only what is asked for passes through the layer's second half."""
+    """Computes the layer's output at the indices `at` alone."""
     attended = packed.attend(*layer.project(x, rotation))
     return layer.finish(ops.take(x, at), ops.take(attended, at))
 
@@ -164,20 +170,20 @@ class Gpt2(Decoder):
 
 
 class Llama(Decoder):
-    """Llama and its like: rotary positions, RMS normalisation, a gated MLP, shared key heads; Qwen3 also
-    normalises queries and keys."""
+    """Llama and similar architectures: rotary positions, RMS normalisation, a gated MLP, grouped-query attention; Qwen3
+    also normalises queries and keys."""
 
     @staticmethod
     def fits(model: Any) -> bool:
         config = model.config
         kinds = getattr(config, "layer_types", None)
         full = set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
-        # Other kinds of rotary positions depend on how long the text is.
+        # Other kinds of rotary positions depend on the length of the text.
         return full and model.model.rotary_emb.rope_type not in ("dynamic", "longrope")
 
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         table = self.model.model.embed_tokens
-        # transformers never trains the padding token's embedding, even where the token is part of a text.
+        # transformers gives the padding token's embedding no gradient, even where the token is part of a text.
         return F.embedding(tokens, table.weight, table.padding_idx).to(self.stream)
 
     def rotations(self, positions: Tensor) -> Tensor:
@@ -226,7 +232,7 @@ def _linear(*modules: nn.Linear) -> Linear:
 
 
 def _conv(module: Any) -> Linear:
-    """GPT-2 stores weights as [in, out]."""
+    """Returns the linear map of a GPT-2 module, which stores weights as [in, out]."""
     return Linear((module.weight.t(),), (module.bias,), (adapter_of(module),))
 
 
@@ -249,7 +255,7 @@ def _gated(activation: Function, gate: Tensor, up: Tensor) -> Tensor:
 
 
 def _activation(module: nn.Module) -> Function:
-    """`transformers` writes GELU's tanh form out in eight operations; here it is one."""
+    """Returns the activation function; GELU's tanh form is one operation, where `transformers` uses eight."""
     if type(module).__name__ in ("NewGELUActivation", "GELUTanh", "FastGELUActivation"):
         return functools.partial(F.gelu, approximate="tanh")
     return F.silu if isinstance(module, nn.SiLU) or type(module).__name__ == "SiLUActivation" else module

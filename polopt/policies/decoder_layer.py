@@ -1,4 +1,4 @@
-"""One layer of a decoder-only transformer on flat tokens: projections, rotary positions, and what follows attention."""
+"""One layer of a decoder-only transformer on flat tokens: projections, rotary positions, feed-forward network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from polopt.policies.recompute import Rowwise
 
 @dataclasses.dataclass(frozen=True)
 class DecoderLayer:
-    """h = x + out(attention(qkv(norm(x)))), then h + down(mix(up(norm(h)))).
+    """A decoder layer: h = x + out(attention(qkv(norm(x)))), then h + down(mix(up(norm(h)))).
 
-    heads query heads share kv_heads key and value heads of `width`. query_norm, key_norm act on each head.
+    `heads` query heads share `kv_heads` key and value heads of `width`. query_norm, key_norm act on each head.
     """
 
     heads: int
@@ -33,8 +33,10 @@ class DecoderLayer:
     key_norm: Rowwise | None = None
 
     def project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Queries [N, H, D], and keys and values [N, 2, K, D], of x [N, d]; rotation: [2, N, 1, D], the cosines
-        and sines."""
+        """Returns queries [N, H, D], and keys and values [N, 2, K, D], of x [N, d].
+
+        rotation: [2, N, 1, D], the cosines and sines.
+        """
         qkv, width = self.qkv.joined(self.norm, x), self.width
         if self.query_norm is not None and self.key_norm is not None:
             q, k, v = qkv.view(len(x), -1, width).split([self.heads, self.kv_heads, self.kv_heads], 1)
@@ -45,22 +47,22 @@ class DecoderLayer:
         return q, kv.unflatten(1, (2, self.kv_heads))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """[N, d] the layer's output, from its input x [N, d] and attention's [N, H, D]."""
+        """Returns the layer's output [N, d], from its input x [N, d] and attention's [N, H, D]."""
         h = _plus(self.out(attended.flatten(1)), x)
         return _plus(self.down.joined(self.mix, *self.up.each(self.mlp_norm, h)), h)
 
     def prepared(self, dtype: torch.dtype) -> DecoderLayer:
-        """The same with all products `Linear.prepared`."""
+        """Returns the layer with all its products `Linear.prepared`."""
         return dataclasses.replace(self, **{n: getattr(self, n).prepared(dtype) for n in ("qkv", "out", "up", "down")})
 
 
 def _plus(made: Tensor, x: Tensor) -> Tensor:
-    """made + x, in the place of what was just made if x is not wider."""
+    """Returns made + x, computed in place in `made` if x is not wider."""
     return made.add_(x) if made.dtype == x.dtype else x + made
 
 
 def _rotated(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
-    """qkv [N, heads' and others' numbers] with its first `heads` heads rotated, in place."""
+    """Rotates the first `heads` heads of qkv [N, numbers of all heads], in place."""
     return _Rotated.apply(qkv, rotation, heads) if torch.is_grad_enabled() else _rotate(qkv, rotation, heads)
 
 
@@ -68,7 +70,7 @@ def _rotate(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
     half = rotation.shape[-1] // 2
     cosine, sine = rotation[..., :half]
     x = qkv.view(len(qkv), -1, 2 * half)[:, :heads]
-    a, b = x[..., :half], x[..., half:]  # not by chunk, whose views autograd does not let anybody write to
+    a, b = x[..., :half], x[..., half:]  # not by chunk, whose views autograd does not allow in-place operations on
     old = a.clone()
     a.mul_(cosine).addcmul_(b, sine, value=-1)
     b.mul_(cosine).addcmul_(old, sine)
@@ -76,7 +78,7 @@ def _rotate(qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:
 
 
 class _Rotated(torch.autograd.Function):
-    """A rotation's gradient is rotated back."""
+    """A rotation in place, whose gradient is rotated back."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, rotation: Tensor, heads: int) -> Tensor:

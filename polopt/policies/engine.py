@@ -1,4 +1,4 @@
-"""What draws rollouts: polopt's own sampler, or another program that is handed the policy's weights."""
+"""Rollout engines: polopt's own sampler, or another program that receives the policy's weights."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from polopt.support import Support
 
 
 class Engine(Protocol):
-    """Draws answers with a policy's weights.
+    """A sampler of answers with a policy's weights.
 
-    version: of the weights that the next answer is drawn with.
+    version: of the weights that the next answer is sampled with.
     """
 
     version: int
@@ -38,14 +38,15 @@ class Engine(Protocol):
         stop: frozenset[int],
         generator: torch.Generator,
     ) -> list[Sampled]:
-        """`group` answers to each context (one number, or one each), at most `limit` tokens long, context by context.
+        """Samples `group` answers to each context (one number, or one each), at most `limit` tokens long, context by
+        context.
 
-        `logp` is of the distribution that was really drawn from: over `support`, with the engine's own rounding.
+        `logp` is that of the distribution actually sampled from: over `support`, with the engine's own rounding.
         """
         ...
 
     def sync_weights(self, version: int) -> None:
-        """The policy's weights have changed, and are called `version`: the next `sample` draws with them."""
+        """Registers that the policy's weights have changed to `version`: the next `sample` uses them."""
         ...
 
 
@@ -54,7 +55,7 @@ class EngineSpec(Config):
 
     @abc.abstractmethod
     def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
-        """Refuse what this engine cannot do for a recipe: its stages' algorithms, its policy, its evaluation.
+        """Raises an error if this engine cannot run a recipe: its stages' algorithms, its policy, its evaluation.
 
         Raises:
             ConfigError: one sentence with the setting and the fix.
@@ -62,33 +63,33 @@ class EngineSpec(Config):
 
     @abc.abstractmethod
     def require(self) -> None:
-        """Refuse to go on without the packages that the engine needs.
+        """Raises an error if a package that the engine needs is missing.
 
         Raises:
-            ConfigError: how to install what is missing.
+            ConfigError: how to install the missing package.
         """
 
     @abc.abstractmethod
     def build(self, policy: LanguagePolicy) -> Engine:
-        """The engine, with the weights that the policy has now as version 0."""
+        """Builds the engine, with the policy's current weights as version 0."""
 
 
 class NativeSpec(EngineSpec):
     """polopt's own sampler, on the policy's own model.
 
-    dtype: of its arithmetic, None for that of the policy. bfloat16 under a float32 learner is faster on processors with
-        instructions for it; behaviour log-probabilities are those of what was drawn from, and a small model learnt less
-        with it: look at `mismatch/*`, and correct for it as for vLLM.
+    dtype: precision of the sampler's arithmetic, None for that of the policy. bfloat16 under a float32 learner is
+        faster on processors with instructions for it; behaviour log-probabilities are those of the distribution sampled
+        from, and a small model improved less with it: look at `mismatch/*`, and correct for it as for vLLM.
     """
 
     engine: Literal["native"] = "native"
     dtype: Literal["bfloat16"] | None = None
 
     def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
-        """Whatever a recipe can ask for."""
+        """Accepts every recipe."""
 
     def require(self) -> None:
-        """Nothing that polopt does not come with."""
+        """Does nothing: the sampler needs no further package."""
 
     def build(self, policy: LanguagePolicy) -> Engine:
         check_attention(policy.model)
@@ -96,7 +97,7 @@ class NativeSpec(EngineSpec):
 
 
 class NativeEngine:
-    """polopt's own sampler. It reads the policy's own model, so there is nothing to hand over.
+    """polopt's own sampler, which uses the policy's own model, so that no weights are copied.
 
     dtype: of its arithmetic, None for the policy's.
     """
@@ -142,7 +143,7 @@ class NativeEngine:
         generator: torch.Generator,
         look: LookaheadConfig,
     ) -> list[Sampled]:
-        """As `sample`, with trees of rollouts among the answers."""
+        """Samples answers like `sample`, with trees of rollouts among them."""
         decoder, stops = self.decoder, torch.tensor(sorted(stop), device=self.policy.device)
         with self.policy.arithmetic(self.dtype):
             return explore(

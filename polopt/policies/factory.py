@@ -1,4 +1,4 @@
-"""A language policy from settings: loaded by name, or new and small with a tokenizer made from texts."""
+"""Construction of a small, randomly initialised language policy with a tokenizer made from texts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def new_policy(
     dtype: str,
     **ways: Any,
 ) -> LanguagePolicy:
-    """A randomly initialised policy of the `transformers` architecture `config["model_type"]`.
+    """Builds a randomly initialised policy of the `transformers` architecture `config["model_type"]`.
 
-    texts: (kind, prompt, answer) examples that the tokenizer is made from. The vocabulary's size and special tokens
-    come from the tokenizer. ways: the keywords of `LanguagePolicy`.
+    texts: (kind, prompt, answer) examples from which the tokenizer is made. The vocabulary's size and special tokens
+        come from the tokenizer.
+    ways: the keywords of `LanguagePolicy`.
 
     Raises:
-        ConfigError: no model_type, one that transformers does not know or has another tokenizer for, or a field that
+        ConfigError: no model_type, one that transformers does not have or has another tokenizer for, or a field that
             its config does not have (which transformers itself would ignore), or values that make no model.
     """
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
@@ -64,20 +65,20 @@ def new_policy(
             "tokenizer of its own, which makes other ids of a text than the one that is made from the tasks; take "
             "another architecture, as llama or qwen3, or set policy.model"
         )
-    # Made on the CPU, so other devices' random numbers stay as they are.
+    # Created on the CPU, so that other devices' random states stay unchanged.
     with torch.random.fork_rng(devices=[]), _refused(kind):
         torch.default_generator.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(full, dtype=getattr(torch, dtype))
         with torch.no_grad():
             training = model.training
-            model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long))  # what construction alone accepts
+            model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long))  # some settings fail only in the forward pass
             model.train(training)
     return LanguagePolicy(model, tokenizer, **ways)
 
 
 @contextlib.contextmanager
 def _refused(kind: str) -> Iterator[None]:
-    """Whatever transformers and torch raise of an architecture's settings is about these."""
+    """Converts every error of transformers and torch in the context to a ConfigError on the architecture's settings."""
     try:
         yield
     except ConfigError:
@@ -91,7 +92,7 @@ def _refused(kind: str) -> Iterator[None]:
 
 
 def _check_size(config: Any, dtype: str) -> None:
-    """Refuse a model whose weights alone this machine cannot hold. Its shape is made without memory."""
+    """Raises an error for a model whose weights alone exceed this machine's memory, computed on the meta device."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
@@ -106,8 +107,10 @@ def _check_size(config: Any, dtype: str) -> None:
 
 
 def _is_read_back(config: Any, tokenizer: Any) -> bool:
-    """Whether a saved policy's tokenizer is the one that it was saved with: for some architectures transformers goes
-    by the model's name. It is tried, not looked up."""
+    """Returns True if a saved tokenizer is loaded unchanged, tested by loading it.
+
+    For some architectures transformers selects the tokenizer by the model's name instead.
+    """
     from transformers import AutoTokenizer
 
     text = string.printable + "".join(tokenizer.all_special_tokens)

@@ -1,4 +1,4 @@
-"""Copies of a policy that stay behind."""
+"""Frozen copies of a policy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def frozen_copy(module: M) -> M:
-    """A copy without gradient. What has no gradient already never changes, and is shared."""
+    """Returns a copy without gradient; parameters that already have no gradient never change, and are shared."""
     shared = {id(p): p for p in module.parameters() if not p.requires_grad}
     return copy.deepcopy(module, shared).requires_grad_(False)

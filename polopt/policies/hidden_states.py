@@ -1,4 +1,4 @@
-"""What the layers of a `transformers` model pass on, for policies that are made of them."""
+"""Hidden states of the layers of a `transformers` model, for policies read from inner layers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Backbone:
-    """A model's layers and what normalises the last one's output, found by trying.
+    """A model's layers and the normalisation of the last one's output, verified by a forward pass.
 
     Raises:
-        ValueError: the model does not say what its layers are, or something else stands between the last of them and
+        ValueError: the model does not declare its layers, or there is another operation between the last of them and
             the hidden states.
     """
 
@@ -36,7 +36,8 @@ class Backbone:
     def listening(
         self, numbers: Collection[int], rows: Tensor | slice, columns: Tensor | slice
     ) -> Iterator[dict[int, Tensor]]:
-        """While inside, a forward pass leaves what the layers `numbers`, from 1, pass on at (rows, columns)."""
+        """Records, in forward passes inside the context, the outputs of the layers `numbers`, from 1, at (rows,
+        columns)."""
         passed: dict[int, Tensor] = {}
 
         def hear(number: int, output: Any) -> None:
@@ -64,9 +65,12 @@ class Backbone:
 
 @torch.no_grad()
 def has_plain_head(model: Any) -> bool:
-    """Whether logits are the output layer of the last hidden state and nothing more, so that only decisions
-    need to meet the vocabulary. Some architectures cap or scale them: it is tried, not looked up, on hidden
-    states so large that a cap shows whatever the weights are."""
+    """Returns True if logits are the output layer of the last hidden state and nothing more, so that logits are needed
+    at decisions only.
+
+    Some architectures cap or scale logits: this is tested on hidden states so large that a cap shows whatever the
+    weights are.
+    """
     if model.base_model is model:
         return False
     seen: list[Tensor] = []

@@ -31,17 +31,17 @@ from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, scor
 class LanguagePolicy(nn.Module):
     """Any `transformers` causal LM with its tokenizer, and optionally a critic on its hidden states.
 
-    A row of experience is a whole episode: prompt, answers and whatever the world said in between, as
-    `extras["tokens"]` [B, T] with -1 on padding. `mask` is True at tokens that the policy chose, so prompt
-    and observation tokens are read but never trained. Log-probabilities are float32 (or wider), whatever the
-    model computes in.
+    A row of experience is a whole episode: prompt, answers and the observations in between, as `extras["tokens"]` [B,
+    T] with -1 on padding. `mask` is True at tokens that the policy chose, so prompt and observation tokens are read but
+    never trained. Log-probabilities are float32 (or wider), whatever precision the model computes in.
 
     The model stays in evaluation mode: dropout would make the sampler and the learner two policies.
-    critic: a linear value head, zero at the start, that shares the model's trunk.
+
+    critic: a linear value head, initialised to zero, that shares the model's backbone.
     checkpointing: layers keep only their inputs for the backward pass, which computes the rest again.
-    compute: the precision of the arithmetic, None for the weights' own. Weights, gradients and what an optimiser
-    remembers keep theirs: in bfloat16, steps below 1/256 of a weight would be lost.
-    chat_template_kwargs: what the tokenizer's chat template is given beside messages, see `Dialogue`.
+    compute: the precision of the arithmetic, None for the weights' own. Weights, gradients and the optimiser's state
+        keep their precision: in bfloat16, steps below 1/256 of a weight would be lost.
+    chat_template_kwargs: arguments of the tokenizer's chat template besides the messages, see `Dialogue`.
     fixed: names of parameters that never change, the base of an adapter. Copies of the policy share them.
     """
 
@@ -85,8 +85,11 @@ class LanguagePolicy(nn.Module):
         chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> Self:
-        """From a folder, a GGUF file, a file of an installed package or a name of the hub, see `place_of`; `kwargs` go
-        to `AutoModelForCausalLM.from_pretrained`."""
+        """Loads a policy from a folder, a GGUF file, a file of an installed package or a name of the hub, see
+        `place_of`.
+
+        kwargs: passed to `AutoModelForCausalLM.from_pretrained`.
+        """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         place = place_of(name)
@@ -99,12 +102,13 @@ class LanguagePolicy(nn.Module):
         return cls(model, tokenizer, chat_template_kwargs=chat_template_kwargs, **ways)
 
     def adapt(self, adapter: AdapterSpec | str, *, seed: int, base: str) -> None:
-        """Freeze the model and put an adapter in it: a new one, or one in PEFT's format from a folder.
+        """Freezes the model and adds an adapter: a new one, or one in PEFT's format from a folder.
 
-        base: what the model is called. seed: of a new adapter's random half.
+        base: the model's name in PEFT's file.
+        seed: seed of a new adapter's random factor.
 
         Raises:
-            ConfigError: as `new_adapter` and `load_adapter`.
+            ConfigError: as for `new_adapter` and `load_adapter`.
         """
         if isinstance(adapter, str):
             load_adapter(self.model, adapter, base=base)
@@ -113,7 +117,7 @@ class LanguagePolicy(nn.Module):
         self.fixed = frozenset(name for name, p in self.named_parameters() if not p.requires_grad)
 
     def named_block(self, block: str | None) -> dict[str, nn.Parameter]:
-        """The learning parameters whose names contain `block`, by name; None for those of the input embedding.
+        """Returns the trainable parameters whose names contain `block`, by name; None for those of the input embedding.
 
         Raises:
             ValueError: there are none.
@@ -131,15 +135,16 @@ class LanguagePolicy(nn.Module):
         return found
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters by name, tied ones once, without the `fixed` ones."""
+        """Returns the parameters by name, tied ones once, without the `fixed` ones."""
         return {name: p for name, p in self.named_parameters() if name not in self.fixed}
 
     def weights(self, *, once: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """The model's weights by their names in the model, an adapter merged; tied ones under all of them or `once`."""
+        """Yields the model's weights by their names in the model, adapters merged; tied ones under all their names or
+        `once`."""
         return merged(self.model, once=once)
 
     def save(self, folder: Path) -> None:
-        """The model and tokenizer in the Hugging Face format, an adapter merged into the model."""
+        """Saves the model and tokenizer in the Hugging Face format, with adapters merged into the model."""
         from transformers.utils import logging
 
         logging.disable_progress_bar()
@@ -147,20 +152,23 @@ class LanguagePolicy(nn.Module):
         self.tokenizer.save_pretrained(folder)
 
     def train(self, mode: bool = True) -> Self:
-        """Keeps the model itself in evaluation mode; see the class."""
+        """Sets the policy's mode and keeps the model itself in evaluation mode; see the class."""
         super().train(mode)
         self.model.eval()
         return self
 
     @property
     def decoder(self) -> Decoder | None:
-        """None where transformers' own forward pass is used: for architectures that are not written out, and for a
-        model that a hook, or an adapter other than plain LoRA, has changed since the policy was made."""
+        """The decoder, or None where transformers' own forward pass is used.
+
+        That is so for architectures that are not implemented as decoders, and for a model that a hook, or an adapter
+        other than plain LoRA, has changed since the policy was created.
+        """
         return self._decoder if self._decoder is not None and as_made(self.model) else None
 
     @property
     def _plain_head(self) -> bool:
-        """Whether logits are the output layer's weights times hidden states, and nothing more."""
+        """True if logits are the output layer's weights times hidden states, and nothing more."""
         return self._had_plain_head and not adapted(self.model.get_output_embeddings())
 
     @property
@@ -169,12 +177,12 @@ class LanguagePolicy(nn.Module):
 
     @property
     def precision(self) -> torch.dtype:
-        """Of what the policy says: float64 if its weights are, else float32."""
+        """The precision of the policy's outputs: float64 if its weights are, else float32."""
         return torch.float64 if self.model.dtype == torch.float64 else torch.float32
 
     @functools.cached_property
     def context_length(self) -> int | None:
-        """Tokens of the longest text that the model was made for, rotary scaling included; None without a bound."""
+        """The most tokens of a text that the model supports, rotary scaling included; None without a bound."""
         config = self.model.config.get_text_config()
         length: int | None = getattr(config, "max_position_embeddings", None)
         if length is None or length < 1:
@@ -192,37 +200,43 @@ class LanguagePolicy(nn.Module):
         return frozenset(i for i in (ids if isinstance(ids, list) else [ids]) if i is not None)
 
     def arithmetic(self, dtype: torch.dtype | None = None) -> contextlib.AbstractContextManager[Any]:
-        """Inside, transformers' own forward pass computes in `dtype`, None for the policy's; a decoder always does."""
+        """Returns a context in which transformers' own forward pass computes in `dtype`, None for the policy's; a
+        decoder always does."""
         dtype = dtype or self.compute
         if self.decoder is not None or dtype in (None, self.model.dtype):
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=dtype)
 
     def frozen(self) -> Self:
-        """A copy without gradient: the reference of a KL term."""
+        """Returns a copy without gradient: the reference of a KL term."""
         return frozen_copy(self)
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
-        """What this policy says of the batch's decisions, over the batch's support.
+        """Evaluates the policy on the batch's decisions, over the batch's support.
 
-        needs: any of "entropy", "logits", "value"; and of what `extras` holds, as "extras.<name>": `REDUCTIONS`
-        [B, T]; what layers inside would say (`layers.Layer.name`) [B, T]; "candidate_logp" [B, T, C], the
-        log-probabilities of the ids in the batch's `extras["candidates"]` [B, T, C]. top: if > 0, the policy itself
-        names that many candidates, its likeliest ids, and `extras` holds "candidates" as well.
-        Only the hidden states of decisions meet the vocabulary. Positions outside the mask hold 0 (ids: -1) and carry
-        no gradient.
+        needs: any of "entropy", "logits", "value"; and of the fields of `extras`, as "extras.<name>": `REDUCTIONS` [B,
+            T]; outputs of inner layers' policies (`layers.Layer.name`) [B, T]; "candidate_logp" [B, T, C], the
+            log-probabilities of the ids in the batch's `extras["candidates"]` [B, T, C].
+        top: if > 0, the candidates are that many ids, the likeliest under the policy, and `extras` holds "candidates"
+            as well.
+
+        Logits are computed at the hidden states of decisions alone. Positions outside the mask hold 0 (ids: -1) and
+        carry no gradient.
 
         Raises:
             ExperienceError: no `extras["tokens"]`; a truncated support without `extras["kept"]`; temperatures that
-                follow the entropy without `extras["temperature"]`; candidates asked of and not named.
-            ValueError: a decision that is padding, or that has padding or nothing before it; a temperature that is
-                not positive; a layer that is not there.
+                follow the entropy without `extras["temperature"]`; candidates that are needed and not given.
+            ValueError: a decision that is padding, or that has padding or nothing before it; a temperature that is not
+                positive; a layer that does not exist.
         """
         return Evaluation(support=experience.support, **self(experience, frozenset(needs), top))
 
     def forward(self, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Any]:
-        """What `evaluate` says, by field: a call of the module and tensors in a dictionary, so that whatever hooks into
-        either (sharding, profilers) sees them."""
+        """Computes the fields of `evaluate` by name.
+
+        A call of the module that returns tensors in a dictionary is visible to everything that hooks into either
+        (sharding, profilers).
+        """
         extras = {name.removeprefix("extras.") for name in needs if name.startswith("extras.")}
         layers, named = layers_in(extras), "candidate_logp" in extras and not top
         self._check(experience, layers, named=named)
@@ -248,7 +262,10 @@ class LanguagePolicy(nn.Module):
         return {**by_position(said, experience.mask, row, column), **final}
 
     def _check(self, experience: Experience, layers: Collection[Layer], *, named: bool) -> None:
-        """named: whether the batch must name the candidates."""
+        """Checks the batch's fields, decisions and layers.
+
+        named: whether the batch must contain the candidates.
+        """
         wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
         experience.require(wanted | ({"extras.candidates"} if named else set()), by="LanguagePolicy.evaluate")
         tokens, mask = experience.extras["tokens"], experience.mask
@@ -260,7 +277,8 @@ class LanguagePolicy(nn.Module):
         self._refuse(layers)
 
     def check_layers(self, needs: Iterable[str]) -> None:
-        """Refuse, before anybody asks, needs of `evaluate` that name a layer which cannot be heard.
+        """Raises an error, before any evaluation, for needs of `evaluate` that name a layer whose policy cannot be
+        computed.
 
         Raises:
             ValueError: the layer, and the reason.
@@ -307,7 +325,7 @@ class LanguagePolicy(nn.Module):
         return Backbone(self.model)
 
     def _norm(self, states: Tensor) -> Tensor:
-        """What the network does to the last layer's output before the output layer."""
+        """Applies the normalisation between the last layer and the output layer."""
         if self.decoder is not None:
             return self.decoder.final_norm()(states)
         with self.arithmetic():
@@ -320,8 +338,11 @@ class LanguagePolicy(nn.Module):
     def _read(
         self, tokens: Tensor, started: Tensor, rows: Tensor, columns: Tensor, inner: Collection[int]
     ) -> tuple[Tensor, dict[int, Tensor], Callable[[int], Tensor]]:
-        """Hidden states [M, d] at (rows, columns); what the layers of the numbers `inner` pass on there; and a function
-        that gives the logits at the first n of them. started: [B, T] True at a row's first answer, at the latest."""
+        """Returns hidden states [M, d] at (rows, columns), outputs of the layers `inner` there, and a function of n
+        that returns the logits at the first n of them.
+
+        started: [B, T], True at the latest from a row's first answer on.
+        """
         tokens, columns, first = from_column_0(tokens, columns, rows)
         decoder = self.decoder
         if decoder is not None and len(rows):  # an empty list of tokens has no shape to attend in
@@ -331,8 +352,8 @@ class LanguagePolicy(nn.Module):
             hidden, passed = decoder.read(packed, packed.where[rows, columns], inner)
             head = decoder.head()
             return hidden, passed, lambda n: head(hidden[:n])
-        # Padding on the right cannot be seen by what stands before it. Any id does for it; transformers would warn
-        # about the tokenizer's own.
+        # Padding on the right is invisible to the tokens before it, so any id will do; transformers would warn about
+        # the tokenizer's own padding id.
         width = int(columns.max()) + 1 if len(columns) else 1
         tokens = tokens[:, :width]
         arguments: dict[str, Any] = {

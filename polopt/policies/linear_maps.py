@@ -1,4 +1,4 @@
-"""Linear maps with biases and adapters, several of one input at once, and the same prepared for many calls."""
+"""Linear maps with biases and adapters, several of one input at once, and versions prepared for many calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class LowRank:
-    """What an adapter adds to a map: x -> scale up down x. down: [r, in], up: [out, r]."""
+    """An adapter's addition to a linear map: x -> scale up down x.
+
+    down: [r, in].
+    up: [out, r].
+    """
 
     down: Tensor
     up: Tensor
@@ -27,14 +31,16 @@ class LowRank:
         return F.linear(F.linear(x, self.down.to(x.dtype)), self.up.to(x.dtype)) * self.scale
 
     def whole(self, dtype: torch.dtype) -> Tensor:
-        """[out, in] what it adds to the weights."""
+        """Returns the addition to the weights, [out, in]."""
         return self.scale * (self.up.to(dtype) @ self.down.to(dtype))
 
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """x -> the maps of x, one behind the other: weights [out, in], biases or None, adapters or None. They take x's
-    precision."""
+    """Several linear maps of one input x, concatenated.
+
+    Weights [out, in], biases or None, and adapters or None are converted to x's precision.
+    """
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
@@ -44,12 +50,12 @@ class Linear:
         return self.joined(AS_IT_IS, x)
 
     def joined(self, before: Rowwise, *inputs: Tensor) -> Tensor:
-        """[N, out] the maps of before(*inputs), one behind the other."""
+        """Returns the maps of before(*inputs), concatenated, [N, out]."""
         parts = self.each(before, *inputs)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def each(self, before: Rowwise, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The maps of before(*inputs), each by itself."""
+        """Returns the maps of before(*inputs), separately."""
         if not any(self.adapters):
             return recompute.linear(before, inputs, self.weights, self.biases)
         x = before(*inputs)
@@ -57,9 +63,9 @@ class Linear:
         return tuple(y if a is None else y + a(x) for y, a in zip(parts, self.adapters, strict=True))
 
     def prepared(self, dtype: torch.dtype) -> Prepared:
-        """The same for many calls with these weights and few rows, in one precision.
+        """Returns the maps prepared for many calls with these weights and few rows, in one precision.
 
-        Adapters become part of the weights, except in a precision that would round away what they add.
+        Adapters are merged into the weights, except in a precision that would round away their contribution.
         """
         (weight,), (bias,), (adapter,) = (merged := self._merged(dtype)).weights, merged.biases, merged.adapters
         product = merged if adapter is not None else products.prepared(weight, bias)
@@ -81,8 +87,11 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A `Linear` as one product, with the weights laid out beforehand where the processor's library would otherwise do
-    so in every call. sizes: of what each of its maps returns."""
+    """A `Linear` as one product, with weights in the processor library's layout, which saves the conversion in every
+    call.
+
+    sizes: number of outputs of each of its maps.
+    """
 
     product: Function
     sizes: tuple[int, ...]
@@ -98,7 +107,7 @@ class Prepared:
 
 
 def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
-    """One adapter of all the maps of one x."""
+    """Returns one adapter for all the maps of one x, with block-diagonal `up`."""
     if not any(adapters):
         return None
     nothing = [LowRank(w.new_zeros(0, w.shape[1]), w.new_zeros(len(w), 0), 1.0) for w in weights]

@@ -1,4 +1,4 @@
-"""Rollouts that branch: several continuations of one context, which look ahead before they are kept."""
+"""Branching rollouts: several continuations of one context, which look ahead before they are kept."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from polopt.policies.sampler_steps import Steps
 from polopt.sampling.lookahead import Lookahead
 from polopt.support import Support
 
-# ends(token [rows]) -> [rows] bool: whether the row that `step` would go on with is over with this token.
+# ends(token [rows]) -> [rows] bool: True where this token ends the row.
 Ends = Callable[[Tensor], Tensor]
 
 
 @dataclasses.dataclass
 class _Branch:
-    """One answer that grows. slot: the column of random numbers that it draws with. born: after how many tokens it left
-    its parent. tree: it still branches."""
+    """One growing answer.
+
+    slot: the column of random numbers that it uses.
+    born: the number of tokens after which it left its parent.
+    tree: whether it still branches.
+    """
 
     root: int
     slot: int
@@ -57,14 +61,14 @@ def explore(
     ends: Ends,
     generator: torch.Generator,
 ) -> list[Sampled]:
-    """copies[i] continuations of context i, at most `limit` tokens long, context by context.
+    """Samples copies[i] continuations of context i, at most `limit` tokens long, context by context.
 
-    The first branches[i] of them are the leaves of one tree that grows by `rule`, the others are drawn as `sample`
-    draws them. Where a tree stops branching and room is left, copies of its branches that still run, in turn, or of
-    all if none does, fill it; from then on its rows are drawn independently. Without branches this is `sample`, token
-    for token.
+    The first branches[i] of them are the leaves of one tree that grows by `rule`, the others are sampled as in
+    `sample`. Where a tree stops branching with rows left, copies of its running branches, in turn, or of all if none is
+    running, fill them; from then on its rows are sampled independently. Without branches the result equals that of
+    `sample`, token for token.
 
-    `logp` is the policy's own over the support. Rows of a tree are not drawn from that distribution.
+    `logp` is the policy's own over the support. Rows of a tree are not samples of that distribution.
     """
     noise = drawn(limit, sum(copies), generator)
     grown = _Grown(copies, branches, rule)
@@ -108,8 +112,11 @@ def _say(running: Sequence[_Branch], token: Tensor, logp: Tensor, p: Tensor, ove
 
 
 class _Grown:
-    """The answers so far. running: those that are not over, in the order of the sampler's rows; members: of each tree,
-    those that stayed, ended or not, in the order of their birth."""
+    """The answers so far.
+
+    running: answers that are not over, in the order of the sampler's rows.
+    members: the remaining branches of each tree, ended or not, in the order of their creation.
+    """
 
     def __init__(self, copies: Sequence[int], branches: Sequence[int], rule: Lookahead) -> None:
         self.room, self.rule = branches, rule
@@ -123,7 +130,7 @@ class _Grown:
             self.running += [*self.members[root], *self.plain[root]]
 
     def choose(self, drawn_: Tensor, p: Tensor, step: int) -> tuple[Tensor, list[int]]:
-        """Each row's token, those of new branches behind them, and the rows that new branches are copies of."""
+        """Returns each row's token followed by those of new branches, and the rows that new branches copy."""
         ids, opens = self.rule.opens(p)
         token = torch.where(torch.tensor([b.tree for b in self.running], device=p.device), ids[:, 0], drawn_)
         parents: list[int] = []
@@ -155,7 +162,7 @@ class _Grown:
         return next(slot for slot in range(first, first + self.room[root]) if slot not in taken)
 
     def prune(self, length: int) -> None:
-        """Let go of branches that say what their parent says, and of what grew from them."""
+        """Drops branches that repeat their parent's tokens, and their descendants."""
         for root, members in enumerate(self.members):
             gone = {id(b) for b in members if self._repeats(b, length)}
             if gone:
@@ -171,7 +178,7 @@ class _Grown:
         return self.rule.same(branch.tokens[-age:], parent.tokens[-age:])
 
     def settle(self, step: int, limit: int) -> list[int]:
-        """Fill the trees that branch no more; the rows that are copied for it."""
+        """Fills the trees that no longer branch; returns the rows that are copied for it."""
         place = {id(b): row for row, b in enumerate(self.running)}
         copied: list[int] = []
         for root, members in enumerate(self.members):
@@ -196,7 +203,7 @@ class _Grown:
         return copied
 
     def drop_the_others(self) -> list[int]:
-        """Rows that go on: not over, and not let go."""
+        """Keeps the rows that are neither over nor dropped, and returns them."""
         kept = {id(b) for b in _all(self.members)} | {id(b) for b in _all(self.plain)}
         left = [row for row, b in enumerate(self.running) if not b.over and id(b) in kept]
         self.running = [self.running[row] for row in left]

@@ -1,4 +1,5 @@
-"""Adapters out of whole models: the difference of two models' linear maps, by its largest singular directions."""
+"""Extraction of adapters from full models: the difference of two models' linear maps, by its largest singular
+directions."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from polopt.policies.adapter import linear_maps, require, turned, write_adapter
 
 @dataclasses.dataclass(frozen=True)
 class Extracted:
-    """factors: lora_A [r, in] and lora_B [out, r] of each map that has moved, by PEFT's names. error: of each of these
-    maps, ||D - B A|| / ||D|| in the Frobenius norm, D the difference of its weights. left: names of other parameters
-    that differ, which an adapter cannot hold."""
+    """An adapter extracted from two models.
+
+    factors: lora_A [r, in] and lora_B [out, r] of each map that differs, by PEFT's names.
+    error: ||D - B A|| / ||D|| of each of these maps in the Frobenius norm, D the difference of its weights.
+    left: names of other parameters that differ, which an adapter cannot represent.
+    """
 
     rank: int
     factors: Mapping[str, Tensor]
@@ -29,14 +33,15 @@ class Extracted:
 
 @torch.no_grad()
 def extract(model: Any, base: Any, rank: int | None = None) -> Extracted:
-    """The adapter of `rank` that takes `base` nearest to `model`: per linear map B A = U_r S_r V_r' of the difference
-    D = U S V', the best of its rank in the Frobenius norm (Eckart and Young 1936).
+    """Computes the adapter of `rank` that brings `base` closest to `model`.
 
-    B = U_r sqrt(S_r), A = sqrt(S_r) V_r'. It is exact where D has no higher rank. rank: None for the least that is
-    exact in every map, to the rounding of the weights.
+    Per linear map, B A = U_r S_r V_r' of the difference D = U S V', the best approximation of its rank in the Frobenius
+    norm (Eckart and Young 1936), with B = U_r sqrt(S_r), A = sqrt(S_r) V_r'. It is exact where D has no higher rank.
+
+    rank: None for the least rank that is exact in every map, to the rounding of the weights.
 
     Raises:
-        ConfigError: the models' parameters have other names or shapes, or no linear map differs.
+        ConfigError: the models' parameters have different names or shapes, or no linear map differs.
     """
     theirs, ours = dict(base.named_parameters()), dict(model.named_parameters())
     for name in sorted(theirs.keys() | ours.keys()):
@@ -51,7 +56,7 @@ def extract(model: Any, base: Any, rank: int | None = None) -> Extracted:
     for name in (name for name in moved if name in maps):
         difference = ours[name].double() - theirs[name].double()
         u, s, vh = torch.linalg.svd(difference.T if turned(base) else difference, full_matrices=False)
-        # What rounding the weights may have added to the difference, as singular values.
+        # A bound on the singular values that rounding of the weights may have added to the difference.
         noise = torch.finfo(ours[name].dtype).eps * float(theirs[name].double().norm())
         directions[name.removesuffix(".weight")] = (u, s, vh, int((s > noise).sum()))
     if not directions:
@@ -73,7 +78,7 @@ def _said(shape: tuple[int, ...] | None) -> str:
 
 
 def _targets(base: Any, moved: Collection[str]) -> list[str]:
-    """Last parts of names where all maps of that name have moved, whole names where some have."""
+    """Returns last parts of names where all maps of that name differ, whole names where only some do."""
     alike: dict[str, list[str]] = {}
     for name in linear_maps(base):
         alike.setdefault(name.rpartition(".")[2], []).append(name)
@@ -83,7 +88,10 @@ def _targets(base: Any, moved: Collection[str]) -> list[str]:
 
 
 def save_extracted(found: Extracted, folder: Path, base: Any, name: str) -> None:
-    """In PEFT's format, scale 1. name: what the file is to call the base."""
+    """Saves the adapter in PEFT's format, with scale 1.
+
+    name: the base's name in PEFT's file.
+    """
     peft = require()
     config = peft.LoraConfig(
         r=found.rank,

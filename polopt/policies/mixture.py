@@ -1,4 +1,4 @@
-"""A policy whose thoughts are mixtures of tokens: it feeds itself averages of embeddings, and answers with one token.
+"""A policy with continuous thoughts: it reads averages of embeddings as its own thoughts, and answers with one token.
 
 Source: continuous chain of thought, arXiv:2505.23648.
 """
@@ -18,34 +18,38 @@ from polopt.support import SupportError
 
 
 class Thoughts(Protocol):
-    """How a thought x [..., V], a point of the simplex, is drawn from the policy's law alpha [..., V]."""
+    """Distribution of a thought x [..., V], a point of the simplex, given the policy's token distribution alpha [...,
+    V]."""
 
     @property
     def draws(self) -> int:
-        """How many tokens a thought is made of; what a ratio's root is taken to."""
+        """Number of tokens that a thought is made of; the order of the root of its ratio."""
         ...
 
     def shaped(self, logits: Tensor) -> Tensor:
-        """The logits of alpha, from what the model says."""
+        """Returns the logits of alpha, from the model's logits."""
         ...
 
     def kept(self, log_alpha: Tensor) -> Tensor:
-        """[..., V] bool: where this policy's thoughts can lie."""
+        """Returns the support of this policy's thoughts, [..., V] bool."""
         ...
 
     def draw(self, log_alpha: Tensor, kept: Tensor, generator: torch.Generator) -> Tensor: ...
 
     def logp(self, log_alpha: Tensor, thought: Tensor, kept: Tensor) -> Tensor:
-        """[...] log-probability, or density, of the thought, with gradient."""
+        """Returns the log-probability, or log-density, of the thought, [...], with gradient."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The mean of `count` tokens, drawn with replacement: log p = sum over the draws of log alpha. Which was drawn
-    first does not count, and neither does the number of orders, which no ratio knows. 1 is an ordinary token; many come
-    near alpha itself. flat: alpha = softmax(logits / count), under which the product of as many is about as sharp as
-    one.
+    """Thoughts that are the mean of `count` tokens drawn with replacement: log p = sum over the draws of log alpha.
+
+    The order of the draws is ignored, and the number of orders is left out, as it cancels in every ratio. With count 1
+    a thought is an ordinary token; with a large count it is close to alpha itself.
+
+    flat: use alpha = softmax(logits / count), for which the product over `count` draws is about as sharp as a single
+        token's.
     """
 
     count: int = 1
@@ -76,11 +80,12 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class Simplex:
-    """x ~ Dirichlet(scale * a), with a = alpha on the kept tokens, no less than `floor` each, and normalised again.
+    """Thoughts x ~ Dirichlet(scale * a), with a = alpha on the kept tokens, clamped to at least `floor` each and
+    renormalised.
 
-    Kept are the tokens that the sampler, or a policy that it shall be compared with, gives at least `floor`; the batch
-    remembers which, so that every policy's density is over the same set. Coordinates below `TINY` count as that: where
-    a concentration is less than 1, densities have no bound.
+    Kept are the tokens with a probability of at least `floor` under the sampler, or under a policy to compare it with;
+    the batch records them, so that every policy's density is over the same set. Coordinates below `TINY` are clamped to
+    it: with a concentration less than 1, densities are unbounded.
     """
 
     scale: float = 1.0
@@ -101,13 +106,13 @@ class Simplex:
         return log_alpha.exp() >= self.floor
 
     def concentration(self, log_alpha: Tensor, kept: Tensor) -> Tensor:
-        """[..., V], 0 off the kept set."""
+        """Returns the Dirichlet concentration [..., V], 0 off the kept set."""
         a = torch.where(kept, log_alpha.exp().clamp(min=self.floor), 0)
         return self.scale * a / a.sum(-1, keepdim=True).clamp(min=self.floor)
 
     def draw(self, log_alpha: Tensor, kept: Tensor, generator: torch.Generator) -> Tensor:
         a = self.concentration(log_alpha, kept).double()
-        # By log G(a) = log G(a + 1) + log(U) / a: gammas of small shape are far below what a float holds.
+        # By log G(a) = log G(a + 1) + log(U) / a: gammas of small shape underflow.
         gamma = torch._standard_gamma(a + 1, generator=generator).log()
         uniform = 1 - torch.rand(a.shape, dtype=a.dtype, generator=generator)
         logs = torch.where(kept, gamma + uniform.log() / a.clamp(min=1e-12), -torch.inf)
@@ -124,8 +129,10 @@ TINY = 1e-30
 
 @dataclasses.dataclass(frozen=True)
 class Certain:
-    """The law itself, x = alpha, without a draw: nothing is explored, and log p = 0. What a policy of `Tokens` comes to
-    with ever more of them. likeliest: its likeliest token alone, greedy decoding."""
+    """Deterministic thoughts x = alpha, with log p = 0 and without exploration: the limit of `Tokens` for large counts.
+
+    likeliest: use the likeliest token alone, greedy decoding.
+    """
 
     likeliest: bool = False
 
@@ -149,12 +156,12 @@ class Certain:
 
 
 class MixturePolicy(nn.Module):
-    """A small causal transformer that reads mixtures of tokens: embeddings averaged, positions added, pre-norm layers,
-    and the embeddings again as output weights, as GPT-2 has it.
+    """A small causal transformer on mixtures of tokens.
 
-    A row is a prompt, `steps` - 1 thoughts and one token. In a batch `extras["mixture"]` [B, T, V] is what was read and
-    decided at each position, one-hot where that was a token; `thought` [B, T] bool marks thoughts, `drawn` [B, T] says
-    of how many tokens a decision was made, `kept` [B, T, V] bool where it could lie.
+    Embeddings are averaged, positions added, layers are pre-norm, and the embeddings are tied to the output weights, as
+    in GPT-2. A row is a prompt, `steps` - 1 thoughts and one token. In a batch `extras["mixture"]` [B, T, V] is the
+    input and decision at each position, one-hot for a token; `thought` [B, T] bool marks thoughts, `drawn` [B, T] is
+    the number of tokens of a decision, `kept` [B, T, V] bool its support.
     """
 
     def __init__(
@@ -185,7 +192,7 @@ class MixturePolicy(nn.Module):
         self.to(dtype)
 
     def logits(self, mixture: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
-        """At t what follows from the positions before t; 0 at the first."""
+        """Returns logits at t given the positions before t; 0 at the first."""
         x = mixture[:, :-1] @ self.token + self.place[: mixture.shape[1] - 1]
         future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         for layer in self.layers:
@@ -193,7 +200,8 @@ class MixturePolicy(nn.Module):
         return nn.functional.pad(self.last(x) @ self.token.T, (0, 0, 1, 0))
 
     def law(self, mixture: Float[Tensor, "B T V"], thought: Bool[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Log-probabilities of the tokens at each position; where there is a thought, of what it is drawn from."""
+        """Returns log-probabilities of the tokens at each position; at a thought, those of the distribution it is drawn
+        from."""
         logits = self.logits(mixture)
         return torch.where(thought[..., None], self.thoughts.shaped(logits), logits).log_softmax(-1)
 
@@ -206,8 +214,10 @@ class MixturePolicy(nn.Module):
         beside: tuple[MixturePolicy, ...] = (),
         greedy: bool = False,
     ) -> Experience:
-        """A row for each prompt. beside: policies that the rows shall be compared with, whose kept tokens are kept too.
-        greedy: the likeliest token in the end.
+        """Samples a row for each prompt.
+
+        beside: policies to compare the rows with, whose kept tokens are kept too.
+        greedy: take the likeliest token as the answer.
 
         Raises:
             ValueError: the rows are longer than the policy's positions.
@@ -251,7 +261,7 @@ class MixturePolicy(nn.Module):
         return batch.replace(rollout_logp=self.evaluate(batch).logp)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """Log-probabilities of the decisions, thoughts among them; `logits` if asked for.
+        """Returns log-probabilities of the decisions, thoughts included, and `logits` if they are among `needs`.
 
         Raises:
             SupportError: the batch was sampled over a support, which mixtures do not have.

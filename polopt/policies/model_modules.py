@@ -1,4 +1,4 @@
-"""What the modules of a model are: those that transformers put there, LoRA adapters of these, or something else."""
+"""Classification of a model's modules: transformers' own, LoRA adapters of these, or others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from polopt.policies.linear_maps import LowRank
 
 
 def as_made(model: nn.Module) -> bool:
-    """Whether every parameter sits in the kind of module that transformers put there or in a LoRA adapter of one, and
-    no hook changes what a module says."""
+    """Returns True if every parameter is in a module kind of transformers or in a LoRA adapter of one, and no hook
+    changes a module's output."""
     from transformers.pytorch_utils import Conv1D
 
     plain = {nn.Linear, nn.Embedding, nn.LayerNorm, Conv1D}
@@ -27,13 +27,16 @@ def as_made(model: nn.Module) -> bool:
 
 
 def adapted(module: nn.Module) -> bool:
-    """Whether the module is PEFT's: it stands in another one's place, and answers for its `weight` without what it
-    adds to it."""
+    """Returns True if the module is PEFT's: it replaces another module, and its `weight` is that module's without the
+    adapter."""
     return type(module).__module__.startswith("peft.")
 
 
 def is_lora(module: Any) -> bool:
-    """Whether what PEFT's module says is base(x) + scale B A x (Hu et al. 2021, arXiv 2106.09685), of one adapter."""
+    """Returns True if PEFT's module computes base(x) + scale B A x of one adapter (Hu et al. 2021, arXiv 2106.09685).
+
+    False if it is merged, disabled or a variant of LoRA.
+    """
     names: list[str] = list(getattr(module, "active_adapters", []))
     usual = len(names) == 1 and names[0] in getattr(module, "lora_A", ()) and type(module).__name__ == "Linear"
     if not usual or module.merged or module.disable_adapters or module.lora_variant:
@@ -43,7 +46,7 @@ def is_lora(module: Any) -> bool:
 
 
 def adapter_of(module: Any) -> LowRank | None:
-    """What a LoRA adapter adds to a module, None if the module has none."""
+    """Returns the LoRA adapter of a module, None if the module has none."""
     if not adapted(module):
         return None
     (name,) = module.active_adapters
@@ -51,5 +54,5 @@ def adapter_of(module: Any) -> LowRank | None:
 
 
 def _changes(hook: Any) -> bool:
-    """transformers leaves hooks that only listen, from the first time on that somebody asks it for hidden states."""
+    """Returns False for transformers' hooks that only record hidden states, which remain after their first use."""
     return getattr(hook, "__module__", None) != "transformers.utils.output_capturing"

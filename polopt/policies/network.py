@@ -23,20 +23,25 @@ LOG_STD = (-20.0, 2.0)
 
 
 class Action(NamedTuple):
-    """A decision for each of N environments: action [N] int64, or [N, A]; logp [N], its log-probability or density."""
+    """A decision for each of N environments.
+
+    action: [N] int64, or [N, A].
+    logp: [N], its log-probability or log-density.
+    """
 
     action: Tensor
     logp: Tensor
 
 
 class NetworkPolicy(nn.Module):
-    """pi(a | s) and V(s), each by a multilayer perceptron of its own.
+    """A policy pi(a | s) and a critic V(s), each a multilayer perceptron of its own.
 
-    With `actions` n the policy is categorical over n choices. With `dimensions` A it is Gaussian, with a mean of
-    shape [A] that depends on the state and a standard deviation that does not; the log-probability of an action is the
-    sum over its dimensions.
+    With `actions` n the policy is categorical over n choices. With `dimensions` A it is Gaussian, with a mean of shape
+    [A] that depends on the state and a standard deviation that does not; the log-probability of an action is the sum
+    over its dimensions.
 
-    observations: numbers in an observation, D. hidden: widths of the hidden layers.
+    observations: numbers in an observation, D.
+    hidden: widths of the hidden layers.
     """
 
     def __init__(
@@ -87,8 +92,8 @@ class NetworkPolicy(nn.Module):
         """Evaluates the policy on the decisions of a batch.
 
         Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one, and
-        `extras["action"]`, [B, T] int64 or [B, T, A]. Gives logp [B, T] and, if they are among `reads`, the entropy of
-        the decision and the value before it; with the value also final_value [B, T], the value after each decision.
+        `extras["action"]`, [B, T] int64 or [B, T, A]. Returns logp [B, T] and, if they are among `needs`, the entropy
+        of the decision and the value before it; with the value also final_value [B, T], the value after each decision.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
@@ -119,7 +124,7 @@ class NetworkPolicy(nn.Module):
         return dict(self.named_parameters())
 
     def frozen(self) -> Self:
-        """Returns a copy that does not learn."""
+        """Returns a copy without gradient."""
         return copy.deepcopy(self).requires_grad_(False)
 
     def save(self, folder: Path) -> None:
@@ -130,14 +135,14 @@ class NetworkPolicy(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Inverse of `save`."""
+        """Loads a policy from a folder written by `save`."""
         made = cls(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
         made.load_state_dict(load_file(folder / "model.safetensors"))
         return made
 
 
 def _perceptron(widths: list[int], activation: Activation, gain: float, generator: Generator) -> nn.Sequential:
-    """Layers with orthogonal weights of gain sqrt(2), the last one of `gain`, and biases of 0."""
+    """Returns layers with orthogonal weights of gain sqrt(2), the last one of `gain`, and biases of 0."""
     layers: list[nn.Module] = []
     for i, (inner, outer) in enumerate(itertools.pairwise(widths)):
         last = i == len(widths) - 2

@@ -1,4 +1,4 @@
-"""Rows of tokens without padding: one flat list of tokens, and who attends to whom in it."""
+"""Rows of tokens without padding: one flat list of tokens, with the attention pattern within it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from polopt import ops
 
-# Segments share a bucket if the shortest has at least this share of the longest one's length: fewer buckets pay
+# Segments share a bucket if the shortest has at least this share of the longest one's length: fewer buckets cost
 # more padding inside attention, more buckets more calls.
 ALIKE = 0.5
 # A prompt is read once for its group if that saves at least this share of all tokens: attending to a shared
@@ -22,12 +22,12 @@ WORTH = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Segments of like length, whose attention is computed together; n tokens of the flat list.
+    """Segments of similar length, whose attention is computed together; n tokens of the flat list.
 
     query: [b, L] flat token of each query, padding repeats a segment's last token.
-    read: [b, P + L] flat token of each key: those of the segment behind those of its prefix, if it has one.
+    read: [b, P + L] flat token of each key: those of the segment's prefix, if it has one, then those of the segment.
     bias: [b or 1, 1, L, P + L] added to the scores where segments have a prefix; None for plain causal attention.
-    inside: [n] where the bucket's tokens stand in the flattened [b, L].
+    inside: [n] indices of the bucket's tokens in the flattened [b, L].
     """
 
     query: Tensor
@@ -36,17 +36,17 @@ class Bucket:
     inside: Tensor
 
     def attend(self, q: Tensor, kv: Tensor) -> Tensor:
-        """[n, H, D] from queries [N, H, D] and keys and values [N, 2, K, D] of all flat tokens; H is a multiple of
-        K."""
+        """Returns attention [n, H, D] from queries [N, H, D] and keys and values [N, 2, K, D] of all flat tokens; H is
+        a multiple of K."""
         dtype, cpu = q.dtype, q.device.type == "cpu"
-        if cpu:  # its kernel takes twice the time for 16 bits, mostly backward
+        if cpu:  # the CPU kernel takes twice the time for 16 bits, mostly backward
             q, kv = ops.wide(q), ops.wide(kv)
         queries = ops.take(q, self.query).transpose(1, 2)
         keys, values = ops.take(kv, self.read).permute(2, 0, 3, 1, 4).unbind(0)
         if self.bias is None:
             out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         else:
-            # No fused kernel of a GPU takes a mask and shared key heads at once.
+            # No fused GPU kernel supports a mask and shared key heads at once.
             repeats = 1 if cpu else q.shape[1] // keys.shape[1]
             keys, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys, values))
             bias = self.bias.to(q.dtype)
@@ -56,8 +56,11 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """tokens, position: [N] the flat list, bucket after bucket. `where`: [B, T] flat index of each token, -1 for
-    those that are not read."""
+    """A packed batch.
+
+    tokens, position: [N], the flat list, bucket after bucket.
+    where: [B, T] flat index of each token, -1 for tokens that are not read.
+    """
 
     tokens: Tensor
     position: Tensor
@@ -65,13 +68,13 @@ class Packed:
     where: Tensor
 
     def attend(self, q: Tensor, kv: Tensor) -> Tensor:
-        """[N, H, D] causal attention of every token to its own row; q and kv as in `Bucket.attend`."""
+        """Returns causal attention [N, H, D] of every token to its own row; q and kv as in `Bucket.attend`."""
         return torch.cat([q[:0], *(bucket.attend(q, kv) for bucket in self.buckets)])
 
 
 @dataclasses.dataclass
 class _Segment:
-    """Tokens begin..end of `row`, behind the flat tokens of `prefix`; `rows` are the rows that they belong to."""
+    """Tokens begin..end of `row`, after the flat tokens of `prefix`; `rows` are the rows that they belong to."""
 
     row: int
     begin: int
@@ -85,13 +88,13 @@ class _Segment:
 
 
 def pack(tokens: Tensor, prompt: Tensor, end: Tensor, dtype: torch.dtype = torch.float32) -> Packed:
-    """Pack the first `end` [B] tokens of each row of [B, T], every row starting at column 0.
+    """Packs the first `end` [B] tokens of each row of [B, T], every row starting at column 0.
 
-    prompt: [B] how many tokens at a row's start may be read once for all rows that share them.
+    prompt: [B] the number of tokens at a row's start that may be read once for all rows that share them.
     dtype: of the attention bias.
     """
     segments = _segments(tokens, prompt.tolist(), end.tolist())
-    # Prompts come first and the longest of each kind leads its bucket, so a bucket is as wide as its first.
+    # Prompts come first, and the longest segment is the first of its bucket, so a bucket is as wide as its first.
     segments.sort(key=lambda s: (s.prefix is not None, -len(s)))
     buckets: list[list[_Segment]] = []
     first = 0
@@ -121,10 +124,11 @@ def pack(tokens: Tensor, prompt: Tensor, end: Tensor, dtype: torch.dtype = torch
 
 
 def _segments(tokens: Tensor, prompt: list[int], end: list[int]) -> list[_Segment]:
-    """Each row as one segment, or as a shared prompt and its own rest, whichever pays over the whole batch."""
+    """Splits each row into a shared prompt and its own rest if that saves enough over the whole batch; else one segment
+    each."""
     read = [r for r, n in enumerate(end) if n]
     lines = tokens.tolist()
-    # No row's prompt ends beyond what is read of it.
+    # A row's prompt is cut at the end of the tokens that are read.
     key = {r: tuple(lines[r][: min(prompt[r], end[r])]) for r in read}
     groups = {
         k: list(rows) for k, rows in itertools.groupby(sorted(read, key=lambda r: (key[r], r)), key=key.__getitem__)

@@ -1,4 +1,4 @@
-"""Where a model lies: in a folder, a GGUF file, a file of an installed package, or on the hub."""
+"""Locations of a model: a folder, a GGUF file, a file of an installed package, or the hub."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ GGUF = ".gguf"
 
 @dataclasses.dataclass(frozen=True)
 class ModelPlace:
-    """name: a folder, or a name of the hub. gguf: the file in it that holds everything, None where the folder has the
-    Hugging Face format."""
+    """The location of a model.
+
+    name: a folder, or a name of the hub.
+    gguf: the file in it that holds the whole model, None where the folder has the Hugging Face format.
+    """
 
     name: str
     gguf: str | None = None
 
     @property
     def how(self) -> dict[str, str]:
-        """What `from_pretrained` of transformers is told beside the name."""
+        """Arguments of transformers' `from_pretrained` besides the name."""
         return {} if self.gguf is None else {"gguf_file": self.gguf}
 
 
 def place_of(name: str | Path, where: str = "the model") -> ModelPlace:
-    """The place that a name means; a name that is nothing here may be one of the hub. where: the setting, for messages.
+    """Returns the location that a name refers to; a name without a local file may be a name of the hub.
 
-    A folder with one GGUF file and no config.json means that file.
+    A folder with one GGUF file and no config.json refers to that file.
+
+    where: the setting, for messages.
 
     Raises:
-        ConfigError: as `path_of`; no such file, a file that is no GGUF file, or a folder with several of them.
+        ConfigError: as for `path_of`; no such file, a file that is no GGUF file, or a folder with several of them.
     """
     path = path_of(name, where)
     if path.is_file():
@@ -58,7 +63,8 @@ def place_of(name: str | Path, where: str = "the model") -> ModelPlace:
 
 
 def config_at(place: ModelPlace) -> Any:
-    """The `transformers` config of the model in a place. That of a GGUF file is kept: reading one takes seconds."""
+    """Returns the `transformers` config of the model at a location; that of a GGUF file is cached, as reading one takes
+    seconds."""
     from transformers import AutoConfig
 
     if place.gguf is None:
@@ -69,7 +75,10 @@ def config_at(place: ModelPlace) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _config_in(file: Path, changed: int) -> Any:
-    """changed: when the file was, as a key."""
+    """Reads the config of a GGUF file.
+
+    changed: the file's modification time, as a part of the cache's key.
+    """
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
@@ -88,8 +97,10 @@ def _check_gguf(path: Path, where: str) -> None:
 
 
 def name_special_tokens(tokenizer: Any, config: Any) -> None:
-    """Give a tokenizer that was read from a GGUF file the tokens that the file's ids mean: transformers 5 reads the one
-    that begins a text as the one that ends it, too."""
+    """Sets the special tokens of a tokenizer read from a GGUF file by the file's ids.
+
+    transformers 5 also uses the beginning-of-sequence token as the end-of-sequence token otherwise.
+    """
     for name in ("bos_token", "eos_token"):
         number = getattr(config, f"{name}_id", None)
         if isinstance(number, int):

@@ -1,4 +1,4 @@
-"""Models and tokenizers judged before anything is trained: what cannot be a policy is refused in one sentence."""
+"""Checks of models and tokenizers before training: unsuitable ones cause an error of one sentence."""
 
 from __future__ import annotations
 
@@ -16,39 +16,43 @@ from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.places import config_at, place_of
 
-# Seconds to wait for the hub's answer on whether it has a model.
+# Seconds to wait for the hub's response on whether it has a model.
 HUB_TIMEOUT_S = 5.0
-# Tokens of the two texts on which a model's causality is tried, and of what they have in common.
+# Length in tokens of the two texts of the causality test, and of their common prefix.
 TRIED, SHARED = 8, 4
-# Two messages that a chat template must keep apart.
+# Two messages for which a chat template must give different ids.
 TEXTS = ("What is 1?", "What is 2?")
-# A model counts as causal if logits before a change move by less than this share of those behind it.
+# A model counts as causal if a changed token moves the logits before it by less than this share of those after it.
 MOVED = 1e-4
 
 
 def load_policy(name: str, *, dtype: str, where: str | None = None, **ways: Any) -> LanguagePolicy:
-    """The policy of a local folder or hub name, checked. where: the setting that names it, for messages; policy.model
-    if None. ways: the other keywords of `LanguagePolicy`.
+    """Loads and checks the policy of a local folder or hub name.
+
+    where: the setting that names it, for messages; policy.model if None.
+    ways: the other keywords of `LanguagePolicy`.
 
     Raises:
-        ConfigError: there is no such model, it cannot be loaded, or as `check_policy`.
+        ConfigError: there is no such model, it cannot be loaded, or as for `check_policy`.
     """
     where = f"policy.model = {name!r}" if where is None else where
     place = _place(name, where)
     try:
         policy = LanguagePolicy.load(place, dtype=dtype, **ways)
-    except Exception as error:  # whatever is wrong with a folder, transformers has many kinds of errors for it
+    except Exception as error:  # transformers raises many kinds of errors for a faulty folder
         raise ConfigError(f"{where} cannot be loaded: {_line(error)}") from error
     check_policy(policy, where)
     return policy
 
 
 def _place(name: str, where: str) -> str:
-    """What to load from, as `LanguagePolicy.load`. The hub is asked once, as loading would try for a long time.
+    """Returns the name or folder to load from, see `LanguagePolicy.load`.
+
+    The hub is queried once with a time limit, as loading would retry for a long time.
 
     Raises:
-        ConfigError: as `place_of`; or neither a file, a folder nor a model of the hub, or the hub cannot be reached and
-            no copy is here.
+        ConfigError: as for `place_of`; or the name is neither a file, a folder nor a model of the hub, or the hub
+            cannot be reached and there is no cached copy.
     """
     if place_of(name, where).gguf is not None or Path(name).is_dir():
         return name
@@ -76,7 +80,7 @@ def _place(name: str, where: str) -> str:
 
 
 def config_of(name: str) -> Any:
-    """The `transformers` config of a named model.
+    """Returns the `transformers` config of a named model.
 
     Raises:
         ConfigError: there is no such model, or its config cannot be read.
@@ -90,8 +94,8 @@ def config_of(name: str) -> Any:
 
 
 def warn_of_precision(name: str, dtype: str) -> None:
-    """Warn where a checkpoint is kept in another precision than the policy will be; a person chose neither."""
-    if place_of(name).gguf is not None:  # a few bits a weight: nobody expects these to be trained
+    """Warns where a checkpoint is stored in another precision than `dtype`, for recipes that set no precision."""
+    if place_of(name).gguf is not None:  # quantised to a few bits a weight, in which no training is expected
         return
     stored = str(getattr(config_of(name), "dtype", None))
     stored = stored.removeprefix("torch.")
@@ -106,10 +110,12 @@ def warn_of_precision(name: str, dtype: str) -> None:
 
 
 def check_policy(policy: LanguagePolicy, where: str) -> None:
-    """Refuse a model or tokenizer that cannot be trained as a policy. where: the setting, for the message.
+    """Raises an error for a model or tokenizer that cannot be trained as a policy.
+
+    where: the setting, for the message.
 
     Raises:
-        ConfigError: one sentence with what was found and the fix.
+        ConfigError: one sentence with the problem found and the fix.
     """
     for check in (_check_vocabulary, _check_reading, _check_stop, _check_causal):
         check(policy, where)
@@ -141,10 +147,10 @@ def _check_reading(policy: LanguagePolicy, where: str) -> None:
 
 
 def check_turns(policy: LanguagePolicy, where: str) -> None:
-    """Refuse a chat template that cannot go on after an answer, for tasks of several turns.
+    """Raises an error for a chat template that cannot continue after an answer, for tasks of several turns.
 
     Raises:
-        ConfigError: it raises, or leaves the next observation out.
+        ConfigError: the template raises an error, or leaves the next observation out.
     """
     dialogue, stop = Dialogue(policy.tokenizer, policy.chat_template_kwargs), min(policy.stop)
     one, other = (_templated(functools.partial(dialogue.reply, text, stop), where) for text in TEXTS)
@@ -158,7 +164,7 @@ def check_turns(policy: LanguagePolicy, where: str) -> None:
 def _templated(render: Callable[[], list[int]], where: str) -> list[int]:
     try:
         return render()
-    except Exception as error:  # a template is a program of somebody else's
+    except Exception as error:  # a template is third-party code
         raise ConfigError(
             f"{where}: its chat template raised {type(error).__name__}: {_line(error)}; correct chat_template.jinja "
             "(or chat_template in tokenizer_config.json), or remove it to have plain text"
@@ -181,7 +187,7 @@ def _check_stop(policy: LanguagePolicy, where: str) -> None:
 
 @torch.no_grad()
 def _check_causal(policy: LanguagePolicy, where: str) -> None:
-    """Two texts that begin alike: at the tokens that they share, a causal model's logits are the same."""
+    """Compares logits of two texts with a common prefix: at the common tokens, a causal model's logits are the same."""
     model = policy.model
     length = min(TRIED, policy.context_length or TRIED)
     shared = min(SHARED, length - 1)

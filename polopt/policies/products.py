@@ -1,7 +1,7 @@
-"""Products with a layer's weights, by whichever of the processor's libraries is faster.
+"""Products with a layer's weights, by the faster of the processor's libraries.
 
-On a processor PyTorch multiplies float32 numbers by its BLAS, which is MKL. oneDNN, by which it multiplies bfloat16,
-is mostly 1.1 to 1.5 times as fast in x wᵀ and in g w on the shapes of language models, and slower in gᵀ x.
+On a CPU PyTorch multiplies float32 numbers by its BLAS, which is MKL. oneDNN, by which it multiplies bfloat16, is
+mostly 1.1 to 1.5 times as fast in x wᵀ and in g w on the shapes of language models, and slower in gᵀ x.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Weights of fewer numbers stay in the processor's cache, where oneDNN saves less than calling it costs.
+# Smaller weights stay in the processor's cache, where oneDNN saves less than calling it costs.
 LARGE = 2**18
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x wᵀ + bias, [N, out] of x [N, in] and weight [out, in], as `torch.nn.functional.linear`, with its gradients."""
+    """Returns x wᵀ + bias, [N, out], of x [N, in] and weight [out, in], as `torch.nn.functional.linear`, with its
+    gradients."""
     if not _by_onednn(x, weight):
         return F.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)
 
 
 def prepared(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """x -> `linear`, without gradient, for many calls with few rows: the weights are laid out beforehand where the
-    processor's library would do so in every call."""
+    """Returns x -> `linear` without gradient, for many calls with few rows.
+
+    The weights are converted once to the layout that the processor's library would otherwise convert them to in every
+    call.
+    """
     if weight.device.type != "cpu" or weight.numel() < LARGE or not _has_onednn(weight.dtype):
         return lambda x: F.linear(x, weight, bias)
     laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
@@ -57,14 +61,15 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Bfloat16 gets there by itself; nothing else than float32 would be computed in its own precision."""
+    """Returns True for large float32 products on the CPU; PyTorch uses oneDNN for bfloat16 already, and other types
+    would be computed in another precision."""
     plain = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
     return plain and x.ndim == 2 and len(x) > 0 and weight.numel() >= LARGE and _has_onednn(x.dtype)
 
 
 @functools.cache
 def _has_onednn(dtype: torch.dtype) -> bool:
-    """Returns whether PyTorch was built with oneDNN and has the operations by which its compiler calls it, and the
+    """Returns True if PyTorch was built with oneDNN and has the operations by which its compiler calls it, and the
     processor has the instructions that they need."""
     names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
     if not torch.backends.mkldnn.is_available() or not all(hasattr(torch.ops.mkldnn, name) for name in names):

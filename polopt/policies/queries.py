@@ -1,4 +1,4 @@
-"""What a language policy is asked of the decisions of a batch, and which rows and columns it reads to answer."""
+"""Queries of a language policy on the decisions of a batch, and the rows and columns that it reads for them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from polopt.layers import Layer, Said, layer_of
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """What is asked of N decisions: the ids `chosen` [N] of those `kept` [N, K], and as `vocabulary.score`; the policy
-    names the `top` candidates itself, if > 0."""
+    """The outputs to compute for N decisions, see `vocabulary.score`.
+
+    chosen: [N] the ids of the decisions.
+    kept: [N, K] the ids of the support, None for all.
+    top: if > 0, the number of likeliest ids to use as candidates.
+    """
 
     chosen: Tensor
     kept: Tensor | None
@@ -30,7 +34,9 @@ class Query:
 def query_at(
     experience: Experience, row: Tensor, column: Tensor, *, names: frozenset[str], named: bool, top: int
 ) -> Query:
-    """What is asked of the decisions at (row, column) of a batch. named: whether the batch names the candidates.
+    """Builds the query for the decisions at (row, column) of a batch.
+
+    named: whether the batch contains the candidates.
 
     Raises:
         ValueError: a temperature that is not positive.
@@ -51,7 +57,7 @@ def query_at(
 
 
 def layers_in(extras: Iterable[str]) -> dict[Layer, set[Said]]:
-    """What is asked of which layer."""
+    """Returns the requested outputs of each layer."""
     found: dict[Layer, set[Said]] = {}
     for said, layer in filter(None, map(layer_of, extras)):
         found.setdefault(layer, set()).add(said)
@@ -59,15 +65,18 @@ def layers_in(extras: Iterable[str]) -> dict[Layer, set[Said]]:
 
 
 def begun(experience: Experience) -> Tensor:
-    """[B, T] the decisions, and those that a selection has left out as far as `turn` knows them: a row's prompt ends
-    before all of them, and only prompts are what rows share."""
+    """Marks the decisions [B, T], and earlier ones that a selection has left out, as far as `turn` contains them.
+
+    A row's prompt ends before all of them, and rows share prompts only.
+    """
     if experience.turn is None:
         return experience.mask
     return experience.mask | ((experience.turn >= 0) & (experience.turn[:, :1] < 0))
 
 
 def from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [B, T] with padding on the left moved to the right, the columns to match, and where rows began."""
+    """Moves padding from the left of tokens [B, T] to the right; returns tokens, matching columns, and each row's
+    shift."""
     real = tokens >= 0
     first = torch.where(real.any(1), real.int().argmax(1), 0)
     if not first.any():
@@ -79,8 +88,11 @@ def from_column_0(tokens: Tensor, columns: Tensor, rows: Tensor) -> tuple[Tensor
 
 
 def positions_read(mask: Tensor, row: Tensor, column: Tensor, *, final: bool) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the hidden states that the decisions at (row, column) are taken on: the decision at t on that
-    at t - 1. final: behind them those after each row's last decision, whose value is the final one."""
+    """Returns rows and columns of the hidden states from which the decisions at (row, column) are predicted: at t - 1
+    for t.
+
+    final: append the positions of each row's last decision, whose value is the final one.
+    """
     if not final:
         return row, column - 1
     every = torch.arange(len(mask), device=mask.device)
@@ -89,8 +101,8 @@ def positions_read(mask: Tensor, row: Tensor, column: Tensor, *, final: bool) ->
 
 
 def by_position(said: dict[str, Tensor], mask: Tensor, row: Tensor, column: Tensor) -> dict[str, Any]:
-    """Fields of an `Evaluation`, [B, T, ...] each, from what is said of the decisions at (row, column), [N, ...] each;
-    elsewhere they hold 0 (ids: -1)."""
+    """Returns the fields of an `Evaluation`, [B, T, ...] each, from outputs [N, ...] of the decisions at (row, column);
+    other positions hold 0 (ids: -1)."""
 
     def spread(values: Tensor, blank: int = 0) -> Tensor:
         return values.new_full((*mask.shape, *values.shape[1:]), blank).index_put((row, column), values)

@@ -1,7 +1,7 @@
-"""Products with what is cheap to compute again, which is not kept for the backward pass.
+"""Products whose cheap inputs are recomputed instead of stored for the backward pass.
 
-Selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198): a normalisation or activation costs little beside
-the products with a layer's weights that take what it returns, and what it returns is as large as what it read.
+Selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198): a normalisation or activation costs little compared
+with the products with a layer's weights that follow it, and its output is as large as its input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polopt.policies import products
 
 @dataclasses.dataclass(frozen=True)
 class Rowwise:
-    """[N, in] function(*inputs, *parameters) of inputs with N rows, each row by itself."""
+    """A function of inputs with N rows, each row by itself: function(*inputs, *parameters), [N, in]."""
 
     function: Callable[..., Tensor]
     parameters: tuple[Tensor, ...] = ()
@@ -33,9 +33,9 @@ AS_IT_IS = Rowwise(lambda x: x)
 def linear(
     before: Rowwise, inputs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
-    """[N, out] before(*inputs) wᵀ + bias for each of the weights [out, in], in the precision of the inputs.
+    """Returns before(*inputs) wᵀ + bias, [N, out], for each of the weights [out, in], in the precision of the inputs.
 
-    For the backward pass the inputs are kept, in place of before(*inputs), where a weight has at least
+    For the backward pass the inputs are stored, in place of before(*inputs), where a weight has at least
     `products.LARGE` numbers. Such products are differentiable once.
     """
     large = any(weight.numel() >= products.LARGE for weight in weights)
@@ -89,7 +89,7 @@ class _Products(torch.autograd.Function):
 
 
 def _apart(values: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], ...]:
-    """Inputs, weights, biases and the function's parameters, or what belongs to each."""
+    """Splits values into those of the inputs, the weights, the biases and the function's parameters."""
     inputs, weights = counts
     second, third = inputs + weights, inputs + 2 * weights
     return values[:inputs], values[inputs:second], values[second:third], values[third:]

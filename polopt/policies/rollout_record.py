@@ -1,4 +1,4 @@
-"""Drawing tokens, and the record of a rollout: what was drawn, and with which log-probabilities."""
+"""Sampling of tokens, and the record of a rollout: the tokens with their log-probabilities."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from polopt.support import Support
 class Sampled:
     """One continuation. logp and entropy belong to the sampler's support, one number a token.
 
-    tokens: ids, the stop token included. stopped: it ended with a stop token; False means cut off by the
-    limit. kept: per token the ids that top-k and top-p left to choose from, None where they left all. An engine
-    that does not know gives no entropy (None). noted: what else the sampler knows, one number a token: "temperature"
-    and "plain_entropy", the entropy that it follows, where tokens have temperatures of their own.
+    tokens: ids, the stop token included.
+    entropy: None from an engine that does not compute it.
+    stopped: True if it ended with a stop token; False means cut off by the limit.
+    kept: per token the ids that top-k and top-p kept, None where they kept all.
+    noted: further outputs of the sampler, one number a token: "temperature" and "plain_entropy", the entropy that it
+        follows, where tokens have temperatures of their own.
     """
 
     tokens: list[int]
@@ -30,22 +32,22 @@ class Sampled:
 
 
 def inverted(p: Tensor, noise: Tensor, reached: Tensor | None = None) -> Tensor:
-    """[rows] the choices at which the cumulative distributions of p [rows, V] pass the noise [rows].
+    """Returns the choices [rows] at which the cumulative distributions of p [rows, V] exceed the noise [rows].
 
-    reached: [rows, V] float64 to compute the cumulative distributions in, None for a new tensor.
+    reached: [rows, V] float64, a buffer for the cumulative distributions, None for a new tensor.
     """
     reached = torch.cumsum(p, -1, dtype=torch.float64, out=reached)
     token = torch.searchsorted(reached, noise[:, None] * reached[:, -1:], right=True)
-    # Beyond the last only where a logit is not finite, which is told at the end.
+    # Beyond the last only where a logit is not finite, which `RolloutRecord.rows` reports at the end.
     return token.clamp_(max=p.shape[-1] - 1).flatten()
 
 
 class RolloutRecord:
     """The choices of a rollout, in buffers of [limit, rows] that are reserved once.
 
-    Nothing that outlives a step is allocated in it. A small tensor that stays, allocated between tensors of [rows, V]
-    that go, would keep the heap from using their place again, and a rollout would grow by a tensor of logits a step.
-    For the same reason the tensors of [rows, V] are computed in a workspace where an operation allows it.
+    No tensor that outlives a step is allocated in it. A small persistent tensor, allocated between temporary tensors of
+    [rows, V], would keep the heap from reusing their memory, and a rollout would grow by a tensor of logits a step. For
+    the same reason the tensors of [rows, V] are computed in a workspace where an operation allows it.
     """
 
     def __init__(self, support: Support, limit: int, logits: Tensor) -> None:
@@ -56,19 +58,19 @@ class RolloutRecord:
         self.noted: dict[str, Tensor] = {}
         self.kept: list[list[Tensor]] = [[] for _ in range(rows)]
         self.pending: list[tuple[Tensor, Tensor]] = []
-        # From which step on the columns hold which rows.
+        # (step, rows): from this step on, the columns hold these rows.
         self.columns: list[tuple[int, Tensor]] = []
         kinds = (logits.dtype, logits.dtype, torch.float64)  # log-probabilities, probabilities, and their running sum
         self.workspace = [torch.empty_like(logits, dtype=kind) for kind in kinds]
 
     def choose(self, rows: Tensor, logits: Tensor, noise: Tensor) -> Tensor:
-        """Draw the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
+        """Samples the next token of each of the `rows` by inverting its cumulative distribution at the row's noise."""
         step, count = self.steps, len(rows)
         if not self.columns or len(self.columns[-1][1]) != count:
             self.columns.append((step, rows))
         logp, p, reached = (buffer[:count] for buffer in self.workspace)
         if logits.dtype != p.dtype:
-            logits = p.copy_(logits)  # there until they have become log-probabilities
+            logits = p.copy_(logits)  # a buffer until the log-probabilities are computed
         logits = ops.heated(logits, self._temperature(logits))
         if self.support.truncated:
             keep = ops.kept_choices(logits, self.support.top_k, self.support.top_p)
@@ -85,7 +87,7 @@ class RolloutRecord:
         return token
 
     def _temperature(self, logits: Tensor) -> float | Tensor:
-        """One for all rows, or, where it follows the entropy, one for each, which is noted."""
+        """Returns one temperature for all rows, or, where it follows the entropy, one for each, which is recorded."""
         if self.support.by_entropy is None:
             return self.support.temperature
         entropy = ops.entropy_of(ops.heated(logits, self.support.temperature).log_softmax(-1))
@@ -96,7 +98,7 @@ class RolloutRecord:
         return temperature
 
     def settle(self) -> None:
-        """Store which choices top-k and top-p left, as ids instead of a mask over the vocabulary."""
+        """Stores the choices kept by top-k and top-p as ids instead of a mask over the vocabulary."""
         for rows, keep in self.pending:
             for row, mine in zip(rows.tolist(), keep.cpu(), strict=True):
                 self.kept[row].append(mine.nonzero().flatten())
@@ -126,7 +128,7 @@ class RolloutRecord:
         ]
 
     def _by_row(self, values: Tensor) -> Tensor:
-        """[rows, steps] of a buffer [limit, columns]; where a row had gone, -1 for tokens and 0 for numbers."""
+        """Returns a buffer [limit, columns] as [rows, steps]; after a row has left, -1 for tokens and 0 for numbers."""
         found = values.new_full((values.shape[1], self.steps), 0 if values.is_floating_point() else -1)
         ends = [start for start, _ in self.columns[1:]] + [self.steps]
         for (start, rows), end in zip(self.columns, ends, strict=True):

@@ -16,8 +16,8 @@ from polopt.support import Support
 
 # Finished rows leave the batch when at most this share is still running.
 KEEP = 0.75
-# After how many tokens to ask whether rows have finished, which makes a GPU wait for the answer. What a row says
-# after its stop is dropped.
+# Number of tokens between checks for finished rows, each of which synchronises with the GPU. Tokens after a row's stop
+# are dropped.
 PATIENCE = {"cpu": 1}
 
 
@@ -32,14 +32,17 @@ def sample(
     generator: torch.Generator,
     decoder: Decoder | None = None,
 ) -> list[Sampled]:
-    """`group` continuations of each context (one number, or one each), at most `limit` tokens long, context by context.
+    """Samples `group` continuations of each context (one number, or one each), at most `limit` tokens long, context by
+    context.
 
-    Contexts are read once each and their cache is shared out to the group; finished rows leave the batch.
-    The random numbers a row consumes do not depend on when other rows finish. decoder: that of the model, if it
-    has one; without it transformers' own forward pass is used, to the same end.
+    Contexts are read once each and their cache is copied to the group; finished rows leave the batch. The random
+    numbers a row consumes do not depend on when other rows finish.
+
+    decoder: that of the model, if it has one; without it transformers' own forward pass is used, with the same result.
 
     Raises:
-        ValueError: a context without tokens. ConfigError: a model with recurrent layers.
+        ValueError: a context without tokens.
+        ConfigError: a model with recurrent layers.
         FloatingPointError: the model's logits are not finite.
     """
     if not contexts:
@@ -55,13 +58,13 @@ def sample(
 
 
 def drawn(limit: int, rows: int, generator: torch.Generator) -> Tensor:
-    """[limit, rows] what rows draw their tokens with, below 1 by enough that a fraction of the total mass stays below
+    """Returns uniform random numbers [limit, rows], below 1 by enough that the product with the total mass stays below
     it after rounding."""
     return torch.rand(limit, rows, generator=generator, dtype=torch.float64) * (1 - 2**-52)
 
 
 def copies_of(contexts: Sequence[Sequence[int]], group: int | Sequence[int]) -> list[int]:
-    """How many continuations each context gets.
+    """Returns the number of continuations of each context.
 
     Raises:
         ValueError: a number below 1, or not one number for each context.
@@ -73,7 +76,7 @@ def copies_of(contexts: Sequence[Sequence[int]], group: int | Sequence[int]) -> 
 
 
 def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, stop: frozenset[int]) -> list[Sampled]:
-    """Rows that grow from `logits` [rows, V] on, one token at each row of `noise` [limit, rows]."""
+    """Continues rows from `logits` [rows, V], one token for each row of `noise` [limit, rows]."""
     limit, rows, device = *noise.shape, logits.device
     record = RolloutRecord(support, limit, ops.wide(logits))
     stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
@@ -101,7 +104,7 @@ def _continue(steps: Steps, logits: Tensor, noise: Tensor, support: Support, sto
 
 
 def _fill_holes(running: Tensor, left: int) -> Tensor:
-    """[left] the rows that are running, the last of them in the places of those among the first that are not."""
+    """Returns the rows that are running, [left]: the last of them take the places of finished ones among the first."""
     rows = torch.arange(left, device=running.device)
     rows[~running[:left]] = running[left:].nonzero().flatten() + left
     return rows

@@ -1,4 +1,4 @@
-"""Next-token logits of rows that grow by one token at a time: on a decoder, or on transformers' own forward pass."""
+"""Next-token logits of rows that grow by one token at a time, by a decoder or by transformers' own forward pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polopt.config import ConfigError
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
 
-# New tokens that the cache has room for at first.
+# Initial capacity of the cache, in new tokens.
 ROOM = 16
 
 
@@ -21,20 +21,20 @@ class Steps(Protocol):
     """Next-token logits of a batch of rows that all grow by one token at a time."""
 
     def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
-        """[sum of copies, V] logits behind each context, for `limit` tokens at most."""
+        """Returns the logits after each context, [sum of copies, V], and reserves `limit` tokens at most."""
 
     def step(self, token: Tensor) -> Tensor:
-        """[rows, V] logits behind one more token [rows] each."""
+        """Appends one token [rows] to each row and returns the next logits [rows, V]."""
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows only; most of them stay where they are, rows[i] = i."""
+        """Keeps some rows only; most of them keep their index, rows[i] = i."""
 
     def fork(self, rows: Tensor) -> None:
-        """Go on with copies of these rows too, which stand behind all others; a row may be named several times."""
+        """Appends copies of these rows after all others; a row may be given several times."""
 
 
 class DecoderSteps:
-    """On a decoder: prompts are read without padding, keys and values are written in place."""
+    """Steps by a decoder: prompts are read without padding, keys and values are written in place."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
@@ -50,7 +50,7 @@ class DecoderSteps:
             row[: len(context)] = torch.tensor(context)
         packed = pack(tokens.to(device), torch.zeros_like(length), length, decoder.dtype)
         shared = torch.arange(len(contexts)).repeat_interleave(torch.tensor(copies)).to(device)
-        # Contexts end together, so that a new token has one place in every row.
+        # Contexts are aligned at their ends, so that a new token has the same column in every row.
         place = torch.arange(width) - (width - length)[:, None]
         flat = packed.where.gather(1, place.clamp(min=0).to(device))
         self.bias: Tensor | None = None
@@ -83,7 +83,7 @@ class DecoderSteps:
         here, self.width = self.width, self.width + 1
         room = self.cache[0].shape[3]
         if here == room:
-            # What is reserved and not used yet would spread the rest over memory, so it is no more than what is.
+            # At most doubled: a larger unused reserve would spread the used part over more memory.
             self.cache = [_roomier(cache, min(self.most, 2 * room)) for cache in self.cache]
         bias = None if self.bias is None else self.bias[..., : self.width]
         for layer, cache in zip(self.layers, self.cache, strict=True):
@@ -116,14 +116,14 @@ class DecoderSteps:
 
 
 def _roomier(cache: Tensor, room: int) -> Tensor:
-    """A copy of [2, rows, K, T, D] with room for more tokens."""
+    """Returns a copy of [2, rows, K, T, D] with capacity for `room` tokens."""
     new = cache.new_empty(*cache.shape[:3], room, cache.shape[4])
     new[:, :, :, : cache.shape[3]] = cache
     return new
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """[B, K, R, D] attention of queries [B, K, R, D] to everything, k and v [B, K, T, D]."""
+    """Returns attention [B, K, R, D] of queries [B, K, R, D] to all of k and v [B, K, T, D]."""
     if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     # On a CPU plain products are faster than the fused kernel for so few queries.
@@ -132,7 +132,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class ModelSteps:
-    """On transformers' own forward pass, for any model whose layers are all attention."""
+    """Steps by transformers' own forward pass, for any model whose layers are all attention."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -177,7 +177,7 @@ class ModelSteps:
 
 
 def check_attention(model: Any) -> None:
-    """Refuse a model that the sampler cannot draw from.
+    """Raises an error for a model that the sampler does not support.
 
     Raises:
         ConfigError: it has recurrent layers.
@@ -194,7 +194,7 @@ def check_attention(model: Any) -> None:
 
 
 def _cache(model: Any, length: int) -> Any:
-    """A cache that is written in place where the model's layers are plain attention, and grows otherwise."""
+    """Returns a cache that is written in place where the model's layers are plain attention, and grows otherwise."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
@@ -209,7 +209,8 @@ def _reserved_layer(length: int) -> Any:
     from transformers.cache_utils import DynamicLayer
 
     class Reserved(DynamicLayer):
-        """Keys and values are views of buffers reserved once, so a token is written, not the past copied."""
+        """A cache layer whose keys and values are views of buffers reserved once, so that a token is written without
+        copying the past."""
 
         def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
             super().lazy_initialization(key_states, value_states)

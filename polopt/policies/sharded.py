@@ -1,4 +1,4 @@
-"""A policy whose weights lie in pieces, one in each process of a team (FSDP2)."""
+"""A policy whose weights are sharded over the processes of a process group (FSDP2)."""
 
 from __future__ import annotations
 
@@ -14,49 +14,50 @@ from polopt.policies.language import LanguagePolicy
 
 
 class ShardedPolicy(LanguagePolicy):
-    """A language policy by `torch.distributed.fsdp.fully_shard`: each process holds its piece of every weight, of its
-    gradient and of what the optimiser remembers; a layer's weights are put together where it computes, and let go.
+    """A language policy sharded by `torch.distributed.fsdp.fully_shard`.
 
-    Its gradients are the sums over the processes, as each passes a share of one batch whose loss is already divided by
-    the whole. It reads by transformers' own forward pass. replica: the policy that it was made from, with whole
-    weights, for sampling; `renew` brings it up to date.
+    Each process holds its shard of every weight, of its gradient and of the optimiser's state; a layer's weights are
+    gathered for its computation, and freed after it. Its gradients are the sums over the processes, as each passes a
+    share of one batch whose loss is already divided by the whole. It uses transformers' own forward pass.
+
+    replica: the policy that it was made from, with whole weights, for sampling; `renew` updates it.
     """
 
     replica: LanguagePolicy
 
     @classmethod
     def of(cls, policy: LanguagePolicy) -> ShardedPolicy:
-        """A sharded copy in the process group that there is.
+        """Returns a sharded copy in the current process group.
 
         Raises:
-            ConfigError: the model does not say what its layers are.
+            ConfigError: the model does not declare its layers.
         """
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         made: Any = copy.deepcopy(policy)
-        made.__class__ = cls  # a copy that knows one method more; FSDP2 does the same to it next
+        made.__class__ = cls  # a subclass with one more method; FSDP2 replaces the class in the same way next
         layers = layers_of(made.model)
         if not layers:
             raise ConfigError(
                 f"parallel = 'fsdp': {type(policy.model).__name__} has no layers that transformers knows by their "
                 "kind; set parallel: ddp"
             )
-        made._decoder = None  # it would hold on to whole weights
+        made._decoder = None  # a decoder would keep references to whole weights
         mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
         for module in (*layers, made):
-            # The outermost too, which FSDP2 would leave whole: whoever asks for parameters between two passes, as
-            # references that follow do, must find those that the optimiser moves.
+            # Reshard the outermost module too, which FSDP2 would leave whole: the parameters seen between two passes,
+            # as by moving-average references, must be those that the optimiser updates.
             fully_shard(module, mesh=mesh, reshard_after_forward=True)
         for module in made.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)  # a scaled sum is not known everywhere
-        object.__setattr__(made, "replica", policy)  # no submodule: it is nobody's to train or to save
+                module.set_force_sum_reduction_for_comms(True)  # a scaled sum is not supported everywhere
+        object.__setattr__(made, "replica", policy)  # no submodule, so that it is neither trained nor saved
         return made
 
     def frozen(self) -> ShardedPolicy:
-        """As `LanguagePolicy.frozen`: sharded as well, with a replica of its own to begin with."""
+        """Returns a frozen copy, sharded as well, from the updated replica; see `LanguagePolicy.frozen`."""
         self.renew()
         made = ShardedPolicy.of(self.replica.frozen())
         object.__setattr__(made, "replica", None)  # a reference does not sample
@@ -64,18 +65,19 @@ class ShardedPolicy(LanguagePolicy):
 
     @torch.no_grad()
     def renew(self) -> None:
-        """Copy the weights to the replica."""
+        """Copies the weights to the replica."""
         for (_, own), mine in zip(self.named_parameters(), self.replica.parameters(), strict=True):
             mine.copy_(whole(own))
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor with all its pieces; every process must ask. One that is whole is returned as it is."""
+    """Returns a tensor with all its shards gathered, a collective call of all processes; a whole tensor is returned as
+    it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def laid(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor in pieces as `like` lies; as it is where `like` is whole, or of another shape."""
+    """Returns a whole tensor sharded as `like` is; unchanged where `like` is whole, or of another shape."""
     pieces: Any = like
     if not hasattr(like, "placements") or tensor.shape != like.shape:
         return tensor
@@ -85,5 +87,5 @@ def laid(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def gradient_norm(tensors: list[Tensor]) -> float:
-    """The norm of all of them together."""
+    """Returns the norm of all tensors together."""
     return float(whole(nn.utils.get_total_norm(tensors)))

@@ -11,10 +11,10 @@ from typing import Any
 
 SPECIAL = ("<pad>", "<ask>", "<answer>", "<end>", "<unk>")
 PIECE = re.compile(r"\d|[^\W\d_]+|\s|[^\w\s]|_")
-# Prompts of a kind in which its template is looked for.
+# The most prompts of a kind in which its template is searched for.
 TEMPLATES = 100
 
-# What surrounds a message. Text that spells a special token is read as one; nothing depends on it.
+# The chat template. Text that spells a special token is read as one; nothing depends on it.
 CHAT = (
     "{% for message in messages %}"
     "{% if message.role == 'assistant' %}{{ message.content }}<end>"
@@ -25,12 +25,12 @@ CHAT = (
 
 
 def make_tokenizer(texts: Iterable[tuple[str, str, str]], *, word: float = 0.08, phrase: float = 0.9) -> Any:
-    """A `transformers` fast tokenizer from (kind, prompt, answer) examples.
+    """Builds a `transformers` fast tokenizer from (kind, prompt, answer) examples.
 
-    A word that stands in a share `word` of a kind's texts is one token, and so is a run of tokens that stands
-    in a share `phrase` of its prompts: the template costs next to nothing. All else, digits always, is read
-    character by character, so letters and digits can be computed with. Every text of characters that occur in
-    the examples, or in printable ASCII, survives encoding and decoding.
+    A word that occurs in a share `word` of a kind's texts is one token, and so is a run of tokens that occurs in a
+    share `phrase` of its prompts: the template costs next to nothing. All else, digits always, is read character by
+    character, so letters and digits can be computed with. Every text of characters that occur in the examples, or in
+    printable ASCII, survives encoding and decoding.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -75,9 +75,9 @@ def _split(text: str, words: set[str]) -> list[str]:
 
 
 def _phrases(lines: list[list[str]], share: float) -> set[str]:
-    """Join the neighbours that are found side by side in the most lines, until none are in enough of them.
+    """Merges the neighbours that are adjacent in the most lines, until none are in enough of them.
 
-    Only what is left in the end: a part of a phrase that never stands without the rest needs no token.
+    Returns only the final merges: a part of a phrase that never occurs without the rest needs no token.
     """
     joined: set[str] = set()
     while True:
@@ -92,7 +92,7 @@ def _phrases(lines: list[list[str]], share: float) -> set[str]:
 
 
 def _joinable(pair: tuple[str, str]) -> bool:
-    """Never a digit, which may be data, and never two letters, which the text may continue."""
+    """Returns False for digits, which may be data, and for two letters, which the text may continue."""
     left, right = pair
     apart = left[-1].isalnum() and right[0].isalnum()
     return not (apart or left[-1].isdigit() or right[0].isdigit())
@@ -109,7 +109,7 @@ def _joined(line: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def _pattern(token: str) -> str:
-    """Match the token, but never a whole word inside a longer one, nor a part of a number."""
+    """Returns a pattern of the token that never matches a whole word inside a longer one, nor a part of a number."""
     pattern = re.escape(token)
     if len(token) > 1 and token[0].isalpha():
         pattern = r"(?<![A-Za-z])" + pattern

@@ -1,4 +1,4 @@
-"""vLLM as the engine of rollouts, in this process; its weights are handed over after every update."""
+"""vLLM as the rollout engine, in this process; the policy's weights are copied to it after every update."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from polopt.policies.rollout_record import Sampled
 from polopt.policies.sampler import copies_of
 from polopt.support import Support
 
-# vLLM moves temperatures below the first up to it without an error, and refuses those above the second.
+# vLLM raises temperatures below the first to it without an error, and rejects those above the second.
 TEMPERATURES = (0.01, 2.0)
 
 
 class VLLMSpec(EngineSpec):
-    """vLLM on the first visible device, beside the learner.
+    """vLLM on the first visible device, together with the learner.
 
-    dtype: of vLLM's weights and arithmetic, None for the policy's own. gpu_memory_utilization: the share of the
-    device that vLLM may fill, its cache included; the learner needs the rest. max_model_len: most tokens of a
-    context with its answer, None for the model's own. enforce_eager: skip compilation and CUDA graphs, for a
-    quick start and slower steps.
+    dtype: of vLLM's weights and arithmetic, None for the policy's own.
+    gpu_memory_utilization: the share of the device that vLLM may fill, its cache included; the learner needs the rest.
+    max_model_len: most tokens of a context with its answer, None for the model's own.
+    enforce_eager: skip compilation and CUDA graphs, for a quick start and slower steps.
     """
 
     engine: Literal["vllm"] = "vllm"
@@ -43,8 +43,11 @@ class VLLMSpec(EngineSpec):
     enforce_eager: bool = False
 
     def check(self, algorithms: Mapping[str, Algorithm], *, dtype: str, device: str, evaluation: Support) -> None:
-        """As `EngineSpec.check`. Refused: sampling over a truncated support or token by token, parts that read the
-        sampler's entropy, temperatures that vLLM changes or refuses, float64, and a device that is not the first."""
+        """Raises an error for recipes that vLLM cannot run, see `EngineSpec.check`.
+
+        Refused: sampling over a truncated support or token by token, parts that read the sampler's entropy,
+            temperatures that vLLM changes or refuses, float64, and a device that is not the first.
+        """
         for stage, algorithm in algorithms.items():
             support = algorithm.sampling.rollout_support
             if support is not None and support.truncated:
@@ -91,19 +94,18 @@ class VLLMSpec(EngineSpec):
 
 
 class VLLMEngine:
-    """Answers from `vllm.LLM` in this process.
+    """A rollout engine on `vllm.LLM` in this process.
 
-    The weights are copied into vLLM at the first `sample` after each `sync_weights`, under the names of the
-    checkpoint format, and what vLLM had cached of prompts is dropped. Log-probabilities are vLLM's own, after the
-    temperature; it returns neither entropy nor the ids that a truncated support keeps, so `Sampled.entropy` and
-    `Sampled.kept` are None.
+    The weights are copied into vLLM at the first `sample` after each `sync_weights`, under the names of the checkpoint
+    format, and vLLM's cache of prompts is dropped. Log-probabilities are vLLM's own, after the temperature; it returns
+    neither entropy nor the ids that a truncated support keeps, so `Sampled.entropy` and `Sampled.kept` are None.
 
     Raises:
         ConfigError: the architecture's parameters have other names in a checkpoint.
     """
 
     def __init__(self, policy: LanguagePolicy, spec: VLLMSpec) -> None:
-        # In one process, handing over is a copy from tensor to tensor. vLLM reads this when it makes an engine.
+        # In one process, weights are copied from tensor to tensor. vLLM reads this variable when it creates an engine.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         import vllm
 
@@ -119,9 +121,9 @@ class VLLMEngine:
             gpu_memory_utilization=spec.gpu_memory_utilization,
             max_model_len=spec.max_model_len,
             enforce_eager=spec.enforce_eager,
-            # Of what is really drawn from: after the temperature, top-k and top-p.
+            # Of the distribution actually sampled from: after the temperature, top-k and top-p.
             logprobs_mode="processed_logprobs",
-            # Defaults that come with a model must not change what is asked for.
+            # The defaults of a model must not change the requested sampling.
             generation_config="vllm",
         )
 
@@ -138,7 +140,8 @@ class VLLMEngine:
         stop: frozenset[int],
         generator: torch.Generator,
     ) -> list[Sampled]:
-        """As `Engine.sample`. Each context gets a seed from `generator`; vLLM counts up from it in the group.
+        """Samples answers, see `Engine.sample`. Each context gets a seed from `generator`; vLLM counts up from it in
+        the group.
 
         Raises:
             ValueError: a context without tokens.
@@ -174,14 +177,14 @@ class VLLMEngine:
         return [_sampled(out) for request in requests for out in sorted(request.outputs, key=lambda out: out.index)]
 
     def _load(self) -> None:
-        """Copy the policy's weights into vLLM."""
+        """Copies the policy's weights into vLLM."""
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("VLLMEngine: vLLM kept prompts that it had read with the old weights")
         self._stale = False
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        # A tied head under both its names: where vLLM keeps a packed copy of it, one name would leave the copy old.
+        # A tied head under both its names: where vLLM has a packed copy of it, one name would leave the copy stale.
         return self.policy.weights()
 
 
@@ -211,7 +214,7 @@ def _check_temperature(where: str, support: Support) -> None:
 
 
 def _check_names(policy: LanguagePolicy, folder: Path) -> None:
-    """Weights are handed over by their names in the model, so a checkpoint must call them the same."""
+    """Checks that a checkpoint's names of the weights are the model's, by which they are copied to vLLM."""
     saved: set[str] = set()
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:

@@ -1,5 +1,5 @@
-"""Hidden states meet the vocabulary: log-probabilities of decisions, and what is summed over all choices, in chunks
-where the vocabulary is large."""
+"""Log-probabilities of decisions from hidden states, and reductions over all choices, in chunks where the vocabulary is
+large."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 from polopt import ops
 from polopt.policies import products
 
-# Beyond this many logits, all decisions times the whole vocabulary never exist at once. A GPU has more memory, and
-# needs larger products to be busy.
+# Beyond this many logits, those of all decisions never exist at once. A GPU has more memory, and needs larger products
+# for full utilisation.
 MOST_LOGITS = {"cpu": 2**23}
 ELSEWHERE = 2**28
-# Up to this many, a CPU keeps those of all chunks for the backward pass, which would take another product for them.
+# Up to this many logits, a CPU stores those of all chunks for the backward pass, which saves another product.
 MOST_KEPT = {"cpu": 2**26}
-# Numbers of a product that are added to a sum of another precision at once.
+# The most numbers of a product that are added to a sum of another precision at once.
 MOST_SUMMED = 2**20
 
 
 def entropy_slope(logp: Tensor) -> Tensor:
-    """[...] sum_a pi_a^2 (log pi_a + H) of log-probabilities [..., V].
+    """Returns sum_a pi_a^2 (log pi_a + H), [...], of log-probabilities [..., V].
 
-    The mean, over choices of the policy, of -dH / dz_a = pi_a (log pi_a + H): how fast entropy falls with the logit of
-    a choice.
+    The mean, over choices of the policy, of -dH / dz_a = pi_a (log pi_a + H): the rate at which entropy falls with the
+    logit of a choice.
     """
     return (logp.exp().square() * (logp.clamp(min=ops.NOTHING) + ops.entropy_of(logp)[..., None])).sum(-1)
 
 
-# What a policy can say of a decision from the log-probabilities [..., V] of all its choices, -inf where a choice is
-# none: [...]. A part asks for it as `extras.<name>`. Differentiable; a choice at -inf must get a slope of 0.
+# Reductions of the log-probabilities [..., V] of all choices of a decision, -inf for ids outside the support, to [...].
+# A part reads them as `extras.<name>`. They are differentiable; a choice at -inf must get a slope of 0.
 REDUCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "entropy_slope": entropy_slope,
     "mean_logp": ops.mean_logp,
@@ -48,17 +48,20 @@ def score(
     names: Collection[str] = (),
     candidates: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """What is said of N decisions from their hidden states [N, d]: "logp" [N] of the `chosen` ids [N], and of `names`
-    "entropy" [N] in nats and any of `REDUCTIONS`, [N]. With `candidates` [N, C], -1 padding, "candidate_logp" [N, C]
-    of those ids; padding, and what is no choice, is at `ops.NOTHING`.
+    """Computes outputs for N decisions from their hidden states [N, d].
 
-    head: the output layer, weight [V, d] and bias [V] or None; it takes the hidden states' precision, and
-    logits = head(hidden) / temperature are in float32 or wider. temperature: one, or [N]. kept: [N, K] ids to choose
-    among, -1 padding; None for all.
+    The outputs are "logp" [N] of the `chosen` ids [N], and of `names` "entropy" [N] in nats and any of `REDUCTIONS`,
+    [N]. With `candidates` [N, C], -1 padding, "candidate_logp" [N, C] of those ids; padding, and ids outside the
+    support, are at `ops.NOTHING`.
 
-    Where N x V is large, logits are computed in chunks, and, beyond `MOST_KEPT`, again in the backward pass:
-    d logp_i / d z_ij = 1[j = chosen_i] - p_ij, d H_i / d z_ij = -p_ij (log p_ij + H_i), and, for a reduction of slope
-    g_ij by log p_ij, g_ij - p_ij sum_j g_ij.
+    head: the output layer, weight [V, d] and bias [V] or None; it is converted to the hidden states' precision, and
+        logits = head(hidden) / temperature are in float32 or wider.
+    temperature: one number, or [N].
+    kept: [N, K] ids of the support, -1 padding; None for all.
+
+    Where N x V is large, logits are computed in chunks, and, beyond `MOST_KEPT`, again in the backward pass: d logp_i /
+    d z_ij = 1[j = chosen_i] - p_ij, d H_i / d z_ij = -p_ij (log p_ij + H_i), and, for a reduction of slope g_ij by log
+    p_ij, g_ij - p_ij sum_j g_ij.
     """
     weight, bias = head.weight, head.bias
     most = MOST_LOGITS.get(hidden.device.type, ELSEWHERE)
@@ -81,7 +84,7 @@ def score_logits(
     names: Collection[str] = (),
     candidates: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """As `score`, from logits [N, V] that are at hand."""
+    """Computes the outputs of `score` from given logits [N, V]."""
     picked = logits.gather(1, chosen[:, None]).squeeze(1)
     among = logits if kept is None else logits.gather(1, kept.clamp(min=0).long()).masked_fill(kept < 0, -torch.inf)
     total = among.logsumexp(-1)
@@ -98,7 +101,8 @@ def score_logits(
 
 @torch.no_grad()
 def likeliest(hidden: Tensor, head: Any, kept: Tensor | None, count: int) -> Tensor:
-    """[N, C] the C = min(count, V) likeliest ids at each decision, likeliest first; -1 where fewer are left."""
+    """Returns the C = min(count, V) likeliest ids at each decision, [N, C], likeliest first; -1 where fewer are in the
+    support."""
     weight, bias = head.weight.to(hidden.dtype), None if head.bias is None else head.bias.to(hidden.dtype)
     size = max(16, MOST_LOGITS.get(hidden.device.type, ELSEWHERE) // len(weight))
     found = [torch.zeros(0, min(count, len(weight)), dtype=torch.int32, device=hidden.device)]
@@ -110,7 +114,7 @@ def likeliest(hidden: Tensor, head: Any, kept: Tensor | None, count: int) -> Ten
 
 
 def likeliest_of(logits: Tensor, kept: Tensor | None, count: int) -> Tensor:
-    """As `likeliest`, from logits [N, V] that are at hand."""
+    """Returns the ids of `likeliest` from given logits [N, V]."""
     size = logits.shape[1]
     left = logits if kept is None else logits.masked_fill(~_is_kept(kept, size), -torch.inf)
     top = left.detach().topk(min(count, size), dim=-1)
@@ -122,12 +126,12 @@ def _of_all(name: str, logp: Tensor) -> Tensor:
 
 
 def _possible(logp: Tensor, candidates: Tensor) -> Tensor:
-    """Log-probabilities of candidates, at NOTHING and without gradient where there is no such choice."""
+    """Returns candidates' log-probabilities, NOTHING without gradient for padding and ids outside the support."""
     return torch.where((candidates >= 0) & (logp > ops.NOTHING), logp, ops.NOTHING)
 
 
 class _Chunked(torch.autograd.Function):
-    """[N, P] log-probabilities of the `picks` [N, P], then what `names` ask of all choices, [N] each."""
+    """Log-probabilities [N, P] of the `picks` [N, P], and the reductions `names` of all choices, [N] each, chunked."""
 
     @staticmethod
     def forward(
@@ -173,7 +177,7 @@ class _Chunked(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=total.dtype) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias, dtype=total.dtype) if ctx.needs_input_grad[2] else None
         by_all, by_entropy = by_logp.sum(1), by_name.pop("entropy", None)
-        # Overwritten here, so that a second pass over the same graph computes them again.
+        # The stored logits are overwritten below, so a second pass over the same graph recomputes them.
         everything, ctx.everything = ctx.everything[::-1], []
         for i in range(0, len(hidden), ctx.size):
             part = slice(i, i + ctx.size)
@@ -213,7 +217,8 @@ class _Chunked(torch.autograd.Function):
 
 
 def _slope_of_reductions(logp: Tensor, p: Tensor, upstream: dict[str, Tensor]) -> Tensor | None:
-    """[n, V] slope by the logits of what was reduced, times what comes from above; None if nothing was."""
+    """Returns the gradient [n, V] of the reductions with respect to the logits, times the upstream gradients; None if
+    there are none."""
     if not upstream:
         return None
     with torch.enable_grad():
@@ -224,26 +229,26 @@ def _slope_of_reductions(logp: Tensor, p: Tensor, upstream: dict[str, Tensor]) -
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, where the total may be wider than the factors."""
+    """Adds a @ b to total in place, where the total may be wider than the factors."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
         return
-    # Some rows at a time: for a moment a sum of two precisions holds the product in both, and memory of that size would
-    # be asked of the system anew, page by page, each time.
+    # Some rows at a time: a sum of two precisions temporarily holds the product in both, and the system would allocate
+    # memory of that size anew, page by page, each time.
     rows = max(1, MOST_SUMMED // b.shape[1])
     for i in range(0, len(a), rows):
         total[i : i + rows] += a[i : i + rows] @ b
 
 
 def _of(temperature: float | Tensor, part: slice) -> float | Tensor:
-    """The temperature of one chunk, [n, 1] if each decision has its own."""
+    """Returns the temperature of one chunk, [n, 1] if each decision has its own."""
     return temperature[part, None] if isinstance(temperature, Tensor) else temperature
 
 
 def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, kept: Tensor | None, part: slice, temperature: float | Tensor
 ) -> Tensor:
-    """[n, V] logits of one chunk, -inf where a choice was not among those kept."""
+    """Returns logits [n, V] of one chunk, -inf for ids outside the support."""
     logits = ops.wide(products.linear(hidden, weight, bias))
     if isinstance(temperature, Tensor) or temperature != 1:
         logits /= _of(temperature, part)
@@ -253,8 +258,8 @@ def _logits(
 
 
 def _is_kept(kept: Tensor, size: int) -> Tensor:
-    """[N, K] ids, -1 padding -> [N, V] bool."""
-    # A column more, for the padding to point at.
+    """Converts ids [N, K], -1 padding, to a mask [N, V] bool."""
+    # One more column, as the target of padding.
     keep = torch.zeros(len(kept), size + 1, dtype=torch.bool, device=kept.device)
     keep.scatter_(1, torch.where(kept < 0, size, kept).long(), True)
     return keep[:, :-1]

@@ -24,7 +24,7 @@ def _curves(comparison: Comparison) -> Figure | None:
         if not points:
             continue
         if len(trials.seeds) > 1:
-            # A band of two or three seeds can reach far beyond what an accuracy can be.
+            # A band of two or three seeds can reach far beyond the range of an accuracy.
             least, most = (0.0, 1.0) if share else (-math.inf, math.inf)
             low, high = [(s, max(b.low, least)) for s, b in points], [(s, min(b.high, most)) for s, b in points]
             traces.append(band(low, high, color(i), opacity=14))

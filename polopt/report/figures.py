@@ -1,7 +1,7 @@
 """Plots as plain plotly data: stacked panels over the training step, bands, heat maps.
 
-Colours are names such as "@accent", "@accent/20" (20 % opaque), which the page's script turns into the light
-or dark palette. Any text of a run goes through `text`, since plotly reads a little HTML in labels.
+Colours are names such as "@accent", "@accent/20" (20 % opaque), which the page's script turns into the light or dark
+palette. Any text of a run goes through `text`, since plotly interprets some HTML in labels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A plot, the question it answers (`title`) and how to read it (`caption`)."""
+    """A plot, with the question that it answers (`title`) and how to read it (`caption`)."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Figure:
 
 
 def text(value: Any) -> str:
-    """A run's own words, safe inside plotly's labels."""
+    """Escapes a run's text for plotly's labels."""
     return html.escape(str(value))
 
 
@@ -67,7 +67,7 @@ def line(
     peaks: bool = False,
     **more: Any,
 ) -> Trace:
-    """A line of at most `LIMIT` points: the mean of neighbours, or their maximum where `peaks` matter."""
+    """Builds a line of at most `LIMIT` points: the mean of neighbours, or their maximum where `peaks` matter."""
     x, y = thin(points, np.max if peaks else np.mean)
     trace = {
         "type": "scatter",
@@ -83,7 +83,7 @@ def line(
 
 
 def band(low: Points, high: Points, paint: str = "@accent", *, opacity: int = 18) -> Trace:
-    """The area between two lines with the same steps, as one closed outline."""
+    """Builds the area between two lines with the same steps, as one closed outline."""
     xs, lows = thin(low)
     _, highs = thin(high)
     return {
@@ -100,7 +100,7 @@ def band(low: Points, high: Points, paint: str = "@accent", *, opacity: int = 18
 
 
 def thin(points: Points, summary: Callable[..., Any] = np.mean) -> tuple[list[float], list[float]]:
-    """At most `LIMIT` points: one for each of as many equal runs of neighbours."""
+    """Reduces points to at most `LIMIT`, one for each of as many equal runs of neighbours."""
     values = np.array(points, float).reshape(-1, 2)
     if len(values) > LIMIT:
         chunks = np.array_split(values, LIMIT)
@@ -113,7 +113,7 @@ def short(value: float) -> float:
 
 
 def stack(panels: Sequence[Panel], *, height: int, stages: Sequence[tuple[str, float, float]] = ()) -> dict[str, Any]:
-    """Panels one above the other over one step axis, as `data` and `layout`; stages of the run are shaded."""
+    """Stacks panels over one step axis, as `data` and `layout`; every second stage of the run is shaded."""
     gap = 0.16 / (len(panels) - 1) if len(panels) > 1 else 0.0
     size = (1 - gap * (len(panels) - 1)) / len(panels)
     data: list[Trace] = []
@@ -127,7 +127,7 @@ def stack(panels: Sequence[Panel], *, height: int, stages: Sequence[tuple[str, f
             **panel.axis,
         }
         layout["annotations"].append(_label(panel.label, top))
-        # A line alone in its panel is named by the panel's label.
+        # A single line of a panel needs no legend: the panel's label names it.
         named = sum(t.get("showlegend", True) for t in panel.traces) > 1
         data += [
             {
@@ -151,7 +151,7 @@ def _label(label: str, top: float) -> dict[str, Any]:
 
 
 def _shading(stages: Sequence[tuple[str, float, float]]) -> list[dict[str, Any]]:
-    """Every second stage tinted; a single stage needs none."""
+    """Returns rectangles that tint every second stage; none for a single stage."""
     return [
         {
             "type": "rect",
@@ -171,7 +171,7 @@ def _shading(stages: Sequence[tuple[str, float, float]]) -> list[dict[str, Any]]
 
 
 def name_stages(stages: Sequence[tuple[str, float, float]]) -> list[dict[str, Any]]:
-    """The stages' names along the top of the plot."""
+    """Returns annotations with the stages' names along the top of the plot."""
     return [
         {
             "x": (first + last) / 2,
@@ -188,10 +188,10 @@ def name_stages(stages: Sequence[tuple[str, float, float]]) -> list[dict[str, An
 
 
 def heat(columns: Sequence[tuple[float, Sequence[float], Sequence[float]]], *, length: float) -> Trace:
-    """Shares per column: (step, bin edges, counts) for each, brought onto one set of bins.
+    """Builds a heat map of fractions per column from (step, bin edges, counts) of each, on one common set of bins.
 
-    Where edges differ, a bin's count is spread evenly over the common bins that it covers. `length` is the
-    colour scale's, as a share of the figure.
+    Where edges differ, a bin's count is spread evenly over the common bins that it covers. `length` is the colour
+    scale's, as a share of the figure.
     """
     common = columns[0][1]
     if any(list(edges) != list(common) for _, edges, _ in columns):

@@ -1,4 +1,4 @@
-"""From figures and facts to one HTML file that needs nothing else: no network, no other file, no server."""
+"""Rendering of figures and facts to one self-contained HTML file: no network, no other file, no server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
-    """The page's HTML. Every value is escaped; figures travel as JSON, apart from the code.
+    """Returns the page's HTML. Every value is escaped; figures are embedded as JSON, apart from the code.
 
-    The page's content policy admits only its own scripts, by their hash, and no address at all: were a
-    completion ever to escape from its place as text, it still could not run or call anywhere.
+    The page's content policy admits only its own scripts, by their hash, and no address at all: a completion that
+    escaped from its place as text could neither run nor send requests.
 
     Raises:
         ModuleNotFoundError: jinja2 or plotly is not installed.
@@ -58,7 +58,7 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
 
 
 def write(path: Path, page: str) -> Path:
-    """Write whole or not at all, so that a page open in a browser is never half a page."""
+    """Writes the page atomically, so that a browser never reads half a page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     # Half a surrogate pair cannot be encoded; a truncated completion may end in one.
@@ -68,23 +68,24 @@ def write(path: Path, page: str) -> Path:
 
 
 def as_json(value: Any) -> str:
-    """JSON that is safe inside <script>: no '<', and null for what JSON cannot say (NaN, infinity)."""
+    """Returns JSON that is safe inside <script>: no '<', and null for values that JSON cannot represent (NaN,
+    infinity)."""
     text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A share as people read it; the space does not break."""
+    """Formats a fraction in percent, with a no-break space."""
     return f"{100 * value:.{digits}f}\u00a0%"
 
 
 def points(value: float, unit: str = SHARE) -> str:
-    """A difference with its sign: of two shares in percentage points, +3.7 or −1.2; of others in their unit."""
+    """Formats a difference with its sign, +3.7 or −1.2: of fractions in percentage points, of others in their unit."""
     return f"{100 * value if unit == SHARE else value:+.1f}".replace("-", "−")
 
 
 def in_unit(value: float, unit: str) -> str:
-    """A share in percent, any other value as it is."""
+    """Formats a fraction in percent, any other value as it is."""
     return percent(value) if unit == SHARE else f"{value:.1f}"
 
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def learning_curve(folder: Path) -> plotly.graph_objects.Figure:
-    """Held-out and training accuracy of a run over its steps.
+    """Returns a plot of a run's held-out and training accuracy over its steps.
 
     Raises:
-        UserError: nothing was measured yet. ValueError: no run there.
+        UserError: nothing was measured yet.
+        ValueError: the folder holds no run.
     """
     found = run_figures.learning_curve(read_run(folder))
     if found is None:
@@ -29,7 +30,7 @@ def learning_curve(folder: Path) -> plotly.graph_objects.Figure:
 
 
 def as_plotly(figure: Figure) -> plotly.graph_objects.Figure:
-    """A figure of the report with the colours of its light page, its title and caption."""
+    """Converts a figure of the report to plotly, with the colours of the light page, its title and caption."""
     import plotly.graph_objects
 
     colours = palette()
@@ -39,13 +40,13 @@ def as_plotly(figure: Figure) -> plotly.graph_objects.Figure:
 
 
 def palette() -> dict[str, str]:
-    """The colours of the light page, by name, from its style sheet."""
+    """Returns the colours of the light page, by name, from its style sheet."""
     sheet = (TEMPLATES / "report.css").read_text("utf-8")
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", sheet[: sheet.index("@media")]))
 
 
 def painted(value: Any, colours: dict[str, str]) -> Any:
-    """`value` with the colour of each "@name" and "@name/20" (20 % opaque) in it."""
+    """Returns `value` with every "@name" and "@name/20" (20 % opaque) in it replaced by its colour."""
     if isinstance(value, dict):
         return {k: painted(v, colours) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

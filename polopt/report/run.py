@@ -1,4 +1,4 @@
-"""Reading a run folder, finished or not: whatever is there is read, whatever is broken is said."""
+"""Reading of a run folder, finished or not: broken files are reported and the rest is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Record = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class RunData:
-    """What a run folder says. `troubles` are sentences on what could not be read."""
+    """The contents of a run folder.
+
+    troubles: sentences on the contents that could not be read.
+    """
 
     name: str
     recipe_text: str
@@ -33,16 +36,16 @@ class RunData:
 
     @property
     def solves(self) -> bool:
-        """Whether this is a run of a solver, which has no policy."""
+        """True if the run is a solver's, which has no policy."""
         return self.recipe.get("kind") == "solve"
 
     def series(self, key: str) -> list[tuple[float, float]]:
-        """(step, value) wherever a training step has a finite number under `key`."""
+        """Returns (step, value) of each training step with a finite number under `key`."""
         points = ((number(m.get("step")), number(m.get(key))) for m in self.metrics)
         return [(x, y) for x, y in points if x is not None and y is not None]
 
     def stages(self) -> list[tuple[str, float, float]]:
-        """(name, first step, last step) of each stretch of consecutive steps of one stage, in one round."""
+        """Returns (name, first step, last step) of each stretch of consecutive steps of one stage, in one round."""
         result: list[tuple[str, float, float]] = []
         for record in self.metrics:
             name, step = str(record.get("stage", "")), number(record.get("step"))
@@ -57,7 +60,7 @@ class RunData:
 
 
 def read_run(folder: Path) -> RunData:
-    """Read a run folder.
+    """Reads a run folder.
 
     Raises:
         ValueError: not a folder, or none of a run's files in it.
@@ -85,15 +88,17 @@ def read_run(folder: Path) -> RunData:
 
 
 def number(value: Any) -> float | None:
-    """The value as a finite float, else None."""
+    """Returns the value as a finite float, None for any other value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def rate(evaluation: Record, key: str | None = None) -> tuple[float, float, float] | None:
-    """(estimate, low, high) of one of an evaluation's estimates, its score if no key is given; the ends are the
-    estimate where none was written."""
+    """Returns (estimate, low, high) of one of an evaluation's estimates, its score if no key is given.
+
+    The ends are the estimate where no interval was written.
+    """
     key = next(iter(estimates_of(evaluation)), "pass@1") if key is None else key
     value = evaluation.get(key)
     value = value if isinstance(value, dict) else {"estimate": value}

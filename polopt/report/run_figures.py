@@ -1,4 +1,4 @@
-"""The plots of one run, in the order in which people look at them. What was not measured has no plot."""
+"""The plots of one run, in reading order; a quantity that was not measured has no plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polopt.report.run import Record, RunData, number, rate
 from polopt.training import estimates
 
 PERCENT = {"tickformat": ".2~%"}
-# Numbers far below 1, written short enough for the margin: 1.5e-13.
+# Numbers far below 1, in a format short enough for the margin: 1.5e-13.
 SMALL = {"tickformat": ".2~g", "exponentformat": "e", "automargin": True}
 SHARE = {"tickformat": ".0%", "range": [0, 1.04]}
 
@@ -22,7 +22,7 @@ def run_figures(run: RunData) -> list[Figure]:
 
 
 def figure(run: RunData, name: str, title: str, caption: str, panels: Sequence[Panel]) -> Figure | None:
-    """Panels that have something to show as one figure; None if none has."""
+    """Builds one figure of the panels that have traces; None if none has."""
     shown = [p for p in panels if p.traces]
     if not shown:
         return None
@@ -31,7 +31,7 @@ def figure(run: RunData, name: str, title: str, caption: str, panels: Sequence[P
 
 
 def lines(run: RunData, keys: dict[str, str], *, start: int = 0, **style: Any) -> list[Trace]:
-    """One line for each measured key, named by its value; colours from the palette's position `start` on."""
+    """Builds one line for each measured key, named by its value; colours from the palette's position `start` on."""
     measured = [(name, points) for key, name in keys.items() if (points := run.series(key))]
     return [line(points, name, color(start + i), **style) for i, (name, points) in enumerate(measured)]
 
@@ -43,7 +43,7 @@ def learning_curve(run: RunData) -> Figure | None:
         traces.append(line(training, "training", "@quiet", width=1, form=".1%"))
     known = [estimates.estimates_of(e) for e in run.evaluations]
     shares = {k for e in known for k, found in e.items() if estimates.unit_of(found) == estimates.SHARE}
-    shares |= {k for e in run.evaluations for k in e if k.startswith("pass@")}  # whatever they hold
+    shares |= {k for e in run.evaluations for k in e if k.startswith("pass@")}  # in any format
     if any(known) and not shares:
         return _score_curve(run)
     keys = sorted(shares, key=lambda k: (len(k), k))
@@ -73,7 +73,7 @@ def learning_curve(run: RunData) -> Figure | None:
 
 
 def _score_curve(run: RunData) -> Figure | None:
-    """The learning curve of a score that is no share of problems."""
+    """Builds the learning curve of a score that is no fraction of problems."""
     name = next(name for record in run.evaluations for name in estimates.estimates_of(record))
     training, points = run.series(f"{name}/mean"), _curve(run, name)
     traces = [line(training, "training", "@quiet", width=1)] if training else []
@@ -98,12 +98,12 @@ def _score_curve(run: RunData) -> Figure | None:
 
 
 def measures(run: RunData) -> Figure | None:
-    """What a solver's run measured of its solution; None of any other run."""
+    """Plots the measures of a solver's solution; None for any other run."""
     if not run.solves or not run.metrics:
         return None
     first, *others = [key for key in run.metrics[-1] if key not in ("step", "unit", "seconds")]
     unit = text(str(run.metrics[-1].get("unit", "")))
-    points = [(x, y) for x, y in run.series(first) if y > 0]  # 0, the exact solution, lies nowhere on a log axis
+    points = [(x, y) for x, y in run.series(first) if y > 0]  # a log axis has no 0, the exact solution
     panels = [Panel(f"{text(first)}, {unit}", [line(points, text(first))] if points else [], {"type": "log", **SMALL})]
     panels += [Panel(text(key), lines(run, {key: text(key)}, start=1)) for key in others]
     caption = "By iteration. The first measure is the distance from an exact solution."
@@ -111,7 +111,7 @@ def measures(run: RunData) -> Figure | None:
 
 
 def _curve(run: RunData, key: str) -> list[tuple[float, tuple[float, float, float]]]:
-    """(step, rate) in order; of two evaluations at one step the later one counts."""
+    """Returns (step, rate) in order; of two evaluations at one step the later one counts."""
     by_step = {}
     for evaluation in run.evaluations:
         step, value = number(evaluation.get("step")), rate(evaluation, key)
@@ -133,7 +133,7 @@ def _held_out(
 
 
 def by_kind(rows: Sequence[Record]) -> Figure | None:
-    """Before against after for every task type; rows as made by `summary.kinds`."""
+    """Plots before against after for every task type; rows as made by `summary.kinds`."""
     if not rows:
         return None
     names = [text(r["kind"]) for r in rows]
@@ -162,7 +162,7 @@ def by_kind(rows: Sequence[Record]) -> Figure | None:
     layout = {
         "height": 110 + 44 * len(rows),
         "xaxis": {**PERCENT, "rangemode": "tozero"},
-        # Without a step plotly leaves names out where there are many.
+        # Without an explicit step, plotly omits names where there are many.
         "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1, "automargin": True, "showgrid": True},
         "hovermode": "closest",
         "showlegend": True,
@@ -189,7 +189,7 @@ def reward(run: RunData) -> Figure | None:
 
 
 def _range(columns: Sequence[tuple[float, list[float], list[float]]]) -> tuple[float, float]:
-    """The least and greatest reward of the run: the ends of bins that hold some; a band beyond them says nothing."""
+    """Returns the least and greatest reward of the run, the ends of nonempty bins, which bound a meaningful band."""
     seen = [(edges[i], edges[i + 1]) for _, edges, counts in columns for i, count in enumerate(counts) if count]
     return (min(e[0] for e in seen), max(e[1] for e in seen)) if seen else (-math.inf, math.inf)
 
@@ -218,7 +218,7 @@ def outcomes(run: RunData) -> Figure | None:
 def signal(run: RunData) -> Figure | None:
     traces = lines(run, {"groups/signal": "with an advantage"}, form=".1%")
     mixed = lines(run, {"groups/mixed": "right and wrong"}, start=1, form=".1%")
-    for trace in mixed:  # seen where it lies on the other line, as it does for most methods
+    for trace in mixed:  # dotted, so that both lines are visible where they coincide, as for most methods
         trace["line"] = {**trace["line"], "dash": "dot"}
     panels = [Panel("share of groups", traces + mixed, SHARE)]
     caption = "Groups without any advantage teach nothing. Credit relative to the group finds it where outcomes differ."
@@ -273,7 +273,7 @@ def gradient(run: RunData) -> Figure | None:
         Panel("gradient norm", lines(run, {"grad_norm": "gradient norm"}), {"rangemode": "tozero"}),
         Panel(
             "noise scale",
-            # Points: between steps at which it could not be estimated a line would be made up.
+            # Points, since a line would interpolate over steps without an estimate.
             [line(noise, "noise scale", color(1), mode="markers", marker={"color": color(1), "size": 4})]
             if noise
             else [],

@@ -1,4 +1,4 @@
-"""Which samples a report shows, and how sure the policy was of each token."""
+"""Selection of a report's samples, with the policy's probability of each token."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ SAMPLES = 60
 TOKENS = 15_000  # coloured tokens in the whole report; each costs about 50 bytes of page
 CHARACTERS = 6_000  # of one prompt or completion
 
-# A token's shade: 0 where the policy gave it at least 90 %, 5 below 1 %.
+# Edges of a token's shade: 0 for a probability of at least 90 %, 5 below 1 %.
 LOG_PROBABILITIES = (-0.10536, -0.69315, -1.60944, -2.99573, -4.60517)
 SHADES = ("90 % or more", "50 %", "20 %", "5 %", "1 %", "less")
 
 
 @dataclasses.dataclass(frozen=True)
 class ShownToken:
-    """`shade` is None where the policy did not decide (tool output) or no log-probability was written."""
+    """A token as the report shows it.
+
+    shade: None where the policy did not choose the token (tool output) or no log-probability was written.
+    """
 
     text: str
     logp: float | None
@@ -30,8 +33,8 @@ class ShownToken:
 class Sample:
     """One completion as the report shows it. Without `tokens` the completion is shown as plain text.
 
-    answer: what the environment read as the answer in it. reference: the answer that it compares with. Each is None
-    where it is not known.
+    answer: the answer that the environment extracted from it, None where it is not known.
+    reference: the reference answer, None where it is not known.
     """
 
     when: str
@@ -48,7 +51,7 @@ class Sample:
 
 
 def choose(records: Sequence[Record]) -> list[Sample]:
-    """At most `SAMPLES`, drawn in turn from each (when, kind, solved), one prompt's together."""
+    """Selects at most `SAMPLES` records, in turn from each (when, kind, solved), and groups those of one prompt."""
     heaps: dict[tuple[str, str, bool], list[Record]] = {}
     for record in records:
         heaps.setdefault((str(record.get("when")), str(record.get("kind")), record.get("solved") is True), []).append(

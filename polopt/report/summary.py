@@ -1,4 +1,4 @@
-"""What a run says in words and numbers: headline, task types, stages, warnings."""
+"""Summary of a run in words and numbers: headline, task types, stages, warnings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ Rate = tuple[float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The held-out score around one stage. `final` is False while the stage is still running. change: of the same
-    problems, with its interval; None where it is not known what each problem came to."""
+    """The held-out score before and after one stage.
+
+    final: False while the stage is still running.
+    change: the paired change on the same problems, with its interval; None where results by problem are missing.
+    """
 
     stage: str
     before: Rate | None
@@ -28,18 +31,18 @@ class Change:
 
     @property
     def unit(self) -> str:
-        """Of the score: a share of problems, or another one."""
+        """Unit of the score: a fraction of problems, or another one."""
         return unit_of(score_of(self.last)[1]) if estimates_of(self.last) else SHARE
 
     @property
     def label(self) -> str:
-        """What the score measures."""
+        """Label of the score."""
         found = label_of(*score_of(self.last)) if estimates_of(self.last) else "held-out accuracy"
         return found.capitalize()
 
 
 def changes(run: RunData) -> list[Change]:
-    """One change for each evaluated stage: from its own "before", else from the evaluation ahead of it."""
+    """Returns one change for each evaluated stage: from its own "before", else from the preceding evaluation."""
     measured = [e for e in run.evaluations if rate(e) is not None]
     result = []
     for stage in dict.fromkeys(str(e.get("stage", "")) for e in measured):
@@ -64,7 +67,7 @@ def changes(run: RunData) -> list[Change]:
 
 
 def kinds(change: Change) -> list[Record]:
-    """A row for each task type: kind, before and after (rates or None), problems; most improved first."""
+    """Returns a row for each task type: kind, before and after (rates or None), problems; most improved first."""
     first, last = _mapping(change.first.get("kinds")), _mapping(change.last.get("kinds"))
     rows = [
         {
@@ -80,7 +83,7 @@ def kinds(change: Change) -> list[Record]:
 
 
 def others(run: RunData) -> list[Record]:
-    """A row for each set of other problems, as `kinds`, with its name as `kind`."""
+    """Returns a row for each set of other problems, as `kinds`, with its name as `kind`."""
     found = []
     for name in dict.fromkeys(str(e.get("name")) for e in run.others):
         measured = [e for e in run.others if str(e.get("name")) == name and rate(e) is not None]
@@ -117,7 +120,7 @@ def _gain(row: Record) -> float:
 
 
 def notices(run: RunData, change: Change | None) -> list[str]:
-    """What a careful reader would point out."""
+    """Returns warnings about a run, one sentence each: unread files, weak evidence, no training signal and the like."""
     result = list(run.troubles)
     if run.info.get("finished") is not True:
         result.append("This run has not finished; the report shows what has been written so far.")
@@ -167,7 +170,7 @@ def notices(run: RunData, change: Change | None) -> list[str]:
 
 
 def without_steps(run: RunData) -> list[str]:
-    """Returns the stages that have trained and in which no batch gave a gradient."""
+    """Returns the stages that have trained without any batch that gave a gradient."""
     stages: dict[str, bool] = {}
     for record in run.metrics:
         if "stage" in record:
@@ -177,8 +180,10 @@ def without_steps(run: RunData) -> list[str]:
 
 
 def parting(run: RunData, points: int = 40) -> RewardDivergence | None:
-    """Where what was paid and what was right part in the last stage, if both were measured, from means of so many
-    stretches of it; None where there is too little to tell."""
+    """Detects where reward and truth diverge in the last stage, from means of `points` stretches of it.
+
+    None where one of the two was not measured, or there are too few steps.
+    """
     truth = dict(run.series("signal/true"))
     stages = run.stages()
     first = stages[-1][1] if stages else 0.0
@@ -195,14 +200,14 @@ def parting(run: RunData, points: int = 40) -> RewardDivergence | None:
 
 
 def _recent(run: RunData, key: str) -> float | None:
-    """Mean of the last tenth of a series, at least one value."""
+    """Returns the mean of the last tenth of a series, at least one value; None for an empty series."""
     values = [v for _, v in run.series(key)]
     tail = values[-max(len(values) // 10, 1) :]
     return sum(tail) / len(tail) if tail else None
 
 
 def headline(run: RunData) -> list[tuple[str, str]]:
-    """(label, value) of the small facts under the title."""
+    """Returns (label, value) of the facts under the title."""
     recipe, info = run.recipe, run.info
     method = info.get("method") or recipe.get("method")
     known = [step for m in run.metrics if (step := number(m.get("step"))) is not None]
@@ -222,7 +227,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 
 def _brief(value: Any) -> str:
-    """A setting in a few words: names and scalars as they are, of a mapping its name or its keys."""
+    """Formats a setting in a few words: names and scalars as they are, of a mapping its name or its keys."""
     if value is None:
         return ""
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The two pages: one run, and several methods against each other."""
+"""Writing of the two pages: one run, and a comparison of several methods."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from polopt.report.run import RunData, read_run
 
 
 def write_report(run: Path) -> Path:
-    """Write `report.html` into a run folder, finished or not, and return its path.
+    """Writes `report.html` into a run folder, finished or not, and returns its path.
 
-    The page is one file that opens offline. What was not measured is left out; what could not be read is
-    said at the top.
+    The page is one file that opens offline. Quantities that were not measured are left out; a note at the top lists
+    contents that could not be read.
 
     Raises:
         ValueError: `run` is not a folder, or holds none of a run's files.
@@ -52,16 +52,16 @@ def write_report(run: Path) -> Path:
 
 
 def run_notices(run: Path) -> list[str]:
-    """What a careful reader would point out about a run, as its report says."""
+    """Returns the warnings about a run that its report shows."""
     found = read_run(run)
     changes = summary.changes(found)
     return summary.notices(found, changes[-1] if changes else None)
 
 
 def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] | None = None) -> Path:
-    """Write a page that compares methods over seeds, and return `path`.
+    """Writes a page that compares methods over seeds, and returns `path`.
 
-    about: what was compared, as `training.compare.about` says it; links to runs are relative to the page.
+    about: description of the comparison by `training.compare.about`; links to runs are relative to the page.
     """
     first, *others = comparison.methods
     rows = comparison.table()
@@ -82,8 +82,10 @@ def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] 
 
 
 def write_comparison(comparison: Comparison, folder: Path, about: Mapping[str, Any] | None) -> Path:
-    """Write the page of a comparison into its folder, and those of the runs it links to where they are missing or older
-    than their run; return the former's path."""
+    """Writes the page of a comparison into its folder, and returns its path.
+
+    The pages of the runs that it links to are written too, where they are missing or older than their run.
+    """
     for run in () if about is None else [folder / name for of in about["methods"].values() for name in of["runs"]]:
         page = run / "report.html"
         if not page.exists() or page.stat().st_mtime < (run / "run.json").stat().st_mtime:
@@ -92,7 +94,7 @@ def write_comparison(comparison: Comparison, folder: Path, about: Mapping[str, A
 
 
 def machine_facts(info: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Versions and machine of a run.json, as (label, value)."""
+    """Returns versions and machine of a run.json, as (label, value)."""
     names = ("polopt", "commit", "torch", "transformers", "python", "threads", "started")
     known = [(k, info[k]) for k in names if info.get(k)]
     machine: Any = info.get("machine")

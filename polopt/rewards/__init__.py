@@ -1,4 +1,4 @@
-"""What the rollouts were worth: the world's outcome, shaped and combined, or what a judge says."""
+"""Reward parts: the world's outcome, shaped and combined, and the scores of judge models."""
 
 from polopt.rewards.aligned import AlignedReward
 from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, LengthWindow

@@ -1,4 +1,4 @@
-"""A reward that is learned: how much of the world's and of the designer's to follow, and where."""
+"""A learned mixture of the world's reward and an auxiliary reward, per state and action."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from polopt.rewards.parts import Reward
 
 
 class AlignedReward(Reward):
-    """r_t = phi_1(x_t) + phi_2(x_t) r_primary,t + phi_3(x_t) r_aux,t on each decision, phi_k linear in the features x.
+    """Computes r_t = phi_1(x_t) + phi_2(x_t) r_primary,t + phi_3(x_t) r_aux,t for each decision, phi_k linear in
+    features x.
 
-    Primary is what the world pays, `reward`; `extras["aux"]` [B, T] is the designer's hint; `extras["features"]`
-    [B, T, features] describes a decision in its state, one-hot for a table. phi, [3, features] in a buffer, begins at
-    (0, 1, 1), the naive sum. The part does not move it: an outer loop does, by what the policy that follows this reward
-    earns of the primary one. Source: BARFI, arXiv:2310.19007.
+    r_primary is the world's `reward`; r_aux is `extras["aux"]` [B, T], the designer's auxiliary reward; x is
+    `extras["features"]` [B, T, features], a description of a decision in its state, one-hot for a table. phi, [3,
+    features] in a buffer, is initialised to (0, 1, 1), the plain sum. The part itself does not change phi: an outer
+    loop optimises it for the primary return of the policy that is trained on this reward. Source: BARFI,
+    arXiv:2310.19007.
     """
 
     features: int = 1

@@ -1,4 +1,4 @@
-"""Rewards that read an answer's text: its blocks <name>...</name>, their order, their length."""
+"""Rewards of an answer's text: its blocks <name>...</name>, their order, their length."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ Unit = Literal["decisions", "words", "characters"]
 
 
 def block(text: str, name: str) -> str | None:
-    """What stands in the first <name>...</name>, stripped; None if there is no such block."""
+    """Returns the text inside the first <name>...</name>, stripped; None if there is no such block."""
     _, opened, rest = text.partition(f"<{name}>")
     inside, closed, _ = rest.partition(f"</{name}>")
     return inside.strip() if opened and closed else None
 
 
 def in_order(text: str, names: Sequence[str]) -> bool:
-    """Whether the text is these blocks, each once, in this order, with nothing but space around them."""
+    """Returns True if the text is exactly these blocks, each once, in this order, separated by whitespace only."""
     pattern = r"\s*".join(rf"<{re.escape(n)}>.*?</{re.escape(n)}>" for n in names)
     once = all(text.count(f"<{n}>") == text.count(f"</{n}>") == 1 for n in names)
     return once and re.fullmatch(pattern, text.strip(), re.DOTALL) is not None
 
 
 def begins_with(text: str, names: Sequence[str]) -> bool:
-    """Whether the text begins with these blocks, in this order, with nothing but space between, and the last of them
-    ends at the end of a line. A block may hold further tags, and further lines may follow."""
+    """Returns True if the text begins with these blocks, in this order, separated by whitespace only.
+
+    The last of them must end at the end of a line. A block may contain further tags, and further lines may follow.
+    """
     pattern = r"\s*".join(rf"<{re.escape(n)}>.*?</{re.escape(n)}>" for n in names)
     return re.match(pattern + r"(?=\n|\Z)", text, re.DOTALL) is not None
 
 
 class TextReward(Reward):
-    """What an answer's text is worth: `read(text, row, experience) -> float`, of the row of this number."""
+    """Base of rewards of an answer's text: `read(text, row, experience) -> float`, `row` being the row's index in the
+    batch."""
 
     reads = frozenset({"extras.answer"})
 
@@ -50,7 +53,7 @@ class TextReward(Reward):
 
 
 class Blocks(TextReward):
-    """1 for an answer that is the blocks `names`, each once, in this order, and nothing besides; else 0."""
+    """Reward 1 for an answer that is the blocks `names`, each once, in this order, and nothing else; 0 otherwise."""
 
     names: Sequence[str]
 
@@ -63,8 +66,10 @@ class Blocks(TextReward):
 
 
 class LeadingBlocks(TextReward):
-    """1 for an answer that `begins_with` the blocks `names`, else 0. Source: the format reward of GTAlign,
-    arXiv:2510.08872."""
+    """Reward 1 for an answer that `begins_with` the blocks `names`, else 0.
+
+    Source: the format reward of GTAlign, arXiv:2510.08872.
+    """
 
     names: Sequence[str]
 
@@ -79,7 +84,7 @@ class LeadingBlocks(TextReward):
 
 
 class HasBlock(TextReward):
-    """1 for an answer with a block `name`, wherever it stands, else 0."""
+    """Reward 1 for an answer with a block `name` anywhere in it, else 0."""
 
     name: str
 
@@ -88,11 +93,12 @@ class HasBlock(TextReward):
 
 
 class LengthFunction(Reward):
-    """A function of an answer's length L, `worth(L) -> [B]`.
+    """Base of rewards that are a function of an answer's length L, `worth(L) -> [B]`.
 
-    unit: decisions of the row, or words or characters of the answer's text. block: of that block alone, 0 where it is
-    missing. before: of what stands before the first <before>, all of the text where there is none. A piece of the text
-    has no decisions to count.
+    unit: decisions of the row, or words or characters of the answer's text. Parts of the text (`block`, `before`) have
+        words and characters only.
+    block: measure this block alone; the length is 0 where it is missing.
+    before: measure the text before the first <before>, the whole text where there is none.
     """
 
     unit: Unit = "decisions"
@@ -131,9 +137,9 @@ class LengthFunction(Reward):
 
 
 class LengthWindow(LengthFunction):
-    """sigmoid(k (L - low)) sigmoid(k (high - L)): about 1 between low and high, with soft edges of width 1 / k.
+    """Reward sigmoid(k (L - low)) sigmoid(k (high - L)): about 1 between low and high, with soft edges of width 1 / k.
 
-    `LengthEnvelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
+    k is `steepness`. `LengthEnvelope` has straight edges and is exactly 0 outside. Source: GTAlign, arXiv:2510.08872.
     """
 
     low: float
@@ -155,7 +161,7 @@ class LengthWindow(LengthFunction):
 
 
 class Brevity(LengthFunction):
-    """exp(-L / scale): 1 for nothing, falling with every word. Source: GTAlign, arXiv:2510.08872."""
+    """Reward exp(-L / scale): 1 for an empty answer, decreasing in the length L. Source: GTAlign, arXiv:2510.08872."""
 
     scale: float
 

@@ -1,4 +1,4 @@
-"""What it costs a policy to leave its reference: divergences between where the two spend their time, as a reward."""
+"""Divergence penalties on the occupancy of a policy relative to that of its reference, as a reward."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from polopt.rewards.parts import Reward
 
 Divergence = Literal["kl", "chi2", "sqrt_chi2", "tv"]
 
-# Beyond exp(10) a ratio goes on along its tangent, as in the authors' program for language models.
+# Beyond a log-ratio of 10, exp is continued by its tangent, as in the authors' program for language models.
 STEEP = 10.0
 
 
 class LogRatio(Part):
-    """`log_ratio(experience) -> [B] or [B, T]`: d, the log of how much likelier a row, or a decision in its state, is
-    under the sampler than under the reference. Without gradient; what it says outside the mask does not count."""
+    """Log-ratio d of the sampler's and the reference's probability: `log_ratio(experience) -> [B] or [B, T]`.
+
+    The probability is that of a row, or of a decision in its state. No gradient; values outside the mask are ignored.
+    """
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
 
 class AnswerRatio(LogRatio):
-    """d = sum_t (logp_t - ref_logp_t), [B]: exact for whole answers, where all that is visited is one answer."""
+    """Log-ratio d = sum_t (rollout_logp_t - ref_logp_t) of whole answers, [B].
+
+    It is the exact occupancy ratio where an episode is one answer.
+    """
 
     reads = frozenset({"rollout_logp", "ref_logp"})
 
@@ -37,12 +42,12 @@ class AnswerRatio(LogRatio):
 
 
 def excess(d: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """exp(d) - 1; along its tangent beyond d = 10."""
+    """Returns exp(d) - 1, continued by its tangent beyond d = 10."""
     return torch.where(d > STEEP, math.exp(STEEP) * (1 + d - STEEP) - 1, torch.expm1(d.clamp(max=STEEP)))
 
 
 def trimmed_mean(x: Float[Tensor, "N"], share: float) -> Float[Tensor, ""]:
-    """Mean of all but the `share` smallest and as many largest."""
+    """Returns the mean without the fraction `share` of the smallest values and as many of the largest."""
     cut = min(int(share * len(x)), (len(x) - 1) // 2)
     return x.sort().values[cut : len(x) - cut].mean()
 
@@ -50,13 +55,15 @@ def trimmed_mean(x: Float[Tensor, "N"], share: float) -> Float[Tensor, ""]:
 def departure(
     d: Float[Tensor, "N"], divergence: Divergence, trim: float = 0.0, chi2: Float[Tensor, ""] | float | None = None
 ) -> Float[Tensor, "N"]:
-    """The price of each of N draws from the sampler, of which d is the log-ratio to the reference:
-
+    """Returns the divergence penalty of each of N samples of the sampler with log-ratio d to the reference:
         kl: d        chi2: exp(d) - 1        sqrt_chi2: (exp(d) - 1) / sqrt(chi2), or as chi2 where that is not > 0
         tv: sign(d)
 
-    As a reward, held fixed, its policy gradient is that of KL(mu || mu_ref), of chi2 / 2, of sqrt(chi2) and of the L1
-    distance. chi2: None estimates E exp(d) - 1 by the trimmed mean of the draws.
+    As a constant reward, its policy gradient is that of KL(mu || mu_ref), of chi2 / 2, of sqrt(chi2) and of the L1
+    distance, respectively.
+
+    trim: fraction of the samples that the estimate of chi2 leaves out at either end.
+    chi2: the normaliser of sqrt_chi2; None estimates E exp(d) - 1 by the trimmed mean of the samples.
     """
     if divergence in ("kl", "tv") or not len(d):
         return d.sign() if divergence == "tv" else d
@@ -68,11 +75,13 @@ def departure(
 
 
 class Departure(Reward):
-    """-coefficient * `departure`: of each answer [B], or of each decision [B, T], as `log_ratio` has it.
+    """Reward -coefficient * `departure`, of each answer [B] or of each decision [B, T], depending on `log_ratio`.
 
-    The normaliser of sqrt_chi2 is that of the whole batch. limit: the most that one draw can be charged or paid. trim:
-    the share of draws that the normaliser leaves out at either end. Where many decisions are charged, rewards must be
-    discounted as the occupancy is. Source: correlated proxies, arXiv:2403.03185; `coefficient` is their lambda.
+    The normaliser of sqrt_chi2 is that of the whole batch. With penalties per decision, rewards must be discounted as
+    the occupancy is. Source: correlated proxies, arXiv:2403.03185; `coefficient` is their lambda.
+
+    limit: bound on the absolute value of one sample's penalty, None for no bound.
+    trim: fraction of the samples that the normaliser leaves out at either end.
     """
 
     coefficient: float = 0.1

@@ -1,4 +1,4 @@
-"""A small network that learns to tell the policy's visits from the reference's."""
+"""A small network that estimates the occupancy ratio of the policy and the reference by classification."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from polopt.rewards.departure import LogRatio
 
 
 class Discriminator(LogRatio):
-    """d(s, a) fitted to minimise  mean over own visits of softplus(-d) + mean over the reference's of softplus(d),
+    """Log-ratio d(s, a) that minimises mean over the policy's visits of softplus(-d) + mean over the reference's of
+    softplus(d).
 
-    whose minimum is d = log(mu / mu_ref). It learns on every batch, before that batch is judged, from fresh visits of
-    both, with `steps` full-batch steps of Adam, and goes on from what it knew; in evaluation mode it only judges.
+    The minimum is at d = log(mu / mu_ref). In training mode the network is updated on every batch, before that batch is
+    rewarded, on new visits of both policies, with `steps` full-batch steps of Adam from its current weights; in
+    evaluation mode it is only applied.
 
     `extras["features"]` [B, T, F] describes each decision in its state; `extras["base_features"]` [B, T', F] and
-    `extras["base_mask"]` [B, T'] are rollouts of the reference, one beside each row. features: F. hidden: units of the
-    one hidden layer; 0 is linear, a table where features are one-hot. Source: arXiv:2403.03185, which fits by
-    minibatches of PPO's size.
+    `extras["base_mask"]` [B, T'] are rollouts of the reference, one for each row. Source: arXiv:2403.03185, which fits
+    by minibatches of PPO's size.
+
+    features: F.
+    hidden: units of the one hidden layer; 0 is linear, a table where features are one-hot.
+    steps: Adam steps on each batch.
+    rate: learning rate.
+    seed: seed of the hidden layer's initial weights.
     """
 
     features: int
@@ -31,7 +38,7 @@ class Discriminator(LogRatio):
     rate: float = 0.05
     seed: int = 0
 
-    reads_batch: ClassVar[bool] = True  # it learns from the whole batch
+    reads_batch: ClassVar[bool] = True  # the fit is on the whole batch
     reads = frozenset({"extras.features", "extras.base_features", "extras.base_mask"})
 
     def setup(self) -> None:
@@ -41,7 +48,7 @@ class Discriminator(LogRatio):
                 f"{self.features}, {self.hidden}, {self.steps} and {self.rate}"
             )
         inner = self.hidden or self.features
-        # At first it tells nothing apart.
+        # Zero weights of the last layer, so that d = 0 everywhere at first.
         layers = [torch.zeros(1, inner)]
         if self.hidden:
             g = torch.Generator().manual_seed(self.seed)

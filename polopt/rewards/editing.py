@@ -1,4 +1,4 @@
-"""What an edited fact's answer is worth: that it is right, in its place, clean, and that it drops the old fact."""
+"""Rewards of knowledge editing: the answer is correct, well-formed and clean, and rejects the old fact."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ TAG, BOX = "answer", r"\boxed{"
 NEGATIONS = {"no", "not"}
 DROPPED = ("incorrect", "invalid", "superseded", "no longer", "outdated")
 KEPT = ("correct", "valid", "remains")
-# From its title to what ends it; a section that nothing ends is none.
+# From the section's title to the word that ends it; a section without an end does not count.
 SECTION = re.compile(r"re-evaluate knowledge network.*?(?:synthesize|formulate|<answer>)", re.IGNORECASE | re.DOTALL)
 # A box, empty or not, somewhere between the first <answer> and the last </answer>.
 BOX_INSIDE = re.compile(rf"<{TAG}>.*{re.escape(BOX)}.*\}}.*</{TAG}>", re.DOTALL)
 
 
 def plain(text: str) -> str:
-    """Lower case, without the marks . , ! ? and quotes, one space between words."""
+    """Returns the text in lower case, without the marks . , ! ? and quotes, with one space between words."""
     return " ".join(re.sub(r"[.,!?\"'`]", "", text.lower()).split())
 
 
 def boxed(text: str) -> str:
-    r"""What stands in the first \boxed{...}, "" if there is none."""
+    r"""Returns the content of the first \boxed{...}, "" if there is none."""
     found = re.search(r"\\boxed\{([^}]+)\}", text)
     return found[1].strip() if found else ""
 
 
 def in_form(text: str) -> float:
-    r"""1 less a half for each: not exactly one block <answer>; not exactly one \boxed{}, or one that does not stand
-    between the first <answer> and the last </answer>.
+    r"""Returns a score of the answer's form in [0, 1].
 
-    A tenth less for two backslashes. 0 at least.
+    1, less 0.5 unless there is exactly one block <answer>, less 0.5 unless there is exactly one \boxed{} and it stands
+    between the first <answer> and the last </answer>, less 0.1 for a doubled backslash before it.
     """
     loss = 0.5 * (text.count(f"<{TAG}>") != 1 or text.count(f"</{TAG}>") != 1)
     loss += 0.5 * (text.count(BOX) != 1 or BOX_INSIDE.search(text) is None)
@@ -42,7 +42,8 @@ def in_form(text: str) -> float:
 
 
 def correct(said: str, wanted: str) -> float:
-    """1 for the same words; 0.75 if all wanted words are among those said and none of the others is a no; else 0."""
+    """Returns 1 for the same words; 0.75 if all words of `wanted` are in `said` and none of the others is a negation;
+    else 0."""
     said, wanted = plain(said), plain(wanted)
     if not said or not wanted:
         return 0.0
@@ -53,8 +54,11 @@ def correct(said: str, wanted: str) -> float:
 
 
 def clean(text: str, most: int = 2000) -> float:
-    """1, less 0.2 for each block <answer> beyond the first, 0.8 at most; less 0.6 for text behind the only one; less
-    0.4 beyond `most` characters. 0 at least."""
+    """Returns a score of the answer's cleanness in [0, 1].
+
+    1, less 0.2 for each block <answer> beyond the first, 0.8 at most; less 0.6 for text after the only one; less 0.4
+    beyond `most` characters.
+    """
     count = text.count(f"<{TAG}>")
     loss = min(0.8, 0.2 * max(0, count - 1)) + 0.4 * (len(text) > most)
     loss += 0.6 * (count == 1 and bool(text.partition(f"</{TAG}>")[2].strip()))
@@ -62,9 +66,12 @@ def clean(text: str, most: int = 2000) -> float:
 
 
 def consistent(text: str, old: str | None) -> float:
-    """1 if the section "Re-evaluate Knowledge Network" calls the old fact wrong, 0 if it upholds it or is missing, else
-    0.5. Within 15 words of it. The section ends with "synthesize", "formulate" or <answer>; without an end it is
-    missing. Without an old fact 1."""
+    """Returns 1 if the section "Re-evaluate Knowledge Network" rejects the old fact, 0 if it upholds it or is missing,
+    else 0.5.
+
+    The marks of rejection and support must stand within 15 words of the fact. The section ends with "synthesize",
+    "formulate" or <answer>; without an end it counts as missing. Without an old fact the value is 1.
+    """
     if old is None:
         return 1.0
     section = SECTION.search(text)
@@ -73,7 +80,7 @@ def consistent(text: str, old: str | None) -> float:
     words, fact = plain(section[0]).split(), plain(old).split()
     for start in range(len(words) - len(fact) + 1):
         if words[start : start + len(fact)] == fact:
-            # Not the fact's own words: it may well hold one of the marks.
+            # Without the fact's own words, which may contain one of the marks.
             around = f" {' '.join(words[max(0, start - 15) : start])} | {' '.join(words[start + len(fact) :][:15])} "
             if any(f" {mark} " in around for mark in DROPPED):
                 return 1.0
@@ -82,14 +89,14 @@ def consistent(text: str, old: str | None) -> float:
 
 
 class EtConForm(TextReward):
-    """`in_form` of the answer. Source: EtCon, arXiv:2512.04753."""
+    """The reward `in_form` of the answer. Source: EtCon, arXiv:2512.04753."""
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         return in_form(text)
 
 
 class EtConCleanness(TextReward):
-    """`clean` of the answer. Source: EtCon, arXiv:2512.04753."""
+    """The reward `clean` of the answer. Source: EtCon, arXiv:2512.04753."""
 
     most: int = 2000
 
@@ -98,13 +105,13 @@ class EtConCleanness(TextReward):
 
 
 class EtConCorrectness(TextReward):
-    r"""`correct` of what the answer has in \boxed{}, against its task's solution.
+    r"""The reward `correct` of the answer's \boxed{} content, compared with its task's reference answer.
 
-    A list of many words has 0.75 of it as soon as the right ones are among them. The paper also pays 0.4 to 0.6 for a
-    meaning that is close, which needs a model of texts. Source: EtCon, arXiv:2512.04753.
+    A list of many words gets 0.75 as soon as the right ones are among them. The paper also gives 0.4 to 0.6 for a
+    similar meaning, which needs a text-similarity model. Source: EtCon, arXiv:2512.04753.
 
     Raises:
-        ExperienceError: a task comes without a solution.
+        ExperienceError: a task has no solution.
     """
 
     reads = frozenset({"extras.answer", "extras.task"})
@@ -121,7 +128,8 @@ class EtConCorrectness(TextReward):
 
 
 class EtConConsistency(TextReward):
-    """`consistent` of the answer, the old fact being in its task's row as `field`. Source: EtCon, arXiv:2512.04753."""
+    """The reward `consistent` of the answer; the old fact is in `field` of its task's row. Source: EtCon,
+    arXiv:2512.04753."""
 
     field: str = "old"
 

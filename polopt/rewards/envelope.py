@@ -1,4 +1,4 @@
-"""Reward for answers of the right length."""
+"""A reward for answers whose length is in a range."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from polopt.rewards.parts import Reward
 
 
 class LengthEnvelope(Reward):
-    """A trapezium over the length |y|, in decisions, least < low <= high < most:
-
+    """A trapezoidal reward of the length |y|, in decisions, with least < low <= high < most:
         0 below least, rising to 1 at low, 1 up to high, falling to 0 at most, and 0 beyond.
 
-    `ConditionalReward` by `TaskKindIs`, one such term for each kind of task makes a length of its own for each. Source:
-    task-level length shaping, arXiv:2604.08539, equation 9.
+    A `ConditionalReward` by `TaskKindIs`, with one such term for each kind of task, gives each kind its own range.
+    Source: task-level length shaping, arXiv:2604.08539, equation 9.
     """
 
     least: int

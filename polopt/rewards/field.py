@@ -1,4 +1,4 @@
-"""A number that the world noted, as a reward."""
+"""A number of the batch as a reward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from polopt.rewards.parts import Reward
 
 
 class FieldReward(Reward):
-    """What the world or the loop noted of each row as `extras[name]`, [B]. A world's signal x is called signal_x."""
+    """The reward `extras[name]`, [B], a number that the world or the loop recorded of each row; a world's signal x is
+    `signal_x`."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Right answers reached by wrong steps, and what the judge of steps is itself paid."""
+"""Penalties for right answers with wrong steps, and the reward of a process judge."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from polopt.rewards.predicates import Mark, OutcomeAtLeast, SignalAbove
 
 
 class FlawedPositive(Reward):
-    """-weight for rows that are right and yet flawed, 0 for all others.
+    """Reward -weight for rows that are right and yet flawed, 0 for all others.
 
-    flawed: what a check of the steps finds, asked about right rows alone; by default the world's signal "flawed". A
-    check that gave no answer, NaN, found nothing. Beside outcomes of +1 and -1, weight 1 makes them 0, and 2 makes them
-    as bad as wrong ones. Source: FAPO, arXiv:2510.22543.
+    weight: with outcomes of +1 and -1, weight 1 lowers flawed positives to 0, and 2 lowers them to the reward of wrong
+        rows.
+    flawed: a check of the steps, computed for right rows alone; by default the world's signal "flawed". NaN, a missing
+        result of the check, counts as not flawed.
+    right: the rows that are right.
+
+    Source: FAPO, arXiv:2510.22543.
     """
 
     weight: float = 1.0
@@ -38,13 +42,14 @@ class FlawedPositive(Reward):
 
 
 def step_verdict(found: Int[Tensor, "B"], first: Int[Tensor, "B"], steps: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """What a judge of solutions is paid that names the first wrong step, with n = `steps` steps, counted from 0:
-
+    """Returns the reward of a process judge that names the first wrong step, with n = `steps` steps, counted from 0:
         1 for finding none where there is none;   1 - |found - first| / n for naming one where there is one;
         -1 for anything else.
 
-    found: what it says, -1 for none; any other number outside 0 .. n - 1 stands for a verdict that cannot be read.
-    first: the truth, -1 for none. Source: FAPO's GenRM, arXiv:2510.22543.
+    found: the judge's verdict, -1 for none; any other number outside 0 .. n - 1 stands for an unreadable verdict.
+    first: the true first wrong step, -1 for none.
+
+    Source: FAPO's GenRM, arXiv:2510.22543.
     """
     named, wrong = (found >= 0) & (found < steps), first >= 0
     near = 1 - (found - first).abs() / steps.clamp(min=1)

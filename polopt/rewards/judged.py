@@ -1,4 +1,4 @@
-"""A judge's opinion as the reward."""
+"""A judge's score as the reward."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from polopt.rewards.parts import Reward
 
 
 class JudgedReward(Reward):
-    """What a judge says of each row's answer to its task's prompt; of a row of many turns, of its last answer.
+    """The judge's score of each row's answer to its task's prompt; for a row of many turns, of its last answer.
 
-    A judge that compares is given the task's solution for a reference. A score is comparable with others of the same
-    prompt, and of the same reference: take baselines of groups, not of the batch.
+    A judge that compares receives the task's solution as the reference. Scores are comparable only for the same prompt
+    and the same reference: use group baselines, not batch baselines.
 
     Raises:
         ExperienceError: the judge compares, and a task has no solution.
@@ -26,7 +26,7 @@ class JudgedReward(Reward):
 
     @property
     def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
-        """What the tasks must come with."""
+        """The capabilities that the source of the tasks must have."""
         return frozenset({"demonstrations"}) if self.judge.compares else frozenset()
 
     def forward(self, experience: Experience) -> Tensor:

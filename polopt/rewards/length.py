@@ -1,4 +1,4 @@
-"""What an answer's length costs, or what is left of it earns."""
+"""Rewards of an answer's length, or of the unused rest of a limit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class LengthReward(Reward):
-    """A reward for what a row is long in: of "decisions", "turns" in which something was decided, or a number that the
-    world noted of each row, `extras[of]`, such as its tool calls. right: which rows are right."""
+    """Base of rewards of a row's length.
+
+    of: the unit: "decisions", "turns" with at least one decision, or the name of a number that the world recorded of
+        each row, `extras[of]`, such as its tool calls.
+    right: the rows that are right.
+    """
 
     of: str = "decisions"
     right: Mark = OutcomeAtLeast()
@@ -27,7 +31,7 @@ class LengthReward(Reward):
         return frozenset({"outcome"} | own)
 
     def length(self, experience: Experience) -> Tensor:
-        """[B] in the outcome's precision."""
+        """Returns the length [B], in the outcome's precision."""
         if self.of == "decisions":
             count = experience.lengths
         elif self.of == "turns":
@@ -38,10 +42,10 @@ class LengthReward(Reward):
 
 
 class RelativeLength(LengthReward):
-    """-weight sigmoid((L_i - m) / s) for right rows, 0 for wrong ones; m and s: mean and population's standard
-    deviation of the length of the group's right rows.
+    """Reward -weight sigmoid((L_i - m) / s) for right rows, 0 for wrong ones.
 
-    Where these are all as long, or there is one, it is -weight / 2. Source: arXiv:2502.04463.
+    m and s are the mean and the population standard deviation of the length over the group's right rows. Where these
+    all have the same length, or there is only one, the reward is -weight / 2. Source: arXiv:2502.04463.
     """
 
     of: str = "decisions"
@@ -63,9 +67,11 @@ class RelativeLength(LengthReward):
 
 
 class LinearLength(LengthReward):
-    """weight (free - L_i / limit): at free 0 what a row's length costs, at free 1 what is left of the limit.
+    """Reward weight (free - L_i / limit): with free = 0 a cost of the length, with free = 1 a bonus for the unused
+    rest.
 
-    rows: for "all" rows, or for the "right" ones alone. limit None takes the batch's horizon.
+    rows: "all" rows, or the "right" ones alone, with 0 for the others.
+    limit: the longest row; None takes the batch's horizon.
 
     Raises:
         ExperienceError: limit is None and the batch has no horizon.

@@ -1,4 +1,4 @@
-"""A rubric without a language model: marks that a program gives, an audit that says which of them to believe."""
+"""A rubric without a language model: marks computed by a program, and an audit that adjusts the trust in each item."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _repeated(answer: str) -> float:
     return 1 - len(set(words)) / len(words) if words else 0.0
 
 
-# What can be seen of a text without understanding it.
+# Surface statistics of a text.
 SEEN: Mapping[str, Callable[[str], float]] = {
     "characters": lambda answer: float(len(answer)),
     "words": lambda answer: float(len(answer.split())),
@@ -26,19 +26,22 @@ SEEN: Mapping[str, Callable[[str], float]] = {
     "repeated words": _repeated,
 }
 
-# Those of them that grow with the text.
+# The statistics that grow with the text's length.
 EXTENT = frozenset({"characters", "words", "lines"})
 
 
 class ProgramGrader(Grader):
-    """Marks that a program gives. An item's name says what: "outcome", what the world paid; a name in `SEEN`, of the
-    answer's text; or `extras.<name>`, a number that the world or the loop noted of each row."""
+    """A grader that computes marks by program.
+
+    An item's name selects the statistic: "outcome", the world's outcome; a name in `SEEN`, of the answer's text; or
+    `extras.<name>`, a number that the world or the loop recorded of each row.
+    """
 
     def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
-        """As `Grader.reads`.
+        """Returns the fields of a batch that these items read, see `Grader.item_fields`.
 
         Raises:
-            ValueError: an item that it cannot measure.
+            ValueError: an item that the grader cannot measure.
         """
         found = set()
         for item in items:
@@ -76,12 +79,14 @@ class ProgramGrader(Grader):
 
 
 class AuditedRubric(Meta):
-    """Believe an item as far as it goes with what a careful look says of the same rows: where its marks and `truth`
-    have a correlation of 0 or less, its trust falls to `factor` times what it was; where it is above 0, it rises by as
-    much again, to 1 at most.
+    """Adjusts the trust in each item by the correlation of its marks with a ground truth on the same rows.
 
-    truth: "outcome" or `extras.<name>`, a number of each row, looked at for the sampled rows alone. An item whose marks
-    are all equal in the sample is left as it is, and so are all items if the truth is.
+    Where the correlation is 0 or less, the item's trust is multiplied by `factor`; where it is above 0, the trust is
+    divided by `factor`, to 1 at most. An item whose marks are all equal in the sample is unchanged, and so are all
+    items if the truth is constant.
+
+    truth: "outcome" or `extras.<name>`, a number of each row, read for the sampled rows alone.
+    factor: the factor, in [0, 1).
     """
 
     truth: str = "outcome"
@@ -112,7 +117,7 @@ class AuditedRubric(Meta):
 
 
 def agreement(marks: Tensor, truth: Tensor) -> list[float | None]:
-    """Covariance of each item's marks [n, items] with the truth [n]; None where one of them does not vary."""
+    """Returns the covariance of each item's marks [n, items] with the truth [n]; None where either is constant."""
     apart = truth - truth.mean()
     varies = (marks != marks[:1]).any(0) & (truth != truth[:1]).any()
     found = (apart @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()

@@ -1,4 +1,4 @@
-"""A small reward model, fitted to another reward while that is still paid."""
+"""A small linear reward model, fitted to another reward during the first batches."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from polopt.rewards.parts import Reward
 
 
 class LinearTokenReward(Reward):
-    """What a linear model of the row's tokens says that `reward` is: which tokens occur, and which two in a row.
+    """A linear model's prediction of `reward` from the row's tokens: the tokens that occur, and the pairs of
+    consecutive tokens.
 
-    It is fitted to the first `batches` batches by least squares with a penalty `ridge` |w|^2; these are paid the reward
-    itself. From then on it stays, and nobody looks at the reward any more. features: how many, to which the tokens and
-    pairs are hashed. It is exact where the reward is a sum over tokens and pairs, and has to guess elsewhere; a policy
-    that learns from it finds where it is wrong.
+    The model is fitted to the first `batches` batches by least squares with a penalty `ridge` |w|^2; these batches get
+    the reward itself. From then on the model is fixed and the reward is no longer computed. The model is exact where
+    the reward is a sum over tokens and pairs, and approximate otherwise; a policy trained on it exploits its errors.
+
+    features: the number of hash buckets for tokens and pairs.
 
     Raises:
-        ExperienceError: the reward is one for each decision.
+        ExperienceError: the reward is per decision.
     """
 
     reward: Reward
@@ -60,14 +62,14 @@ class LinearTokenReward(Reward):
             gram.add_(read.T @ read)
             target.add_(read.T @ paid.double())
             held = self.ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-            held[-1, -1] = 1e-9  # the constant is free
+            held[-1, -1] = 1e-9  # no penalty on the constant
             self.get_buffer("weights").copy_(torch.linalg.solve(gram + held, target))
         return paid
 
     def read(self, experience: Experience) -> Tensor:
-        """[B, features + 1] 1 where one of the row's tokens or pairs is hashed to, and a constant."""
+        """Returns features [B, features + 1]: 1 in each bucket of one of the row's tokens or pairs, and a constant."""
         mask, tokens = experience.mask, experience.extras["tokens"].long()
-        # Pairs of decisions that follow each other, whatever stands between them.
+        # Pairs of consecutive decisions, whatever masked positions are between them.
         order = mask.int().argsort(dim=1, descending=True, stable=True)
         said, real = tokens.gather(1, order), mask.gather(1, order)
         pairs = said[:, :-1] * 1_000_003 + said[:, 1:] + 1

@@ -1,4 +1,4 @@
-"""Verdicts of a verifier that errs, corrected by how often it does."""
+"""Corrections of an erroneous verifier's rewards by its error rates."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class Rates(Part):
-    """`rates(experience) -> (rho0 [B], rho1 [B])`: how often a wrong answer is paid, and a right one is not."""
+    """Error rates of the verifier: `rates(experience) -> (rho0 [B], rho1 [B])`, of false positives and of false
+    negatives."""
 
     def forward(self, experience: Experience) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
 
 class FixedRates(Rates):
-    """Rates that are known. kinds: (kind, rho0, rho1) for tasks whose `extras["kind"]` has rates of its own."""
+    """Known error rates.
+
+    kinds: (kind, rho0, rho1) for tasks whose `extras["kind"]` has its own rates.
+    """
 
     false_positive: float = 0.1
     false_negative: float = 0.2
@@ -51,7 +55,7 @@ class FixedRates(Rates):
 
 
 class NotedRates(Rates):
-    """Rates that the world notes of each row: `extras[false_positive]` and `extras[false_negative]`, [B]."""
+    """Error rates that the world records of each row: `extras[false_positive]` and `extras[false_negative]`, [B]."""
 
     false_positive: str = "signal_false_positive"
     false_negative: str = "signal_false_negative"
@@ -65,16 +69,18 @@ class NotedRates(Rates):
 
 
 class RejudgedRates(Rates):
-    """Rates estimated on the way, by judging again a share of the `negatives`, the rows that the verifier refused, and
-    of the `positives`, those that `verdict` marks. With N and P the numbers of both,
+    """Error rates estimated online, by re-scoring a random sample of the verifier's verdicts with a second judge.
 
-        O = N overturned / judged again, F alike of the positives;   rho1 = O / (O + P - F), rho0 = F / (F + N - O),
+    Sampled are a fraction `negatives` of the rows that the verifier rejected, N in number, and a fraction `positives`
+    of the P rows that `verdict` marks:
+        O = N overturned / re-scored, F likewise of the positives;   rho1 = O / (O + P - F), rho0 = F / (F + N - O),
+    all counts smoothed over batches with `decay`, rates at most `most`. A batch is counted after it was corrected, in
+    training mode only. The sampling, by `seed`, draws how many of the rows with identical properties are re-scored, so
+    that the order of the rows does not matter.
 
-    all counts smoothed over batches with `decay`, rates at most `most`. judge: the extra [B] in which a second judge
-    says 1 or 0, or NaN where it does not answer. Until some were judged again, rho0 is `false_positive`, with F = 0,
-    and rho1 `false_negative`. kinds: kinds of task that have estimates of their own. A batch is counted after it was
-    corrected, in training mode only. What is drawn, by `seed`, is how many rows of those that cannot be told apart are
-    judged again, so the order of the rows does not matter.
+    judge: the extra [B] with the second judge's verdict, 1 or 0, or NaN where it has none.
+    false_positive, false_negative: rho0, with F = 0, and rho1 until some rows were re-scored.
+    kinds: kinds of task that have estimates of their own.
 
     Source: the appeals of arXiv:2510.00915, whose estimate is rho1 at F = 0.
     """
@@ -100,7 +106,7 @@ class RejudgedRates(Rates):
                 raise ValueError(f"rewards.RejudgedRates: {name} must be in [0, 1], found {getattr(self, name)}")
         if not 0 < self.most < 1:
             raise ValueError(f"rewards.RejudgedRates: most must be in (0, 1), found {self.most}")
-        # By kind (all others last) and verdict, 0 and 1: rows, rows judged again, verdicts overturned.
+        # By kind (all others last) and verdict, 0 and 1: rows, rows re-scored, verdicts overturned.
         self.register_buffer("counts", torch.zeros(len(self.kinds) + 1, 2, 3, dtype=torch.float64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
@@ -112,7 +118,7 @@ class RejudgedRates(Rates):
         return rho0, rho1
 
     def estimates(self) -> tuple[Tensor, Tensor]:
-        """[kinds + 1] rho0 and rho1 as they are known now; the last are those of all other kinds."""
+        """Returns the current estimates of rho0 and rho1, [kinds + 1] each; the last are those of all other kinds."""
         rows, judged, overturned = self.get_buffer("counts").unbind(-1)
         share = torch.where(judged > 0, overturned / judged.clamp(min=1e-300), 0)
         missed, passed = (rows * share).unbind(1)
@@ -132,7 +138,7 @@ class RejudgedRates(Rates):
         counts, batches = self.get_buffer("counts"), self.get_buffer("batches")
         paid, second = self.verdict(experience), experience.extras[self.judge]
         answered, other = second.isfinite(), (second >= 0.5) != paid
-        # Rows that are alike in all of this stand together; numbers belong to places in that order.
+        # Rows with identical properties are sorted together; random numbers are assigned in that order.
         cell = ((kind * 2 + paid) * 2 + answered) * 2 + (answered & other)
         order = cell.argsort(stable=True)
         key = ops.scrambled(torch.stack([batches, torch.full_like(batches, self.seed)])).sum()
@@ -145,11 +151,13 @@ class RejudgedRates(Rates):
 
 
 class BackwardCorrected(Reward):
-    """(r - rho0) / (1 - rho0 - rho1), with expectation 1 for right answers and 0 for wrong ones.
+    """Unbiased reward (r - rho0) / (1 - rho0 - rho1), with expectation 1 for right answers and 0 for wrong ones.
 
-    verdict: which rows the verifier says are right, r = 1; r = 0 for all others. The variance is that of r over
-    (1 - rho0 - rho1)^2. least: what the denominator is at least. With one pair of rates for a whole group it is an
-    affine map, so a z-score undoes it. Source: arXiv:2510.00915.
+    The variance is that of r over (1 - rho0 - rho1)^2. With one pair of rates for a whole group the correction is an
+    affine map, which a z-score undoes. Source: arXiv:2510.00915.
+
+    verdict: the rows that the verifier accepts, r = 1; r = 0 for all others.
+    least: lower bound of the denominator.
     """
 
     rates: Rates = FixedRates()
@@ -166,11 +174,14 @@ class BackwardCorrected(Reward):
 
 
 class ForwardCorrected(Reward):
-    """rho1 where r = 1 and rho1 - 1 where r = 0, with expectation 0 for right answers and -(1 - rho0 - rho1) for wrong
-    ones: as a weight of the score, (1 - rho0 - rho1) times the clean gradient, and rho0 need not be known.
+    """Reward rho1 where r = 1 and rho1 - 1 where r = 0, with expectation 0 for right answers and -(1 - rho0 - rho1) for
+    wrong ones.
 
-    verdict: as for `BackwardCorrected`. A weight, not a reward to be compared: any group mean taken off it undoes the
-    correction, so its credit is `RelativeAdvantage(baseline=None, scale=None)`. Source: arXiv:2510.00915.
+    As a weight of the score function it gives (1 - rho0 - rho1) times the noise-free gradient, and rho0 need not be
+    known. It is a weight, not a reward to be compared: subtracting a group mean undoes the correction, so its credit is
+    `RelativeAdvantage(baseline=None, scale=None)`. Source: arXiv:2510.00915.
+
+    verdict: as for `BackwardCorrected`.
     """
 
     rates: Rates = FixedRates()

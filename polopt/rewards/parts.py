@@ -18,9 +18,10 @@ from polopt.situation import Situation
 
 
 class Reward(Part):
-    """`reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient.
+    """Base of reward parts: `reward(experience) -> [B]` outcome or `[B, T]` per decision, without gradient.
 
-    reads_batch: whether a row's reward depends on other rows of the batch too, which it must then see whole.
+    reads_batch: whether a row's reward depends on other rows of the batch, so that the part must receive the whole
+        batch.
     """
 
     reads_batch: ClassVar[bool] = False
@@ -29,12 +30,12 @@ class Reward(Part):
         raise NotImplementedError
 
     def rewarded(self, experience: Experience) -> Experience:
-        """The batch with its `reward`, and with whatever else this reward leaves for credit."""
+        """Returns the batch with its `reward`, and with further fields that this reward provides for credit."""
         return experience.replace(reward=self(experience))
 
 
 class EnvironmentReward(Reward):
-    """The batch's own `reward`, [B] or [B, T], as the environment paid it."""
+    """The environment's own `reward` of the batch, [B] or [B, T]."""
 
     reads = frozenset({"reward"})
 
@@ -44,7 +45,7 @@ class EnvironmentReward(Reward):
 
 
 class OutcomeReward(Reward):
-    """scale * outcome + shift: what the world paid. Scale 2 and shift -1 turn right/wrong 1/0 into +1/-1."""
+    """Reward scale * outcome + shift, of the world's outcome. Scale 2 and shift -1 map right/wrong 1/0 to +1/-1."""
 
     scale: float = 1.0
     shift: float = 0.0
@@ -56,11 +57,12 @@ class OutcomeReward(Reward):
 
 
 class OverlongPenalty(Reward):
-    """Soft punishment of length, with L = limit and c = buffer:
-
+    """Soft penalty of the length |y|, with L = limit and c = buffer:
         0 if |y| <= L - c;    (L - c - |y|) / c in between;    -1 beyond L.
 
-    limit None takes the batch's horizon; buffer None is a fifth of the limit, the paper's 4,096 of 20,480.
+    limit: None takes the batch's horizon.
+    buffer: None is a fifth of the limit, the paper's 4,096 of 20,480.
+
     Source: DAPO, arXiv:2503.14476, equation 13.
 
     Raises:
@@ -89,7 +91,7 @@ class OverlongPenalty(Reward):
 
 
 class TurnRewards(Reward):
-    """weight_k times what the world paid for the answer of turn k, `extras["paid"]`, on its last decision.
+    """Reward weight_k times the world's reward of the answer of turn k, `extras["paid"]`, on its last decision.
 
     weights: one for each turn, the last of them for all further turns; none given means 1 each.
     """
@@ -115,10 +117,12 @@ class TurnRewards(Reward):
 
 
 class KLPenalty(Reward):
-    """-coefficient * KL estimate between the behaviour policy and the reference, on each decision.
+    """Reward -coefficient * KL estimate between the behaviour policy and the reference, on each decision.
 
-    The classical placement of the KL term: inside the reward, without gradient of its own, so that the policy
-    gradient of k1 is that of KL(policy || reference). turn: of that turn's decisions alone, from 0.
+    This is the classical placement of the KL term: inside the reward, without gradient of its own, so that the policy
+    gradient of k1 is that of KL(policy || reference).
+
+    turn: restricts the penalty to that turn's decisions, from 0.
     """
 
     coefficient: float = 0.05
@@ -136,23 +140,22 @@ class KLPenalty(Reward):
 
 
 class ScaledReward(Reward):
-    """Outcomes in units of their own spread so far: R / std, or (R - mean) / std if centred.
+    """Outcomes divided by their running standard deviation: R / std, or (R - mean) / std if centred.
 
-    mean and std (n - 1 in its denominator) are those of all earlier batches; the current batch enters only after it
-    was scaled, so that no row is measured by itself. Until two outcomes that differ have been seen, std is 1. Moves in
-    training mode only. MOSS-RLHF adds the batch before it scales it.
-
-    Source: reward scaling in PPO-max, arXiv:2307.04964.
+    mean and std (n - 1 in its denominator) are those of all earlier batches; the current batch is added only after it
+    was scaled, so that no row is scaled by its own statistics. Until two outcomes that differ have been seen, std is 1.
+    The statistics are updated in training mode only. MOSS-RLHF adds the batch before it scales it. Source: reward
+    scaling in PPO-max, arXiv:2307.04964.
 
     Raises:
-        ExperienceError: the reward is one for each decision; a spread is that of outcomes.
+        ExperienceError: the reward is per decision; the standard deviation is that of outcomes.
     """
 
     reward: Reward = OutcomeReward()
     centred: bool = False
 
     def setup(self) -> None:
-        for name in ("count", "mean", "squares"):  # squares: summed, of the deviations from the mean
+        for name in ("count", "mean", "squares"):  # squares: the sum of squared deviations from the mean
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
     def forward(self, experience: Experience) -> Tensor:
@@ -180,7 +183,7 @@ class ScaledReward(Reward):
 
 
 class ClippedReward(Reward):
-    """The reward within -limit and limit."""
+    """The reward clipped to [-limit, limit]."""
 
     reward: Reward
     limit: float
@@ -194,7 +197,7 @@ class ClippedReward(Reward):
 
 
 class PositiveReward(Mark):
-    """The row's `reward` [B] is above `above`."""
+    """Marks rows whose `reward` [B] is above `above`."""
 
     reward: Reward
     above: float = 0.0
@@ -216,14 +219,15 @@ class ConditionalReward(Reward):
 
 
 class CombinedReward(Reward):
-    """Several rewards as one, by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
+    """A combination of several rewards by a rule: `rule(values [K, ...], weights [K]) -> [...]`.
 
-    Outcomes [B] land on the last decision if any term is per decision and the rule can be taken by decision
-    (`by_decision`); `rewarded` leaves those of rows without decisions in `extras["row_reward"]`. weights: one per term;
-    none given means 1 each.
+    Outcomes [B] are placed on the last decision if any term is per decision and the rule applies to single decisions
+    (`by_decision`); `rewarded` stores the outcomes of rows without decisions in `extras["row_reward"]`.
+
+    weights: one per term; none given means 1 each.
 
     Raises:
-        ExperienceError: a term is per decision, and the rule is one of whole rows.
+        ExperienceError: a term is per decision, and the rule applies to whole rows only.
     """
 
     terms: Sequence[Reward]
@@ -250,7 +254,7 @@ class CombinedReward(Reward):
         found = experience.replace(reward=self._combined(values, experience.mask))
         if found.reward.ndim == 1:
             return found
-        # What decisions earn is 0 in a row without decisions.
+        # A row without decisions has no reward per decision.
         rows = torch.stack([v if v.ndim == 1 else v.new_zeros(len(v)) for v in values])
         return found.replace(extras={"row_reward": self._ruled(rows)})
 
@@ -274,7 +278,7 @@ class CombinedReward(Reward):
 
 
 class SumOfRewards(CombinedReward):
-    """Weighted sum of rewards. Outcomes [B] land on the last decision if any term is per decision.
+    """Weighted sum of rewards. Outcomes [B] are placed on the last decision if any term is per decision.
 
     weights: one per term; none given means 1 each.
     """

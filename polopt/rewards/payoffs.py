@@ -1,4 +1,4 @@
-"""Payoffs that an answer lays out in its text: what each of its moves would be worth to the user and to the model."""
+"""Rewards of payoff tables in an answer's text: the utilities of each response strategy for the user and the model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from polopt.experience import Experience
 from polopt.rewards.blocks import TextReward, block
 from polopt.situation import Situation
 
-# What a user's question may be, clear or vague, by what may be done: answer, ask back, or both.
+# The user's question, direct or vague, by the response: answer, clarifying question, or both.
 CELLS = ("DQ_DA", "DQ_CQ", "DQ_AQ", "VQ_DA", "VQ_CQ", "VQ_AQ")
 PARTIES = ("user", "LLM")
 STRAIGHT = str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''")
 
 
 def payoffs(text: str) -> Tensor | None:
-    """[2, 6] payoffs of the user and of the model in `CELLS`, from {"DQ_DA": {"user": 1.0, "LLM": 2.0}, ...} as JSON or
-    as a literal of Python, where curly quotes count as straight ones; None if it is anything else, or not finite."""
+    """Parses payoffs [2, 6] of the user and of the model in the order of `CELLS`.
+
+    The format is {"DQ_DA": {"user": 1.0, "LLM": 2.0}, ...} as JSON or as a Python literal, in which curly quotes count
+    as straight ones; None if the text is anything else, or a number is not finite.
+    """
     cells = _literal(text)
     if not isinstance(cells, dict) or set(cells) != set(CELLS):
         return None
@@ -37,7 +40,7 @@ def payoffs(text: str) -> Tensor | None:
 
 
 def _literal(text: str) -> Any:
-    """What JSON, or else a literal of Python, stands for; None for neither."""
+    """Parses JSON, or else a Python literal; None for neither."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -49,17 +52,20 @@ def _literal(text: str) -> Any:
 
 
 def distinct(found: Tensor, gap: float = 0.1) -> float:
-    """How much [2, N] payoffs tell the parties apart: half for each choice in which they differ, half for each in which
-    they differ by more than `gap` of the larger, over N choices."""
+    """Returns how distinct the parties' payoffs [2, N] are, in [0, 1].
+
+    Half the fraction of the N choices with different payoffs, plus half the fraction in which they differ by more than
+    `gap` of the larger one.
+    """
     apart = (found[0] - found[1]).abs()
     size = found.abs().amax(0)
     return float(((apart > 0).double() + (apart > gap * size).double()).mean() / 2)
 
 
 class DistinctPayoffs(TextReward):
-    """`distinct` of the payoffs in the answer's block `block`; 0 where there are none that can be read.
+    """The reward `distinct` of the payoffs in the answer's block `block`; 0 where they cannot be parsed.
 
-    It pays for numbers that differ, not for true ones: any unequal table has all of it. Source: GTAlign,
+    The reward measures difference, not truth: any table of unequal payoffs gets all of it. Source: GTAlign,
     arXiv:2510.08872.
     """
 
@@ -72,7 +78,7 @@ class DistinctPayoffs(TextReward):
 
 
 class LegiblePayoffs(TextReward):
-    """1 where the answer's block `block` holds payoffs that can be read, else 0."""
+    """Reward 1 where the payoffs in the answer's block `block` can be parsed, else 0."""
 
     block: str = "payoff"
 

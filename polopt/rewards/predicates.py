@@ -1,4 +1,4 @@
-"""Of which rows something holds: what gates a reward, and what a penalty is for."""
+"""Predicates on rows: conditions of rewards and of penalties."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from polopt.part import Part
 
 
 class Mark(Part):
-    """`mark(experience) -> [B] bool`.
+    """Base of predicates on rows: `mark(experience) -> [B] bool`.
 
-    reads_batch: whether it depends on other rows of the batch too, which it must then see whole.
+    reads_batch: whether the predicate depends on other rows of the batch, so that it must receive the whole batch.
     """
 
     reads_batch: ClassVar[bool] = False
@@ -27,7 +27,7 @@ class Mark(Part):
 
 
 class OutcomeAtLeast(Mark):
-    """The outcome reaches `threshold`."""
+    """Marks rows whose outcome reaches `threshold`."""
 
     threshold: float = 1.0
 
@@ -38,7 +38,7 @@ class OutcomeAtLeast(Mark):
 
 
 class SignalAbove(Mark):
-    """The world's signal `name`, `extras["signal_<name>"]` [B], is above `above`. NaN, a judge that did not answer, is
+    """Marks rows whose world signal `name`, `extras["signal_<name>"]` [B], is above `above`; NaN, a missing signal, is
     not."""
 
     name: str
@@ -53,7 +53,7 @@ class SignalAbove(Mark):
 
 
 class TaskKindIs(Mark):
-    """The task is of one of these kinds, `extras["kind"]`."""
+    """Marks rows whose task is of one of these kinds, `extras["kind"]`."""
 
     kinds: tuple[str, ...]
 
@@ -64,7 +64,8 @@ class TaskKindIs(Mark):
 
 
 class AnswerMatches(Mark):
-    """The regular expression `pattern` finds something in the answer, `extras["answer"]`; `invert` turns it round."""
+    """Marks rows whose answer, `extras["answer"]`, the regular expression `pattern` matches anywhere; `invert` negates
+    it."""
 
     pattern: str
     invert: bool = False
@@ -85,7 +86,7 @@ class AnswerMatches(Mark):
 
 
 class LongerThan(Mark):
-    """The row has more than `than` decisions."""
+    """Marks rows with more than `than` decisions."""
 
     than: int
 
@@ -94,7 +95,7 @@ class LongerThan(Mark):
 
 
 class SolvedGroups(Mark):
-    """Rows of groups of which a share of at least `least` is right, and some row is. At 1 all must be."""
+    """Marks rows of groups of which at least one row and at least a fraction `least` is right; at 1 all must be."""
 
     least: float = 1.0
     right: Mark = OutcomeAtLeast()
@@ -112,10 +113,11 @@ class SolvedGroups(Mark):
 
 
 class TopGroups(Mark):
-    """Rows of the ceil(share n) of the batch's n groups of which the largest share is right, and some row is.
+    """Marks rows of the ceil(share n) groups, of the batch's n, with the highest fraction of right rows, if some row is
+    right.
 
-    Ties: the group that comes first in the batch. Source: batch-wise top-lambda selection in GRPO-lambda,
-    arXiv:2505.18086.
+    Ties are broken in favour of the group that comes first in the batch. Source: batch-wise top-lambda selection in
+    GRPO-lambda, arXiv:2505.18086.
     """
 
     share: float = 0.2
@@ -136,6 +138,6 @@ class TopGroups(Mark):
         order = first.argsort()
         order = order[rate[first][order].argsort(descending=True, stable=True)]
         chosen = torch.zeros_like(size, dtype=torch.bool)
-        # A hair less, so that 0.2 of 5 groups is one.
+        # Slightly less, so that rounding does not make two groups of 0.2 of 5.
         chosen[order[: math.ceil(self.share * len(size) - 1e-9)]] = True
         return chosen[index] & (rate > 0)

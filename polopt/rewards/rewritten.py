@@ -1,4 +1,4 @@
-"""A rubric in words: a chat model grades by it, another rewrites it."""
+"""A rubric in words: one chat model grades by it, another rewrites it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ITEM | name | most points, a whole number | what is looked at, and what earns ho
 
 
 def shown(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
-    """The rubric as a model reads it, with the share of each item's points that was given, if there are any."""
+    """Formats the rubric for a model, with the fraction of each item's points that was given, if there are any."""
     marks = [""] * len(items) if shares is None else [f", got {share:.0%}" for share in shares]
     return "\n".join(
         f"{i}. {item.name} (0 to {item.most:g} points{mark}): {item.text}"
@@ -70,7 +70,7 @@ def shown(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
 
 
 def parsed(reply: str, most: int) -> list[Item] | None:
-    """The items in a reply; None if there are none, more than `most`, or two of one name."""
+    """Parses the items in a reply; None if there are none, more than `most`, or two with the same name."""
     lines = [found for line in reply.splitlines() if (found := WRITTEN.fullmatch(line))]
     names = {found[1] for found in lines}
     if not lines or len(lines) > most or len(names) < len(lines) or any(int(found[2]) < 1 for found in lines):
@@ -79,7 +79,7 @@ def parsed(reply: str, most: int) -> list[Item] | None:
 
 
 def texts_of(experience: Experience) -> list[dict[str, str]]:
-    """Prompt and answer of each row."""
+    """Returns the prompt and the answer of each row."""
     tasks, answers = experience.extras["task"], experience.extras["answer"]
     return [{"prompt": task.prompt, "answer": answer} for task, answer in zip(tasks, answers, strict=True)]
 
@@ -89,8 +89,11 @@ def user(text: str) -> dict[str, str]:
 
 
 class HTTPGrader(Grader):
-    """Marks from a chat model, all items in one reply, reasons first. An item without a line that gives it whole points
-    from 0 to its most has 0 of them. In training mode `marked` and `unread` count marks."""
+    """A grader that reads marks from a chat model, all items in one reply, reasons first.
+
+    An item without a line that gives it whole points from 0 to its most gets 0 of them. In training mode the buffers
+    `marked` and `unread` count marks.
+    """
 
     chat: Chat
     reads_texts: ClassVar[bool] = True
@@ -116,7 +119,10 @@ class HTTPGrader(Grader):
 
 
 def read_marks(reply: str, items: Sequence[Item]) -> list[float | None]:
-    """Each item's share of its most; None where the reply gives it no mark, two different ones, or one out of range."""
+    """Returns each item's mark as a fraction of its most.
+
+    None where the reply gives the item no mark, two different ones, or one out of range.
+    """
     given: dict[int, set[int]] = {}
     for line in reply.splitlines():
         if found := MARK.fullmatch(line):
@@ -129,11 +135,13 @@ def read_marks(reply: str, items: Sequence[Item]) -> list[float | None]:
 
 
 class HTTPMeta(Meta):
-    """A chat model rewrites the rubric: of each row it says where the marks are wrong, writes the rubric again, and
-    in the end makes one rubric of all of these.
+    """A chat model that rewrites the rubric: for each row it lists errors of the marks and rewrites the rubric, then
+    merges all.
 
-    most: items at most. What it writes is read line by line, strictly; where nothing can be read the rubric stays as it
-    is. In training mode `rewritten` and `unread` count rubrics.
+    The replies are parsed line by line, strictly; if nothing can be parsed the rubric is unchanged. In training mode
+    the buffers `rewritten` and `unread` count rubrics.
+
+    most: the most items.
     """
 
     chat: Chat

@@ -1,4 +1,4 @@
-"""A reward by items, of which somebody else may write a better list while the policy learns."""
+"""Rubric rewards, with items that a meta-part may rewrite during training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ from polopt.situation import Situation
 
 
 class Item(Part):
-    """One item of a rubric. name: what it is called. text: what is looked at, in words. most: the mark of a perfect
-    answer; the worst has 0. weight: of its mark in the reward. trust: how far it is believed now, 0 to 1, a factor on
-    its weight."""
+    """One item of a rubric.
+
+    name: the item's name.
+    text: the criterion, in words.
+    most: the mark of a perfect answer; the worst has 0.
+    weight: weight of its mark in the reward.
+    trust: current trust in the item, 0 to 1, a factor of its weight.
+    """
 
     name: str
     text: str = ""
@@ -38,9 +43,9 @@ class Item(Part):
 
 
 class Grader(Part):
-    """`grader(experience, items) -> [B, items]` marks as shares of the most, 0 to 1.
+    """Base of graders: `grader(experience, items) -> [B, items]` marks as fractions of the most, 0 to 1.
 
-    reads_texts: whether it understands an item by its text, so that any item will do.
+    reads_texts: whether the grader interprets an item by its text, so that it can grade any item.
     """
 
     reads_texts: ClassVar[bool] = False
@@ -49,19 +54,19 @@ class Grader(Part):
         raise NotImplementedError
 
     def doubts(self, items: Sequence[Item]) -> Iterator[str]:
-        """Sentences on items that pay for something else than a good answer."""
+        """Yields sentences on items that reward something other than a good answer."""
         yield from ()
 
     def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
-        """The fields of a batch that marks for these items need."""
+        """Returns the fields of a batch that marks for these items need."""
         return frozenset()
 
 
 class Meta(Part):
-    """`meta(items, experience, marks) -> items`: a better rubric, from a few rows and the marks [n, items] that they
-    got.
+    """Base of parts that improve a rubric: `meta(items, experience, marks) -> items`, from a few rows and their marks
+    [n, items].
 
-    writes: whether it may invent items.
+    may_invent_items: whether the part may write new items.
     """
 
     may_invent_items: ClassVar[bool] = False
@@ -71,14 +76,14 @@ class Meta(Part):
 
 
 class RubricReward(Reward):
-    """sum_k w_k m_k / sum_k w_k, with m_k the share of its most that item k's mark is, and w_k its weight times trust;
-    0 if no item has weight.
+    """Weighted mean of marks, sum_k w_k m_k / sum_k w_k; 0 if no item has weight.
 
-    A mean, so that a rubric of other items pays on the same scale.
+    m_k is item k's mark as a fraction of its most, and w_k its weight times its trust. A mean keeps the scale when the
+    rubric changes. A new rubric is used from the next batch on. The history of rubrics is state: `rubrics`, the latest
+    last.
 
-    meta: rewrites the rubric after every `every` batches that were learned from, from `samples` rows, drawn with
-    `seed`, of the last of them; None leaves it alone. The new rubric holds from the next batch on. Its history is
-    state: `rubrics`, the latest last.
+    meta: rewrites the rubric after every `every` training batches, from `samples` rows of the last of them, drawn with
+        `seed`; None keeps it.
 
     Raises:
         ValueError: no items, or a meta that invents items for a grader that cannot read them.
@@ -106,7 +111,7 @@ class RubricReward(Reward):
         self.grader.item_fields(self.items)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.history = TextBuffers([written(self.items)])
-        self._next: list[Item] | None = None  # lives from a batch's reward to the end of learning from it
+        self._next: list[Item] | None = None  # held from a batch's reward until the step on it
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
@@ -116,13 +121,13 @@ class RubricReward(Reward):
         yield from self.grader.doubts(self.items)
 
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
-        """How many rubrics there were, and each item's trust, which is a factor of its weight."""
+        """Returns the number of rubrics so far and of items, and each item's trust, which is a factor of its weight."""
         found = {"rubric/number": float(len(self.history.all())), "rubric/items": float(len(self.rubric))}
         return found | {f"rubric/trust/{item.name}": item.trust for item in self.rubric}
 
     @property
     def rubric(self) -> tuple[Item, ...]:
-        """The items that hold now."""
+        """The current items."""
         return read(self.history.all()[-1])
 
     @property
@@ -148,11 +153,11 @@ class RubricReward(Reward):
 
 
 def written(items: Sequence[Item]) -> str:
-    """A rubric as one line of JSON."""
+    """Serialises a rubric to one line of JSON."""
     return json.dumps([item.settings() for item in items])
 
 
 @functools.lru_cache(maxsize=16)
 def read(text: str) -> tuple[Item, ...]:
-    """Inverse of `written`. Nobody changes an item, so that equal texts may share theirs."""
+    """Parses a rubric written by `written`; equal texts share their items, which are never modified."""
     return tuple(Item(**settings) for settings in json.loads(text))

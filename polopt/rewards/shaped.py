@@ -1,4 +1,4 @@
-"""Rewards that are bent where more of them says less, and what an interval is worth."""
+"""Concave reward transforms, and the intersection over union of intervals."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from polopt.rewards.parts import OutcomeReward, Reward
 
 
 def bent(reward: Tensor, knee: float = 0.8, above: float = 0.01, below: float = 1.0) -> Tensor:
-    """A reward in [0, 1], flat above the knee and steeper the further below it:
-
+    """Transforms a reward in [0, 1], flat above the knee and increasingly steep below it:
         R >= knee:  knee + above ln(1 + R - knee);        R < knee:  knee - (e^(below (knee - R)) - 1) / (e^below - 1).
 
-    It rises everywhere, without a jump. At the knee its slope is below / (e^below - 1) from below, `above` from above.
-    Source: TempSamp-R1, arXiv:2509.18056.
+    The transform is increasing and continuous. At the knee its left slope is below / (e^below - 1), its right slope
+    `above`. Source: TempSamp-R1, arXiv:2509.18056.
     """
     over = (reward - knee).clamp(min=0)
     return knee + above * over.log1p() - (below * (knee - reward).clamp(min=0)).expm1() / math.expm1(below)
 
 
 def interval_iou(found: Tensor, true: Tensor) -> Tensor:
-    """Intersection over union of intervals [..., 2], (start, end) each: 1 for the same one, 0 for disjoint ones.
+    """Intersection over union of intervals [..., 2], each (start, end): 1 for the same one, 0 for disjoint ones.
 
-    An interval that ends before it starts is empty, and so is one that overlaps nothing: 0. Two points are the same
+    An interval that ends before it starts is empty, and so is an empty intersection: 0. Two points are the same
     interval if they are the same point.
     """
     start, end = torch.maximum(found[..., 0], true[..., 0]), torch.minimum(found[..., 1], true[..., 1])
@@ -37,11 +36,11 @@ def interval_iou(found: Tensor, true: Tensor) -> Tensor:
 
 
 class BentReward(Reward):
-    """Another reward, bent at the knee: `bent(reward)`.
+    """Another reward, transformed by `bent`.
 
     Among rewards above the knee hardly any difference is left, so that a perfect row no longer pushes good ones below
-    their group's mean; below it, differences grow. Where all of a group's rewards are above the knee it is all but
-    linear and changes no z-score. Source: TempSamp-R1, arXiv:2509.18056.
+    their group's mean; below the knee, differences grow. Where all of a group's rewards are above the knee the
+    transform is nearly linear and changes no z-score. Source: TempSamp-R1, arXiv:2509.18056.
     """
 
     reward: Reward = OutcomeReward()
@@ -61,10 +60,10 @@ class BentReward(Reward):
 
 
 class DiscountedDemonstrations(Reward):
-    """Another reward, of which demonstrated rows are paid the share `factor`.
+    """Another reward, multiplied by `factor` on demonstrations.
 
-    For credits that are shown them (`Credit.judges_demonstrations`): a solution that is paid less lifts its group's
-    mean less. Source: the reward downscaling of TempSamp-R1, arXiv:2509.18056.
+    For credits that include demonstrations (`Credit.judges_demonstrations`): a solution with a lower reward raises its
+    group's mean less. Source: the reward downscaling of TempSamp-R1, arXiv:2509.18056.
     """
 
     reward: Reward = OutcomeReward()

@@ -1,4 +1,4 @@
-"""A reward for keeping other decisions possible."""
+"""An entropy reward: the surprisal of each decision."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from polopt.rewards.parts import Reward
 
 
 class SurprisalPenalty(Reward):
-    """-coefficient * logp of the behaviour policy, on each decision.
+    """Reward -coefficient * rollout_logp of the behaviour policy, on each decision.
 
     Its expectation is coefficient times the entropy of whole rows, and so is, on policy, its policy gradient. Outcome
-    plus this has one best policy, the softmax of outcome / coefficient, which moves continuously with the outcome.
-    Unlike an entropy bonus in the loss, which credits each decision with its own entropy alone, it also credits a
-    decision with the entropy of what follows. `KLPenalty` with k1 and a uniform reference is the same up to a constant
+    plus this reward has one optimal policy, the softmax of outcome / coefficient, which is continuous in the outcome.
+    Unlike an entropy bonus in the loss, which credits each decision with its own entropy alone, the reward also credits
+    a decision with the entropy of later ones. `KLPenalty` with k1 and a uniform reference is the same up to a constant
     for each decision.
     """
 

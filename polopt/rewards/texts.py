@@ -1,4 +1,4 @@
-"""Texts that a part writes while it learns, in checkpoints."""
+"""Texts that a part writes during training, stored in checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class TextBuffers(nn.Module):
-    """A list of texts as buffers of bytes, in UTF-8, so that a checkpoint of tensors holds them. It loads a list of any
+    """A list of texts as buffers of UTF-8 bytes, so that a checkpoint of tensors holds them; loading accepts any
     length."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -22,11 +22,11 @@ class TextBuffers(nn.Module):
         return len(self._buffers)
 
     def all(self) -> list[str]:
-        """In the order in which they were added."""
+        """Returns the texts, in the order in which they were added."""
         return [bytes(self.get_buffer(str(i)).tolist()).decode() for i in range(len(self))]
 
     def add(self, text: str) -> None:
-        """One more at the end."""
+        """Appends a text."""
         self.register_buffer(str(len(self)), torch.tensor(list(text.encode()), dtype=torch.uint8))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whether it was worth thinking first."""
+"""A reward for thinking only where the task needs it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from polopt.rewards.predicates import Mark, SignalAbove
 
 
 class ThinkOrNot(Reward):
-    """-miss where thinking was needed and left out, -over where it was done and not needed, and -form where the answer
-    is malformed; 0 where nothing is wrong.
+    """Reward -miss for omitting needed thinking, -over for unneeded thinking, and -form for a malformed answer; 0
+    otherwise.
 
-    thought: which answers began by thinking. need: which tasks need it: what the world or a labeller says, or a rule.
-    malformed: None where nothing can be. With miss = over = a the first two are -a [thought != need].
-    Source: AdaCoT, arXiv:2505.11896.
+    With miss = over = a the first two terms are -a [thought != need]. Source: AdaCoT, arXiv:2505.11896.
+
+    thought: the answers that began with thinking.
+    need: the tasks that need thinking, by the world, a labeller or a rule.
+    malformed: the malformed answers, None for no such penalty.
     """
 
     thought: Mark = SignalAbove(name="working")

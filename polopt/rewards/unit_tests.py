@@ -1,4 +1,4 @@
-"""What a unit test looks like, read and never run: good habits, and smells that are absent."""
+"""Static metrics of unit tests: good habits, and the absence of smells; the tests are never executed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from polopt.experience import Experience
 from polopt.rewards.blocks import TextReward
 from polopt.situation import Situation
 
-# What is wanted first, then smells that are not wanted, by what their absence is called.
+# Desired properties, and smells, named by their absence.
 HABITS = ("assertion", "focal", "name")
 SMELLS = ("unique", "straight", "unguarded", "silent", "awake", "filled", "uncommented")
 METRICS = ("syntax", *HABITS, *SMELLS)
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.comprehension, ast.Match)
-# Characters, and levels of nesting; about eight levels are a test like those that are asked for.
+# The most characters and levels of nesting; a requested test has about eight levels.
 LONGEST, DEEPEST = 20_000, 100
 
 
 def metrics(text: str, focal: str) -> dict[str, float]:
-    """1 or 0 for each of `METRICS` of a Python test of the function `focal`; all 0 for what is no Python.
+    """Returns 1 or 0 for each of `METRICS` of a Python test of the function `focal`; all 0 for text that is no Python.
 
     syntax: it can be parsed. assertion: it asserts something. focal: it calls the function. name: a test function is
-    called test_<focal>_ and then something. unique: no assertion stands twice. straight: no branch, no loop. unguarded:
-    no try, no raise. silent: no print. awake: no sleep. filled: each function does something. uncommented: no comment.
+        called test_<focal>_ and then something. unique: no assertion stands twice. straight: no branch, no loop.
+        unguarded: no try, no raise. silent: no print. awake: no sleep. filled: each function does something.
+        uncommented: no comment.
 
-    The text is parsed and never executed; nothing says whether the test is right. What is nested too deeply to be read,
-    or holds a number too long for one, is no Python here.
+    The text is parsed and never executed, so the correctness of the test is not checked. Text that is nested too deeply
+    to be parsed, or that contains too long a number, counts as no Python.
     """
     try:
         with warnings.catch_warnings():
@@ -67,10 +68,11 @@ def _read(text: str, focal: str) -> dict[str, float]:
 
 
 def _nodes(tree: ast.Module) -> list[ast.AST]:
-    """All nodes of a tree.
+    """Returns all nodes of a tree.
 
     Raises:
-        RecursionError: they are nested deeper than `DEEPEST`, however deep the interpreter's stack is just now.
+        RecursionError: the nesting is deeper than `DEEPEST`, a bound that is independent of the interpreter's current
+            stack.
     """
     found: list[ast.AST] = []
     level: list[ast.AST] = [tree]
@@ -83,7 +85,7 @@ def _nodes(tree: ast.Module) -> list[ast.AST]:
 
 
 def _called(call: ast.Call) -> str:
-    """The name of what is called, without what it belongs to."""
+    """Returns the name of the called function, without the object that it belongs to."""
     function = call.func
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
@@ -103,15 +105,16 @@ def _idle(statement: ast.stmt) -> bool:
 def _commented(text: str) -> bool:
     try:
         return any(t.type == tokenize.COMMENT for t in tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError):  # what the parser forgave
+    except (tokenize.TokenError, SyntaxError):  # errors that the parser tolerates
         return False
 
 
 class UnitTest(TextReward):
-    """Mean of some `metrics` of the answer, a unit test of the function that its task's row names as `field`; -1 for
-    what is no Python. Source: RLSQM, arXiv:2310.02368.
+    """Mean of some `metrics` of the answer, a unit test of the function named in `field` of its task's row; -1 if it is
+    no Python.
 
-    Any one of them can be had without the others: a test that does nothing has no smell but that.
+    Each metric can be satisfied without the others: the only smell of a test that does nothing is that it is empty.
+    Source: RLSQM, arXiv:2310.02368.
     """
 
     metrics: Sequence[str] = METRICS

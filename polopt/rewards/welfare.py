@@ -1,4 +1,4 @@
-"""One reward for two parties: welfare functions, and choices by them."""
+"""Rewards for two parties: welfare functions, and choices that maximise them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 from polopt.rewards.parts import CombinedReward
 
-# [K, ...] utilities of K parties, [K] weights -> [...] welfare.
+# (utilities [K, ...] of K parties, weights [K]) -> welfare [...].
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 def geometric_mean(values: Tensor, weights: Tensor, floor: float = 0.0) -> Tensor:
-    """(prod_k u_k^w_k)^(1 / sum w) over the first dimension, with u_k no less than floor: equal values give themselves.
+    """Returns (prod_k u_k^w_k)^(1 / sum w) over the first dimension, with u_k clamped to floor from below.
 
-    With equal weights it is the Nash product on the scale of one utility. Products of negative numbers would make two
-    losses a gain, so nothing below the floor enters, and the floor is >= 0.
+    Equal values are their own mean. With equal weights it is the Nash product on the scale of one utility. Products of
+    negative numbers would turn two losses into a gain, so values are clamped, and the floor is >= 0.
     """
     shaped = weights.reshape(-1, *[1] * (values.ndim - 1))
     logs = torch.where(shaped > 0, shaped * values.clamp(min=floor).log(), 0)
@@ -25,27 +25,28 @@ def geometric_mean(values: Tensor, weights: Tensor, floor: float = 0.0) -> Tenso
 
 
 def arithmetic_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """sum_k w_k u_k / sum w over the first dimension."""
+    """Returns sum_k w_k u_k / sum w over the first dimension."""
     return torch.tensordot(weights / weights.sum(), values, 1)
 
 
 def least(values: Tensor, weights: Tensor) -> Tensor:
-    """The smallest of the values that have a weight, over the first dimension."""
+    """Returns the smallest of the values with a weight > 0, over the first dimension."""
     return values[weights > 0].amin(0)
 
 
 def efficient(values: Tensor) -> Tensor:
-    """[K, N] utilities of N choices -> [N] bool: no other choice is as good for all and better for one."""
+    """Returns the Pareto-efficient choices [N] bool of utilities [K, N]: no other choice is as good for all and better
+    for one."""
     mine, other = values[:, :, None], values[:, None, :]
     return ~((other >= mine).all(0) & (other > mine).any(0)).any(1)
 
 
 def choose(payoffs: Tensor, rule: Rule, price: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
-    """Which of N choices has the most welfare: [K, N] payoffs -> the choice's number, the first among equals.
+    """Returns the index of the choice with the highest welfare of payoffs [K, N], the first among equals.
 
-    For steering while an answer is written: read the payoffs that a policy has laid out, multiply them by `price` [K]
-    or [K, N], which a provider may set, and go on with the choice of most welfare. A price of one party for all choices
-    leaves the geometric mean's choice where it is; one for each choice moves it.
+    For steering during generation: parse the payoffs that a policy has written, multiply them by `price` [K] or [K, N],
+    which a provider may set, and continue with the choice of highest welfare. A price of one party for all choices does
+    not change the geometric mean's choice; a price for each choice does.
     """
     weights = payoffs.new_ones(len(payoffs)) if weights is None else weights
     if price is not None:
@@ -54,10 +55,13 @@ def choose(payoffs: Tensor, rule: Rule, price: Tensor | None = None, weights: Te
 
 
 class GeometricMean(CombinedReward):
-    """(prod_k u_k^w_k)^(1 / sum w): worth nothing where any term is, so that no term can make up for another.
+    """Geometric mean of the terms, (prod_k u_k^w_k)^(1 / sum w): 0 where any term is, so that no term compensates
+    another.
 
-    With two terms of equal weight it is the root of the Nash product. floor: the least that a term counts for; at 0
-    a single 0 would leave nothing to tell other answers apart, and a product of negative terms means nothing.
+    With two terms of equal weight it is the root of the Nash product.
+
+    floor: lower bound of each term; with 0 a single zero would make all answers equal, and a product of negative terms
+        is meaningless.
     """
 
     floor: float = 1e-4
@@ -75,7 +79,7 @@ class GeometricMean(CombinedReward):
 
 
 class MinimumReward(CombinedReward):
-    """The smallest of the terms: the welfare of whoever has least. Weights other than 0 make no difference."""
+    """The smallest of the terms: the welfare of the worst-off party. The size of a weight > 0 makes no difference."""
 
     def setup(self) -> None:
         super().setup()

@@ -1,4 +1,4 @@
-"""Worlds: where a policy decides, and what its decisions are worth."""
+"""Worlds: the environments in which a policy acts and by which its actions are rewarded."""
 
 from polopt.worlds.answers import OneAnswer, TaskList
 from polopt.worlds.chains import Chains

@@ -1,4 +1,4 @@
-"""Worlds of one turn: a question, one answer, a reward."""
+"""Single-turn worlds: a question, one answer, a reward."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task
 
-# completion, task -> reward, info
+# (completion, task) -> (reward, info)
 Score = Callable[[str, Task], tuple[float, dict[str, Any]]]
-# The same of many at once, in their order; None where it took longer than its time limit.
+# Scores many completions in one call, in order; None marks a completion whose scoring exceeded its time limit.
 ScoreMany = Callable[[Sequence[tuple[str, Task]]], Sequence[tuple[float, dict[str, Any]] | None]]
 
 
 class OneAnswer:
-    """The episode that terminates after one answer. score_many: judges the answers to several such episodes at once,
-    as `score` judges each. together: what the episodes have in common that are better judged at once even where each
-    could be judged in a thread of its own; None if nothing."""
+    """An episode that terminates after one answer.
+
+    score_many: scores the answers to several such episodes in one call, each with the result that `score` gives alone.
+    together: a key shared by the episodes that are better scored in one call even where each could be scored in a
+        thread of its own; None for episodes that are scored separately.
+    """
 
     def __init__(
         self, task: Task, score: Score, score_many: ScoreMany | None = None, together: Hashable | None = None
@@ -35,7 +38,7 @@ class OneAnswer:
 
     @classmethod
     def step_many(cls, episodes: Sequence[OneAnswer], actions: Sequence[str]) -> list[Step]:
-        """`step` of each; answers that one world judges are judged together."""
+        """Steps each episode; answers to episodes with the same `score_many` are scored in one call of it."""
         steps: dict[int, Step] = {}
         together: dict[ScoreMany, list[int]] = {}
         for i, episode in enumerate(episodes):
@@ -63,8 +66,11 @@ class OneAnswer:
 
 
 class TaskList:
-    """Tasks kept in memory, each taking one answer that `score` judges. signals: as for `signals_of`. score_many,
-    together: as for `OneAnswer`."""
+    """Tasks held in memory, each of which takes one answer, scored by `score`.
+
+    signals: as for `signals_of`.
+    score_many, together: as for `OneAnswer`.
+    """
 
     in_memory = True
 
@@ -99,7 +105,7 @@ class TaskList:
 
 
 def step_together(episodes: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-    """`step` of each episode. Those whose class takes many at once are stepped in one call."""
+    """Steps each episode; episodes of a class with a matching `step_many` (`takes_many`) are stepped in one call."""
     steps: dict[int, Step] = {}
     kinds: dict[type[Any], list[int]] = {}
     for i, episode in enumerate(episodes):
@@ -114,6 +120,6 @@ def step_together(episodes: Sequence[Episode], actions: Sequence[str]) -> list[S
 
 
 def takes_many(kind: type[Any]) -> bool:
-    """Whether a class of episodes has a `step_many` that belongs to its `step`: both stand in the same class."""
+    """Returns True if a class of episodes defines `step_many` in the same class of its MRO as `step`."""
     definer: Any = next((c for c in kind.__mro__ if "step" in vars(c)), None)
     return definer is not None and "step_many" in vars(definer)

@@ -1,5 +1,7 @@
-"""Words to rearrange step by step, whose working may be written down or left out: short answers, long ones, and right
-ones with wrong working."""
+"""Letter-rearrangement tasks of several steps, answered with or without written working.
+
+A policy can produce short answers, long answers, and right answers with wrong working.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,34 @@ from polopt.worlds.answers import OneAnswer
 from polopt.worlds.protocol import Episode, Task, TaskSplit
 
 SIGNALS = ("flawed", "working", "needed")
-# What each step does to a word: r reverses it, l moves its first letter to the end, s swaps the first two.
+# The operation of each step on a word: r reverses it, l moves its first letter to the end, s swaps its first two.
 MOVES: dict[str, Callable[[str], str]] = {
     "r": lambda word: word[::-1],
     "l": lambda word: word[1:] + word[:1],
     "s": lambda word: word[1::-1] + word[2:],
 }
-# One word in so many is kept for the held-out tasks.
+# One word in STRIPES is reserved for the held-out tasks.
 STRIPES = 5
 
 
 class Chains:
-    """`abcd rl=` asks to reverse `abcd` and then to move the first letter to the end: `cbad`, or, with working, the
-    word after every step, `dcba cbad`.
+    """Tasks of applying letter operations to a word: `abcd rl=` means reverse `abcd`, then move the first letter to the
+    end.
 
-    Pays 1 if the last word is right. Signals: "working" is 1 where there is more than one word; "flawed" where the
-    words before the last are not those after each step, in order; "needed" where the task has more than `easy` steps,
-    which is when working is worth writing. The kind is the number of steps.
+    The answer is `cbad`, or, with working, the word after every step, `dcba cbad`.
 
-    steps: fewest and most. letters: of a word. worked: share of the tasks whose solution shows its working. size:
-    number of tasks; task i is the same for the same seed, everywhere.
+    The reward is 1 if the last word is right. Signals: "working" is 1 where the answer has more than one word; "flawed"
+    is 1 where the words before the last differ from the words after each step, in order; "needed" is 1 where the task
+    has more than `easy` steps, which is when working is worth writing. The kind is the number of steps.
+
+    steps: fewest and most steps of a task.
+    letters: number of letters of a word.
+    worked: fraction of the tasks whose solution shows its working.
+    easy: most steps of a task that needs no working.
+    size: number of tasks; task i is the same for the same seed, on every machine.
 
     Raises:
-        ValueError: a range that holds nothing.
+        ValueError: a setting is outside its range.
     """
 
     signals = SIGNALS
@@ -61,7 +68,7 @@ class Chains:
 
     @classmethod
     def split(cls, steps: tuple[int, int], *, train: int, heldout: int, seed: int, **settings: Any) -> TaskSplit:
-        """Two sets without a word in common: one word in five is held out."""
+        """Returns training and held-out tasks without a word in common; one word in five is held out."""
         return TaskSplit(
             cls(steps, size=train, seed=seed, heldout=False, **settings),
             cls(steps, size=heldout, seed=seed, heldout=True, **settings),
@@ -105,7 +112,7 @@ class Chains:
 
 
 def _words(word: str, moves: str) -> list[str]:
-    """The word after each move."""
+    """Returns the word after each move."""
     found = []
     for move in moves:
         word = MOVES[move](word)

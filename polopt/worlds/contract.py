@@ -1,4 +1,4 @@
-"""The protocol of a world, checked: what a method returns is what the loop expects, or one sentence names it."""
+"""Checks of the world protocol: a violation raises one sentence that names the method, the value found and the fix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from polopt.worlds.answers import step_together, takes_many
 from polopt.worlds.episodes import WithSolution
 from polopt.worlds.protocol import LARGEST, LOST, Episode, Step, Task, Tasks, TaskSplit, WorldError
 
-# Steps of the episode that is played before training.
+# The most steps of the trial episode that is played before training.
 TRIED = 20
 
 AS_STEP = "polopt.worlds.Step(observation, reward, terminated, truncated, info)"
@@ -34,11 +34,11 @@ METHODS = {
 
 
 class CheckedEpisode:
-    """Plays an episode and checks what each method returns.
+    """An episode wrapper that checks the return value of each method of the inner episode.
 
     Raises:
-        WorldError: a method is missing, raised, or returned something else than the protocol's; the sentence names the
-            task, the method, what was found and what was expected.
+        WorldError: a method is missing, raised, or returned a value that violates the protocol; the sentence names the
+            task, the method, the value found and the value expected.
     """
 
     def __init__(self, inner: Episode, task: Task) -> None:
@@ -54,7 +54,8 @@ class CheckedEpisode:
 
     @classmethod
     def step_many(cls, episodes: Sequence[CheckedEpisode], actions: Sequence[str]) -> list[Step]:
-        """`step` of each; those whose class takes many at once are stepped together, see `step_together`."""
+        """Steps each episode; episodes whose class has a matching `step_many` are stepped in one call, see
+        `step_together`."""
         steps: dict[int, Step] = {}
         many = [i for i, episode in enumerate(episodes) if takes_many(type(episode.inner))]
         if many:
@@ -68,7 +69,7 @@ class CheckedEpisode:
 
     @property
     def together(self) -> Hashable | None:
-        """As `OneAnswer.together`."""
+        """The inner episode's `OneAnswer.together`, None if it has none."""
         return getattr(self.inner, "together", None)
 
     def _checked(self, step: Any) -> Step:
@@ -99,7 +100,7 @@ class CheckedEpisode:
 
 
 def new_episode(world: Tasks, task: Task) -> CheckedEpisode:
-    """A new play of one of a world's tasks, checked.
+    """Returns a new, checked episode of one of a world's tasks.
 
     Raises:
         WorldError: the world's own code raised.
@@ -110,7 +111,7 @@ def new_episode(world: Tasks, task: Task) -> CheckedEpisode:
 
 @contextlib.contextmanager
 def own_code(what: str, error: Callable[[str], UserError] = WorldError) -> Iterator[None]:
-    """Calls code that somebody else wrote: what it raises becomes one sentence with the place where it was raised."""
+    """Converts exceptions of user code into one sentence of type `error` with the file and line that raised."""
     try:
         yield
     except UserError:
@@ -123,11 +124,12 @@ def own_code(what: str, error: Callable[[str], UserError] = WorldError) -> Itera
 
 
 def checked_step(step: Any, where: str, method: str) -> Step:
-    """The step, with a plain reward and plain truth values.
+    """Returns the step with a plain float as its reward and plain bools as its flags.
+
+    where, method: named in the message.
 
     Raises:
-        WorldError: it is no `Step`, or one of its fields is of another type or not finite. where, method: for the
-            message.
+        WorldError: the value is no `Step`, or one of its fields has another type or is not finite.
     """
     if step is LOST:
         return LOST
@@ -170,10 +172,12 @@ def _check_info(info: Any, where: str, method: str) -> None:
 
 
 def check_split(split: TaskSplit, where: str) -> None:
-    """Refuse sets of tasks that the loop cannot use; no episode is played. where: what made them.
+    """Raises an error for tasks that the training loop cannot use, without playing an episode.
+
+    where: names the source of the split in the message.
 
     Raises:
-        ConfigError: one sentence with the attribute, what was found and what was expected.
+        ConfigError: one sentence with the attribute, the value found and the value expected.
     """
     for part in ("train", "heldout"):
         _check_tasks(getattr(split, part), f"{where}: {part}")
@@ -224,13 +228,14 @@ def _check_task(task: Any, where: str) -> None:
 
 
 def try_episode(tasks: Tasks, grounds: Any) -> None:
-    """Play the first task's episode, by its demonstration or by empty answers, where the grounds play.
+    """Plays the first task's episode on the executor, with demonstrated actions or, without a demonstration, empty
+    answers.
 
-    Global random numbers of this process are afterwards what they were before. An episode that exceeds the grounds'
-    time limit gets a warning.
+    Global random states of this process are restored afterwards. An episode that exceeds the executor's time limit
+    causes a warning.
 
     Raises:
-        WorldError: as `CheckedEpisode`.
+        WorldError: as for `CheckedEpisode`.
     """
     lost, task = grounds.lost, tasks[0]
     with _same_random_numbers():
@@ -261,7 +266,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 
 def shown(value: Any) -> str:
-    """A value for a sentence, with its type where the value alone does not tell it."""
+    """Formats a value for a message, with its type unless it is a bool, number, text or None."""
     if isinstance(value, (bool, int, float, str)) or value is None:
         return f"{value!r:.80}"
     return f"{type(value).__name__} {value!r:.80}"

@@ -1,4 +1,5 @@
-"""Solutions with a planted mistake, for a policy that criticises them; another one solves again by what it says."""
+"""Criticism of worked solutions with a planted mistake; a second, programmed policy then solves the task with the
+critique."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ OPERATIONS = "+-*"
 
 
 class Critique(NamedTuple):
-    """wrong: the verdict. blamed: the step that is said to be wrong, from 1. answer: the right result, if it says."""
+    """A parsed critique.
+
+    wrong: True if the verdict is that the solution is wrong.
+    blamed: number of the step that the critique names as wrong, from 1; 0 if it names none.
+    answer: the result that the critique proposes, None if it proposes none.
+    """
 
     wrong: bool
     blamed: int = 0
@@ -24,7 +30,7 @@ class Critique(NamedTuple):
 
 
 def read_critique(text: str) -> Critique | None:
-    """`right`, `wrong K`, or `wrong K so N`; None for anything else."""
+    """Parses `right`, `wrong K` or `wrong K so N`; returns None for any other text."""
     found = SAID.fullmatch(text.strip())
     if found is None:
         return None
@@ -34,24 +40,32 @@ def read_critique(text: str) -> Critique | None:
 
 
 class Critic:
-    """A sum in `steps` steps, each modulo `base`: one step of some of them is wrong. Say so. operations: some of + - *.
+    """Tasks of criticising a sum in `steps` steps, each modulo `base`; a fraction `share` of them has one wrong step.
 
-    The policy writes `right`, or `wrong K` with the number of the wrong step; it may add ` so N`, the answer that it
-    thinks right. The world pays 1 for a right verdict. `Step.info["signals"]`:
-
+    The policy writes `right`, or `wrong K` with the number of the wrong step, optionally followed by ` so N`, its
+    proposal for the right answer. The reward is 1 for a right verdict. `Step.info["signals"]`:
         index     1 if the wrong step is named, or a right solution called right
-        refined   of a wrong solution called wrong, the share of `tries` in which a second policy then solves it, else 0
-        leaked    1 if the critique gives the right answer away
+        refined   fraction of `tries` that a second policy solves after a wrong solution is called wrong, else 0
+        leaked    1 if the critique contains the right answer
 
-    The second policy is a program. Told the wrong step it solves with chance `told`, told another one with chance
-    `alone`. Its random numbers are the task's: critiques of one solution meet the same second policy in the same mood,
-    so that they differ in reward by what they say. leaks: whether it reads the answer in a critique, and then takes it
-    over; "masked" hides it.
+    The second policy is a program. It solves the task with probability `told` if the critique names the wrong step, and
+    with probability `alone` otherwise. Its random numbers are seeded by the task, so that critiques of one solution are
+    evaluated with common random numbers and differ in reward by their content alone.
 
-    size: number of tasks. share: of wrong solutions. seed: task i is the same for the same seed, everywhere.
+    steps: number of steps of a sum.
+    operations: the operations of the steps, some of + - *.
+    base: modulus of every step.
+    share: fraction of the solutions that are wrong.
+    tries: attempts of the second policy.
+    told: its probability of success after a critique that names the wrong step.
+    alone: its probability of success after any other critique.
+    leaks: "read" lets the second policy read the answer in a critique and return it as its own; "masked" hides that
+        answer from it.
+    size: number of tasks.
+    seed: task i is the same for the same seed, on every machine.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is outside its range.
     """
 
     signals: ClassVar[tuple[str, ...]] = ("index", "refined", "leaked")
@@ -85,7 +99,7 @@ class Critic:
 
     @classmethod
     def split(cls, *, train: int, heldout: int, seed: int, **settings: Any) -> TaskSplit:
-        """Two sets of tasks that never show the same solution."""
+        """Returns training and held-out tasks without a solution in common."""
         kept = cls(size=heldout, seed=-1 - seed, **settings)
         prompts = {kept[i].prompt for i in range(heldout)}
         return TaskSplit(_Without(cls(size=train, seed=seed, **settings), prompts), kept)
@@ -105,7 +119,7 @@ class Critic:
         return self.task(index, 0)
 
     def task(self, index: int, version: int) -> Task:
-        """Task `index`; another version is another task in its place, with the same step wrong."""
+        """Returns task `index`; another `version` is a different task at the same index with the same step wrong."""
         label, numbers = random.Random(f"{self.seed}/{index}"), random.Random(f"{self.seed}/{index}/{version}")
         wrong = label.randrange(1, self.steps + 1) if label.random() < self.share else 0
         while True:
@@ -113,7 +127,7 @@ class Critic:
             moves = [(numbers.choice(self.operations), numbers.randrange(1, self.base)) for _ in range(self.steps)]
             slip = numbers.randrange(1, self.base)
             right, shown = (worked(start, moves, self.base, *planted) for planted in ((), (wrong, slip)))
-            if not wrong or right[-1] != shown[-1]:  # a slip that comes out right after all is no mistake to find
+            if not wrong or right[-1] != shown[-1]:  # a slip that leaves the final result right is no mistake to find
                 break
         lines = [f"{i} {op}{n}={value}" for i, ((op, n), value) in enumerate(zip(moves, shown, strict=True), 1)]
         row = {"wrong": wrong, "answer": right[-1], "mood": f"{self.seed}/{index}/{version}/refine"}
@@ -124,7 +138,7 @@ class Critic:
         return OneAnswer(task, self.score)
 
     def score(self, answer: str, task: Task) -> tuple[float, dict[str, Any]]:
-        """1 for a right verdict, and what was made of the critique."""
+        """Returns the reward, 1 for a right verdict, and the signals of the critique."""
         said, wrong = read_critique(answer), task.row["wrong"]
         verdict = said is not None and said.wrong == (wrong > 0)
         named = said is not None and said.blamed == wrong
@@ -134,7 +148,7 @@ class Critic:
         return float(verdict), {"solved": verdict and named, "signals": signals}
 
     def refine(self, critique: Critique, task: Task) -> float:
-        """Share of tries in which the second policy solves the task, having read the critique."""
+        """Fraction of `tries` in which the second policy solves the task, given the critique."""
         if self.leaks == "read" and critique.answer is not None:
             return float(critique.answer == task.row["answer"])
         chance = self.told if critique.blamed == task.row["wrong"] else self.alone
@@ -143,7 +157,8 @@ class Critic:
 
 
 def worked(start: int, moves: Sequence[tuple[str, int]], base: int = 10, wrong: int = 0, slip: int = 0) -> list[int]:
-    """What each step says, modulo `base`; step `wrong` is off by `slip`, and the rest goes on from there."""
+    """Returns the value after each step, modulo `base`; step `wrong` is off by `slip`, and later steps continue from
+    its value."""
     said, value = [], start
     for i, (op, number) in enumerate(moves, 1):
         value = {"+": value + number, "-": value - number, "*": value * number}[op] % base
@@ -153,7 +168,7 @@ def worked(start: int, moves: Sequence[tuple[str, int]], base: int = 10, wrong: 
 
 
 class _Without:
-    """The same tasks, with another version of those whose prompt is among `prompts`."""
+    """Tasks of a `Critic` in which another version replaces each task whose prompt is in `prompts`."""
 
     def __init__(self, tasks: Critic, prompts: set[str]) -> None:
         self.tasks, self.prompts = tasks, prompts

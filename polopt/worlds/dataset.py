@@ -1,4 +1,4 @@
-"""A user's own tasks: rows of a data file with a prompt, an answer, and whatever a verifier reads."""
+"""Tasks from a user's data file: rows with a prompt, an answer, and further fields for the verifier."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from polopt.worlds.rows import MalformedRow, has, places, read_rows, text_of, va
 from polopt.worlds.task_files import TaskFileReader, huge, prompt_key, warn_reader
 from polopt.worlds.verifiers import Weighted, make_verifier
 
-# Prompts that a warning names.
+# The most prompts that a warning names.
 NAMED = 3
 
 
 class DatasetReader(TaskFileReader):
-    """Reads rows and judges answers to them.
+    """Reads rows of a data file as tasks whose answers a verifier scores.
 
     verifier: as for `make_verifier`.
-    prompt, answer: names of the fields; `a.b` is field b inside field a. A prompt is text, or a list of messages (then
-        field `messages` does as well); an answer is text, a number or a truth value, and is read as JSON writes it. It
-        may be missing in all rows if every verifier is a function or a regular expression.
-    solution: name of a field with the answer and its working, which is what demonstrations show; if None, field
-        `solution` of the rows that have one. In all other rows the answer is the solution.
-    answer_after: the answer is what stands after the last occurrence of this text in its field, as `####`, and the
+    prompt, answer: names of the fields; `a.b` is field b inside field a. A prompt is text, or a list of messages (field
+        `messages` is then accepted as well); an answer is text, a number or a truth value, and is read as JSON writes
+        it. The answer may be missing in all rows if every verifier is a function or a regular expression.
+    solution: name of a field with the answer and its working, which demonstrations use; if None, field `solution` of
+        the rows that have one. In all other rows the answer is the solution.
+    answer_after: the answer is the text after the last occurrence of this marker in its field, such as `####`, and the
         whole field is the solution.
     system: a system prompt before every prompt that has none.
     kind: name of the field with the kind of task, which must be text; by default all rows are of one kind, the file's
         name.
 
-    A verifier finds the row's fields as they are, with the answer also as `answer` (text) and the prompt as `prompt`:
+    A verifier receives the row's fields unchanged, with the answer also as `answer` (text) and the prompt as `prompt`:
     text, or, where the row has messages, all of them. `Step.info` holds each verifier's value in `components`, and
     `solved`.
     """
@@ -58,7 +58,7 @@ class DatasetReader(TaskFileReader):
         return self.verifier.judge(completion, task.row)
 
     def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]] | None]:
-        """As `score`, of each completion and its task; None where it took longer than its time limit."""
+        """Scores each completion as `score` does; None marks a completion whose scoring exceeded its time limit."""
         return self.verifier.judge_many([(completion, task.row) for completion, task in answered])
 
     def _list(self, tasks: Sequence[Task]) -> TaskList:
@@ -81,10 +81,10 @@ class DatasetReader(TaskFileReader):
         return tasks
 
     def _parse(self, row: dict[str, Any]) -> Task:
-        """A row's task, without its name; without a kind, if it is the file's.
+        """Converts a row to a task without an id, and without a kind if the kind is the file's name.
 
         Raises:
-            MalformedRow: a field is missing or of the wrong kind, or the verifier could never judge it.
+            MalformedRow: a field is missing or of the wrong type, or the verifier cannot score any answer to the row.
         """
         name = "messages" if self.prompt == "prompt" and "prompt" not in row and "messages" in row else self.prompt
         value = value_of(row, name)
@@ -102,7 +102,10 @@ class DatasetReader(TaskFileReader):
         return Task("", kind, found.prompt, solution, seen, found.history, answer)
 
     def _answer(self, row: dict[str, Any], said: str | None) -> tuple[str | None, str | None]:
-        """The answer and the solution. said: what the assistant answers in the row's messages."""
+        """Returns the answer and the solution of a row.
+
+        said: the assistant's answer in the row's messages, None if they have none.
+        """
         answer = solution = said
         if has(row, self.answer) or self.answer != "answer" or (said is None and self.verifier.reads_answer):
             answer = text_of(row, self.answer)
@@ -118,7 +121,7 @@ class DatasetReader(TaskFileReader):
 
 
 def contradictions(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
-    """A sentence if some prompts have more than one answer, with the first of them and their lines."""
+    """Yields a sentence if some prompts have more than one answer, with the first such prompts and their lines."""
     answers: dict[str, dict[str, int]] = {}
     for number, task in rows:
         if task.answer is not None:

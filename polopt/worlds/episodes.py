@@ -1,4 +1,4 @@
-"""An environment from a class with `reset` and `step` and lists of tasks."""
+"""Environments built from a class with `reset` and `step` and lists of tasks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def environment(
     """Builds the tasks of an environment whose episodes are objects with `reset` and `step`.
 
     episode: a class or function that is called with a `Task` and returns an object with `reset() -> str` and
-    `step(action) -> Step`. Its `demonstrate() -> str | None` is optional: without it, an environment of one turn
-    demonstrates the task's solution, and one of several turns demonstrates nothing.
+        `step(action) -> Step`. Its `demonstrate() -> str | None` is optional: without it, a single-turn environment
+        demonstrates the task's solution, and a multi-turn environment has no demonstrations.
     train, heldout: tasks, each a `Task`, a prompt, or a mapping with `prompt` and, optionally, `id`, `kind` and
-    `solution`; every other key of a mapping is kept in `Task.row`.
-    turns: the most answers that one episode takes. signals: as for `signals_of`. texts: as in `TaskSplit`.
+        `solution`; every other key of a mapping is kept in `Task.row`.
+    turns: the most answers that one episode takes.
+    signals: as for `signals_of`.
+    texts: as in `TaskSplit`.
 
     Raises:
-        ConfigError: a task without a prompt, or two tasks with one id.
+        ConfigError: a task has no prompt, or two tasks have the same id.
     """
     parts = {"train": train, "heldout": heldout}
     tasks = {name: [_task(entry, name, i) for i, entry in enumerate(given)] for name, given in parts.items()}
@@ -47,7 +49,7 @@ def environment(
 
 
 class EnvironmentTasks:
-    """Tasks in memory, played by objects with `reset` and `step`; see `environment`."""
+    """Tasks in memory whose episodes are objects with `reset` and `step`; see `environment`."""
 
     in_memory = True
 
@@ -78,7 +80,7 @@ class EnvironmentTasks:
 
 
 class WithSolution:
-    """An episode of a class without `demonstrate`: the task's solution is one where there is one turn."""
+    """An episode whose class has no `demonstrate`: the task's solution is its demonstration where there is one turn."""
 
     def __init__(self, inner: Any, solution: str | None, turns: int) -> None:
         self.inner, self.solution = inner, solution if turns == 1 else None

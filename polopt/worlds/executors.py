@@ -1,4 +1,4 @@
-"""Where episodes are played: here, with scorers in processes beside it, or, where they wait, beside each other."""
+"""Executors of episodes: in the process, with scorers in worker processes, or in threads where episodes wait."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from polopt.worlds.functions import limited
 from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, scorers_of
 from polopt.worlds.scoring.place import IN_PROCESS, ScorerPlace, judged_in, pool
 
-# What `open` gave for one episode: only the grounds that gave it can read it.
+# The handle that `open` returns for one episode, opaque to all but the executor that returned it.
 Play = Any
-# Makes a world's tasks again, in another process.
+# Rebuilds a world's tasks in another process.
 Maker = Callable[[], Tasks]
 
-# Seconds by which a call for many answers may take longer than one for one: those that it gives up are sorted out then.
+# Extra seconds of a call that scores many answers, in which it separates the answers that timed out from the others.
 GRACE = 1.0
-# Why an episode or an answer is lost: it took longer than its time limit, or more memory than its limit; what judged it
-# died; played again, it went otherwise.
+# Why an episode or an answer is lost: it exceeded its time limit or its memory limit; its scoring process died; or its
+# replay differed from the first play.
 REASONS = ("timeout", "memory", "died", "differs")
 
 
 class EpisodeExecutor(abc.ABC):
-    """Plays episodes, a batch of calls at a time; answers come in the order of the calls, whoever was first.
+    """Plays episodes in batches of calls; results have the order of the calls, whatever the order of completion.
 
     losses: episodes so far that were given up, and answers that their scorers lost, by reason (`REASONS`). An episode
-    that is given up is truncated: the step that it was lost in pays nothing. One that is lost as it opens is read from
-    its task's prompt, and truncated at its first step. An answer whose scorer ran into a limit is worth 0 there, as a
-    wrong one is. again: episodes so far that were played again, because what played them had gone. cut: episodes so far
-    that were not over after the last turn that their world declares, and were truncated there. full: episodes so far
-    that were truncated because the model's context has no place for more.
+        that is given up is truncated: the step in which it was lost has reward 0. An episode that is lost as it opens
+        has its task's prompt as the first observation, and is truncated at its first step. An answer whose scorer
+        exceeded a limit has reward 0, as a wrong answer has.
+    again: episodes so far that were replayed because the process that played them was lost.
+    cut: episodes so far that were not over after the last turn that their world declares, and were truncated there.
+    full: episodes so far that were truncated because the model's context was full.
     """
 
     def __init__(self) -> None:
@@ -52,24 +53,24 @@ class EpisodeExecutor(abc.ABC):
 
     @property
     def lost(self) -> int:
-        """The losses of every reason."""
+        """Number of losses, over all reasons."""
         return sum(self.losses.values())
 
     @property
     def counts(self) -> dict[str, int]:
-        """`lost`, `again`, `cut` and `full` by name, and the losses of each reason as `lost/timeout`."""
+        """Returns `lost`, `again`, `cut` and `full` by name, and the losses of each reason, as `lost/timeout`."""
         plain = {"lost": self.lost, "again": self.again, "cut": self.cut, "full": self.full}
         return plain | {f"lost/{why}": n for why, n in self.losses.items()}
 
     def count(self, counts: Mapping[str, float]) -> None:
-        """Add the counts of other grounds to these."""
+        """Adds the counts of another executor to these."""
         for name in ("again", "cut", "full"):
             setattr(self, name, getattr(self, name) + int(counts[name]))
         for why in REASONS:
             self.losses[why] += int(counts[f"lost/{why}"])
 
     def count_cut(self, task: Task, turns: int) -> None:
-        """Count an episode that was not over after its world's `turns`; the first gets a warning."""
+        """Counts an episode that was not over after its world's `turns`; the first one causes a warning."""
         if not self.cut:
             warnings.warn(
                 f"task {task.id}: its episode was not over after the {turns} turns that the world declares, and was "
@@ -80,7 +81,7 @@ class EpisodeExecutor(abc.ABC):
         self.cut += 1
 
     def count_full(self, task: Task, context: int) -> None:
-        """Count an episode that filled the model's context; the first gets a warning."""
+        """Counts an episode that filled the model's context; the first one causes a warning."""
         if not self.full:
             warnings.warn(
                 f"task {task.id}: its episode filled the model's context of {context} tokens and was truncated there; "
@@ -93,17 +94,17 @@ class EpisodeExecutor(abc.ABC):
 
     @abc.abstractmethod
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
-        """One play of each of a world's tasks, not begun."""
+        """Returns a handle of a new episode, not yet reset, for each of a world's tasks."""
 
     @abc.abstractmethod
     def reset(self, plays: Sequence[Play]) -> list[str]:
-        """As `Episode.reset`, of each."""
+        """Resets each episode and returns the first observations, see `Episode.reset`."""
 
     def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
-        """As `Episode.step`, of each.
+        """Steps each episode with its action, see `Episode.step`, and counts losses.
 
         Raises:
-            WorldError: as `CheckedEpisode`.
+            WorldError: as for `CheckedEpisode`.
         """
         steps = self._step(plays, actions)
         for step in steps:
@@ -113,16 +114,18 @@ class EpisodeExecutor(abc.ABC):
 
     @abc.abstractmethod
     def _step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
-        """As `step`, uncounted: `Step.info["lost"]` is the reason where a scorer lost the answer."""
+        """Steps each episode without counting losses; `Step.info["lost"]` is the reason where an answer was lost."""
 
     @abc.abstractmethod
     def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
-        """As `Episode.demonstrate`, of each; None also where the episode is lost."""
+        """Returns each episode's demonstrated action, see `Episode.demonstrate`; None also where an episode is lost."""
 
 
 class InlineExecutor(EpisodeExecutor):
-    """In this process, one after another. place: where the scorers that are not polopt's own judge; this process, with
-    no limit on time or memory."""
+    """Plays episodes in this process, one after another.
+
+    place: where third-party scorers run; by default this process, with no limit on time or memory.
+    """
 
     def __init__(self, place: ScorerPlace = IN_PROCESS) -> None:
         super().__init__()
@@ -145,8 +148,8 @@ class InlineExecutor(EpisodeExecutor):
 
 
 class ScoringProcessExecutor(InlineExecutor):
-    """As `InlineExecutor`, with the scorers that are not polopt's own in worker processes, see `ScorerPool`. Worlds
-    without such a scorer begin none."""
+    """An `InlineExecutor` with third-party scorers in worker processes, see `ScorerPool`. A world without such a scorer
+    starts no worker."""
 
     def __init__(self, workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> None:
         super().__init__(pool(workers, timeout, memory))
@@ -154,7 +157,11 @@ class ScoringProcessExecutor(InlineExecutor):
 
 @dataclasses.dataclass(eq=False)
 class PendingEpisode:
-    """An episode that may be given up. lost: it was. why: the reason that counts if it is."""
+    """An episode that may be given up.
+
+    lost: True once it was given up.
+    why: the reason under which its loss is counted.
+    """
 
     task: Task
     lost: bool = False
@@ -162,11 +169,12 @@ class PendingEpisode:
 
 
 class AsyncExecutor(EpisodeExecutor):
-    """Grounds whose calls are under way beside each other, each with a time limit."""
+    """Base of executors that run calls concurrently, each with a time limit."""
 
     @abc.abstractmethod
     def call(self, plays: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
-        """What each play answers to its call; `LOST` where it is given up."""
+        """Calls method `name` of each episode with its arguments and returns the results; `LOST` where an episode is
+        given up."""
 
     def reset(self, plays: Sequence[PendingEpisode]) -> list[str]:
         return [
@@ -201,12 +209,15 @@ class ThreadEpisode(PendingEpisode):
 
 
 class ThreadExecutor(AsyncExecutor):
-    """In this process, `workers` calls at a time, each in a thread.
+    """Plays episodes in this process with up to `workers` concurrent calls, each in a thread.
 
-    They wait beside each other; what computes in Python does not become faster. Calls of one episode never overlap, and
-    may come from different threads. timeout: seconds that a call may take, None for any time. A thread that hangs
-    cannot be ended: it is left alone, and another takes its place. Answers to episodes that are judged together
-    (`OneAnswer.together`) are one call: all are lost where it takes longer, and of coroutines in it only those that do.
+    Waiting overlaps; computation in Python does not become faster. Calls of one episode never overlap, and may come
+    from different threads. A thread that hangs cannot be ended: it is abandoned, and another one replaces it. Answers
+    to episodes that are scored together (`OneAnswer.together`) are one call: all of them are lost if it exceeds the
+    limit, except that of coroutines in it only the late ones are lost.
+
+    workers: the most concurrent calls.
+    timeout: seconds that a call may take, None for no limit.
     """
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
@@ -247,8 +258,13 @@ class ThreadExecutor(AsyncExecutor):
 
 @dataclasses.dataclass
 class PendingCall:
-    """Something to wait for. lane: those of one lane share its width. begin: starts it. seconds: that it may take from
-    there, None for any time. late: is called when they are over."""
+    """A call to wait for.
+
+    lane: calls of the same lane share its concurrency limit.
+    begin: starts the call.
+    seconds: time limit from its start, None for no limit.
+    late: called when the time limit is exceeded.
+    """
 
     lane: Hashable
     begin: Callable[[], Future[Any]]
@@ -257,7 +273,7 @@ class PendingCall:
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Callable[[], Future[Any]]:
-    """What starts this call in a thread of its own, which does not keep the process alive."""
+    """Returns a function that starts this call in a daemon thread, which does not keep the process alive."""
 
     def begin() -> Future[Any]:
         future: Future[Any] = Future()
@@ -275,7 +291,8 @@ def in_thread(function: Callable[..., Any], *arguments: Any) -> Callable[[], Fut
 
 
 def overlapped(calls: Sequence[PendingCall], width: Mapping[Hashable, int]) -> list[Future[Any] | None]:
-    """Every call when it is done, None where it took too long. At most width[lane] of a lane are under way."""
+    """Runs the calls, at most width[lane] of a lane at a time; returns each finished future, None where the time limit
+    passed."""
     done: list[Future[Any] | None] = [None] * len(calls)
     waiting: dict[Hashable, collections.deque[int]] = {}
     for i, call in enumerate(calls):
@@ -310,23 +327,25 @@ def overlapped(calls: Sequence[PendingCall], width: Mapping[Hashable, int]) -> l
 
 
 class ExecutorSpec(Config):
-    """Settings of one kind of grounds."""
+    """Settings of one kind of executor."""
 
     @abc.abstractmethod
     def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
-        """The grounds. makers: how each of these worlds is made again elsewhere.
+        """Returns the executor.
+
+        makers: the worlds, each with a function that rebuilds its tasks in another process.
 
         Raises:
-            ConfigError: a package is missing, or nobody is there who could play.
+            ConfigError: a package is missing, or no worker is available.
         """
 
 
 class ScoringProcessExecutorSpec(ExecutorSpec):
-    """Worlds in the learner's process, scorers that are not polopt's own in processes beside it, see `ScorerPool`.
+    """Episodes run in the learner's process, and third-party scorers in worker processes, see `ScorerPool`.
 
-    workers: how many such processes there are.
-    timeout: seconds that one may take over an answer.
-    memory: GB that it may take for it.
+    workers: number of worker processes.
+    timeout: seconds that a worker may take to score an answer.
+    memory: GB of memory that a worker may use to score an answer.
     """
 
     where: Literal["processes"] = "processes"
@@ -341,8 +360,8 @@ class ScoringProcessExecutorSpec(ExecutorSpec):
 
 
 class InlineExecutorSpec(ExecutorSpec):
-    """All in the learner's process, one after another, scorers that are not polopt's own included: with no limit on the
-    time and memory that a model's answer takes there."""
+    """Episodes and third-party scorers run in the learner's process, one after another, with no limit on the time and
+    memory that a model's answer takes there."""
 
     where: Literal["here"] = "here"
 
@@ -351,9 +370,9 @@ class InlineExecutorSpec(ExecutorSpec):
 
 
 class ThreadExecutorSpec(ExecutorSpec):
-    """In threads of the learner's process, see `ThreadExecutor`.
+    """Episodes run in threads of the learner's process, see `ThreadExecutor`.
 
-    workers: threads, and so episodes at once.
+    workers: number of threads, and so of concurrent episodes.
     timeout: seconds after which an episode's call is given up, None for never.
     """
 

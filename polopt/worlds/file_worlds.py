@@ -1,4 +1,4 @@
-"""Worlds of a recipe whose tasks stand in a user's files."""
+"""Worlds of a recipe whose tasks are rows of a user's files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from polopt.worlds.world import World
 
 
 class DatasetWorld(World):
-    """`path` of a data file, or package:NAME/FILE for one of an installed package, and how to read and judge its rows,
-    see `DatasetReader`; `heldout`: a fraction of its prompts, or a second file."""
+    """Tasks from a data file, see `DatasetReader` for how its rows are read and their answers scored; `path` is a file,
+    or package:NAME/FILE for a file of an installed package; `heldout` is a fraction of its prompts, or a second file.
+    """
 
     kind: Literal["dataset"] = "dataset"
     path: str
@@ -42,8 +43,8 @@ class DatasetWorld(World):
 
 
 class PairsWorld(World):
-    """`path` of a data file of preferences, or package:NAME/FILE, and how to read its rows, see `PairReader`;
-    `heldout`: a fraction of its prompts, or a second file."""
+    """Preference pairs from a data file, see `PairReader` for how its rows are read; `path` is a file, or
+    package:NAME/FILE for a file of an installed package; `heldout` is a fraction of its prompts, or a second file."""
 
     verified: ClassVar[bool] = False
 

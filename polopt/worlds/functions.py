@@ -1,4 +1,4 @@
-"""Reward functions of a person's own: how each is called, by the names of its parameters, and what it may return."""
+"""User-defined reward functions: how each is called, by the names of its parameters, and which values it may return."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ T = TypeVar("T")
 KINDS = (
     "f(completion, row), f(prompts, completions, **columns) or f(data_source, solution_str, ground_truth, extra_info)"
 )
-# What TRL's trainer hands to reward functions, and a verifier does not have.
+# Arguments that TRL's trainer passes to reward functions, and a verifier does not have.
 ONLY_IN_TRL = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
 
 
-# Seconds that a coroutine may take, None for any time.
+# Seconds that a coroutine may take, None for no limit.
 _time_limit: contextvars.ContextVar[float | None] = contextvars.ContextVar("time limit of a coroutine", default=None)
 
 
 def limited(timeout: float | None, function: Callable[..., T]) -> Callable[..., T]:
-    """The function, in which coroutines of reward functions may take `timeout` seconds each."""
+    """Wraps a function so that each coroutine of a reward function called in it may take `timeout` seconds."""
 
     def call_limited(*arguments: Any) -> T:
         token = _time_limit.set(timeout)
@@ -47,12 +47,17 @@ def limited(timeout: float | None, function: Callable[..., T]) -> Callable[..., 
 
 
 class VerifierError(UserError, RuntimeError):
-    """A reward function raised, or returned something that is no finite number."""
+    """Raised when a reward function raised, or returned a value that is no finite number."""
 
 
 class Convention(abc.ABC):
-    """How a reward function is called. accepts: its parameters' names, `everything` where it takes any keyword.
-    requires: those without a default. batched: one call has many completions."""
+    """The calling convention of a reward function.
+
+    accepts: names of the function's parameters.
+    requires: names of its parameters without a default.
+    everything: True if it accepts any keyword.
+    batched: True if one call scores many completions.
+    """
 
     batched: ClassVar[bool] = False
 
@@ -61,14 +66,14 @@ class Convention(abc.ABC):
 
     @abc.abstractmethod
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments; of one completion, unless calls are batched."""
+        """Returns the positional and keyword arguments of one call, for one completion unless calls are batched."""
 
     def absent(self, row: Row) -> frozenset[str]:
-        """Parameters without a default for which this row has no value."""
+        """Returns the parameters without a default for which this row has no value."""
         return frozenset()
 
     def value(self, returned: Any) -> Any:
-        """The reward in what the function returned."""
+        """Extracts the reward from the function's return value."""
         return returned
 
     def _taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,14 +81,15 @@ class Convention(abc.ABC):
 
 
 class PerRow(Convention):
-    """`f(completion, row)`."""
+    """The convention `f(completion, row)`."""
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (completions[0], dict(rows[0])), {}
 
 
 class Columns(Convention):
-    """TRL's: `f(prompts, completions, **columns)`, all by keyword, each a list with one value a completion.
+    """TRL's convention `f(prompts, completions, **columns)`: keyword arguments, each a list with one value per
+    completion.
 
     Where the prompt is a list of messages, so is the completion: one message of the assistant.
     """
@@ -102,8 +108,11 @@ class Columns(Convention):
 
 
 class Scored(Convention):
-    """verl's: `f(data_source, solution_str, ground_truth, extra_info)`, all by keyword; a number, or a dict with
-    `score`. The ground truth is the row's field of that name, else that in its `reward_model`, else its answer."""
+    """verl's convention `f(data_source, solution_str, ground_truth, extra_info)`, all keyword arguments.
+
+    The function returns a number, or a dict with `score`. The ground truth is the row's field of that name, else that
+    of its `reward_model`, else its answer.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("data_source", "solution_str", "ground_truth", "extra_info")
 
@@ -122,7 +131,7 @@ class Scored(Convention):
 
 
 class ScoredBatch(Scored):
-    """verl's for many: `f(data_sources, solution_strs, ground_truths, extra_infos)`."""
+    """verl's batched convention `f(data_sources, solution_strs, ground_truths, extra_infos)`."""
 
     batched = True
 
@@ -132,10 +141,10 @@ class ScoredBatch(Scored):
 
 
 def convention(function: Callable[..., Any], name: str) -> Convention:
-    """How the function is called, by the names of its parameters.
+    """Infers the function's calling convention from the names of its parameters.
 
     Raises:
-        ConfigError: it has parameters that no way of calling it fills.
+        ConfigError: the function has parameters that no convention fills.
     """
     try:
         signature = inspect.signature(function)
@@ -171,11 +180,12 @@ def call(
     completions: Sequence[str],
     rows: Sequence[Row],
 ) -> list[float | None]:
-    """The reward of each completion, None where a coroutine took longer than the time limit (`limited`). Coroutines are
-    awaited beside each other.
+    """Returns the reward of each completion, None where a coroutine exceeded the time limit (`limited`).
+
+    Coroutines are awaited concurrently.
 
     Raises:
-        VerifierError: the function raised, or returned anything but a finite number for each.
+        VerifierError: the function raised, or returned anything but a finite number for each completion.
     """
     groups = [range(len(rows))] if how.batched else [range(i, i + 1) for i in range(len(rows))]
     returned: list[Any] = []
@@ -203,11 +213,11 @@ def call(
 
 
 def number(value: Any, name: str, row: Row) -> float:
-    """A returned value as a finite number: Python's, NumPy's and PyTorch's numbers and truth values, and arrays and
-    tensors without dimensions.
+    """Converts a returned value to a finite float: numbers and truth values of Python, NumPy and PyTorch, and arrays
+    and tensors without dimensions.
 
     Raises:
-        VerifierError: it is anything else.
+        VerifierError: the value is anything else.
     """
     found = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
     if isinstance(found, numbers.Real):
@@ -230,20 +240,23 @@ def number(value: Any, name: str, row: Row) -> float:
 
 
 def shown(row: Row) -> str:
-    """A row in a sentence."""
+    """Formats a row for a message."""
     return f"the row with prompt {row.get('prompt')!r:.100}"
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling the function gives a coroutine."""
+    """Returns True if calling the function returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def awaited(
     awaitables: Sequence[Awaitable[Any]], timeout: float | None
 ) -> list[tuple[bool, Any, BaseException | None]]:
-    """Each one's (done in time, value, error), in their order. All are awaited at once, in one event loop that lives
-    as long as the process, so that clients and locks that belong to a loop can be kept between calls."""
+    """Awaits all awaitables concurrently and returns (done in time, value, error) of each, in order.
+
+    All are awaited in one event loop that lives as long as the process, so that clients and locks bound to a loop can
+    be kept between calls.
+    """
     if not awaitables:
         return []
     future = asyncio.run_coroutine_threadsafe(_all(awaitables, timeout), _loop(os.getpid()))
@@ -273,7 +286,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None
 
 @functools.cache
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of this process; a forked one has its own."""
+    """Returns the event loop of this process; a forked process has its own."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="verifiers", daemon=True).start()
     return loop
@@ -286,7 +299,7 @@ def _as_prompted(completion: str, row: Row) -> str | list[dict[str, str]]:
 
 
 def _each(name: str, returned: Any, rows: Sequence[Row]) -> list[Any]:
-    """The values that a call of many completions returned."""
+    """Returns the values of a batched call, one for each row."""
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     if not isinstance(values, (list, tuple)) or len(values) != len(rows):
         found = f"{len(values)} values" if isinstance(values, (list, tuple)) else f"{returned!r:.60}"

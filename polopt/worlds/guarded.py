@@ -1,4 +1,5 @@
-"""A world of tools with a guard in front: what a policy is worth under rules, and how often it breaks them."""
+"""A wrapper that puts a guard in front of the tool calls of a world, and measures reward under rules and rule
+violations."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from polopt.worlds.wrapped import WrappedTasks
 
 
 class GuardedTasks(WrappedTasks):
-    """Tasks whose tool calls run only if a guard allows them. An answer with a call that is refused runs none of its
-    calls; nobody is there to be asked.
+    """Tasks whose tool calls run only if a guard allows them.
 
-    guard: given each call and the calls that have run. penalty: taken off the reward for each call that is refused.
-    `signals["refused"]` counts them, `signals["ran"]` those that have run.
+    If the guard refuses a call of an answer, none of the answer's calls run; there is no human approval.
+    `signals["refused"]` counts the refused calls, `signals["ran"]` the calls that ran.
+
+    guard: returns a verdict on a call, given the calls that have run and those before it in the answer.
+    penalty: subtracted from the reward for each refused call.
 
     Raises:
-        ValueError: the tasks' calls cannot be read, or penalty < 0.
+        ValueError: the tasks' tool calls cannot be read, or penalty < 0.
     """
 
     def __init__(self, tasks: Tasks, guard: Guard, *, penalty: float = 0.0) -> None:
@@ -41,7 +44,7 @@ class GuardedTasks(WrappedTasks):
         return GuardedEpisode(self, task, self.tasks.episode(task))
 
     def calls(self, text: str) -> list[ToolCall]:
-        """The calls in an answer, as the tasks themselves read them; none of an answer that they will not run."""
+        """Returns the tool calls in an answer, as the tasks parse them; none if they cannot be parsed."""
         try:
             found: list[ToolCall] = self.tasks.tool_calls(text)  # type: ignore[attr-defined]
         except ToolCallError:
@@ -50,7 +53,7 @@ class GuardedTasks(WrappedTasks):
 
 
 class GuardedEpisode:
-    """One play behind a guard."""
+    """An episode behind a guard."""
 
     def __init__(self, world: GuardedTasks, task: Task, inner: Episode) -> None:
         self.world, self.task, self.inner = world, task, inner

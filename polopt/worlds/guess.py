@@ -1,4 +1,4 @@
-"""A world of many turns, small enough to know its best play: guess a number from 'higher' and 'lower'."""
+"""A multi-turn world with a known optimal strategy: guess a number from the hints 'higher' and 'lower'."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from collections.abc import Sequence
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, TaskSplit
 
 KIND = "guess-number"
-# One number in so many is kept for the held-out tasks.
+# One number in STRIPES is reserved for the held-out tasks.
 STRIPES = 5
 
 
 class GuessNumber:
-    """Guess a hidden whole number from `low` to `high` in at most `turns` turns.
+    """Tasks of guessing a hidden whole number from `low` to `high` in at most `turns` turns.
 
-    A right guess pays 1 and terminates. Any other answer pays 0 and uses up a turn: a wrong guess is told
-    'higher' or 'lower', anything else what to write. When the turns run out the episode is truncated.
+    A right guess has reward 1 and terminates the episode. Any other answer has reward 0 and uses up a turn: the
+    observation after a wrong guess is 'higher' or 'lower', after any other text an instruction on the format. The
+    episode is truncated when no turns are left. Bisection wins within ceil(log2(high - low + 2)) turns; no strategy
+    needs fewer on every number.
 
-    Halving the interval wins within ceil(log2(high - low + 2)) turns; no play does better on every number.
-
-    size: number of tasks. seed: task i hides the same number for the same seed, everywhere.
-    hidden: which numbers may be hidden; all from `low` to `high` by default.
+    size: number of tasks.
+    seed: task i hides the same number for the same seed, on every machine.
+    hidden: the numbers that may be hidden; all from `low` to `high` by default.
 
     Raises:
-        ValueError: low > high, turns < 1, size < 1, or nothing to hide.
+        ValueError: low > high, turns < 1, size < 1, or `hidden` is empty or outside [low, high].
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class GuessNumber:
 
     @classmethod
     def split(cls, low: int, high: int, turns: int, *, train: int, heldout: int, seed: int) -> TaskSplit:
-        """Two sets of tasks that never hide the same number: every fifth number is held out.
+        """Returns training and held-out tasks without a hidden number in common; every fifth number is held out.
 
         Raises:
-            ValueError: fewer than two numbers to hide, or as the class.
+            ValueError: fewer than two numbers to hide, or as for the class.
         """
         if high - low < 1:
             raise ValueError(f"GuessNumber: two numbers are needed to hold one out, found low={low}, high={high}")
@@ -89,7 +90,7 @@ class GuessNumber:
 
 
 class GuessEpisode:
-    """One play: at most `turns` guesses at `task.row["number"]`."""
+    """An episode of at most `turns` guesses at `task.row["number"]`."""
 
     def __init__(self, task: Task, low: int, high: int, turns: int) -> None:
         self.task = task
@@ -98,7 +99,7 @@ class GuessEpisode:
 
     def reset(self) -> str:
         self._left = self.turns
-        # What the hints so far leave possible: only `demonstrate` looks at it.
+        # The interval that the hints so far leave possible, used by `demonstrate` alone.
         self._from, self._to = self.low, self.high
         return self.task.prompt
 
@@ -131,5 +132,5 @@ class GuessEpisode:
         return int(text)
 
     def demonstrate(self) -> str | None:
-        """The middle of what is still possible."""
+        """Returns the midpoint of the interval that is still possible."""
         return str((self._from + self._to) // 2) if self._left else None

@@ -1,4 +1,4 @@
-"""Prompts that are conversations: lists of messages, each with a role and a content."""
+"""Prompts in chat format: lists of messages, each with a role and a content."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ FORM = "[{role: user, content: ...}]"
 
 
 class Conversation(NamedTuple):
-    """A prompt in its parts. history: messages before the last one of the user. prompt: the text of that one. answer:
-    of the assistant, after it, where the conversation has one."""
+    """A prompt in chat format, split into its parts.
+
+    history: the messages before the last user message.
+    prompt: the text of the last user message.
+    answer: the assistant's answer after it, None if the conversation has none.
+    """
 
     history: tuple[dict[str, str], ...]
     prompt: str
@@ -20,15 +24,17 @@ class Conversation(NamedTuple):
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """What the policy reads."""
+        """The messages that the policy receives."""
         return [*self.history, {"role": "user", "content": self.prompt}]
 
 
 def conversation(value: Any, field: str) -> Conversation:
-    """A prompt's parts; text is one message of the user. field: its name in errors.
+    """Splits a prompt into its parts; plain text is one user message.
+
+    field: name of the field in errors.
 
     Raises:
-        MalformedRow: it is neither text nor messages of text, or no message of the user asks for an answer.
+        MalformedRow: the value is neither text nor messages of text, or has no user message to answer.
     """
     if isinstance(value, str) and value.strip():
         return Conversation((), value, None)
@@ -46,17 +52,19 @@ def conversation(value: Any, field: str) -> Conversation:
 
 
 def message_of(message: Any, where: str) -> dict[str, str]:
-    """A message as its role and its text. where: its place, for errors.
+    """Returns a message as a dict of its role and its text.
+
+    where: location of the message in errors.
 
     Raises:
-        MalformedRow: it is no message of text.
+        MalformedRow: the value is no text message.
     """
     if not isinstance(message, Mapping):
         raise MalformedRow(f"{where} must be like {FORM[1:-1]}, found {shown(message)}")
     for key in ("role", "content"):
         if key not in message:
             raise MalformedRow(f"{where} has no {key!r}, only {', '.join(map(repr, message))}")
-    # Parquet gives every message all keys that one of them has.
+    # In Parquet every message has all keys that any of them has.
     more = [key for key, value in message.items() if key not in ("role", "content") and value]
     if more:
         raise MalformedRow(f"{where} has {more[0]!r}, which a prompt cannot hold; write it into the content")
@@ -69,7 +77,7 @@ def message_of(message: Any, where: str) -> dict[str, str]:
 
 
 def _text(content: Any) -> str | None:
-    """Of text, or of a list of parts that are all text."""
+    """Returns the text of a content, which is text or a list of text parts; None for any other content."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or not content:

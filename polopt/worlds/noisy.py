@@ -1,4 +1,4 @@
-"""A world whose verifier makes planted errors, so that what correcting them is worth can be measured."""
+"""A wrapper with planted verifier errors at known rates, to measure corrections for reward noise."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from polopt.worlds.wrapped import WrappedTasks
 
 
 class NoisyTasks(WrappedTasks):
-    """Tasks whose right answers (reward >= 1) are missed and whose other answers are taken for right, at known rates.
+    """Tasks whose verifier has false negatives (rewards >= 1 become 0) and false positives (others become 1) at known
+    rates.
 
-    missed, fooled: P(paid 0 | right) and P(paid 1 | not right), one number or by kind of task, others 0. Errors are
-    drawn by hashing task and answer with `seed`: the same answer to the same task is always judged alike, as by a rule
-    that does not know it. An episode of several turns is judged anew at each. `signals["true"]` is the reward without
-    errors, and `solved` is true or false without them.
+    missed, fooled: P(reward 0 | right) and P(reward 1 | not right), one number or by kind of task, 0 for kinds not
+        given. Errors are drawn by hashing task and answer with `seed`: the same answer to the same task always gets the
+        same reward, as from a fixed faulty rule. In an episode of several turns errors are drawn at each turn.
+
+    `signals["true"]` is the reward without errors, and `solved` is computed without them.
 
     Raises:
-        ValueError: a rate outside [0, 1], or for a kind that the tasks have not.
+        ValueError: a rate is outside [0, 1], or is given for a kind that the tasks do not have.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class NoisyTasks(WrappedTasks):
         return NoisyEpisode(self, task, self.tasks.episode(task))
 
     def judged(self, task: Task, action: str, reward: float) -> float:
-        """What the verifier says of an answer that is worth `reward`."""
+        """Returns the noisy reward of an answer whose true reward is `reward`."""
         right = reward >= 1
         rate = (self.missed if right else self.fooled).get(task.kind, 0.0)
         text = f"{self.seed}/{task.id}/{action}".encode()
@@ -62,7 +64,7 @@ class NoisyTasks(WrappedTasks):
 
 
 class NoisyEpisode:
-    """One play, honestly played and wrongly paid."""
+    """An episode with unchanged observations and noisy rewards."""
 
     def __init__(self, world: NoisyTasks, task: Task, inner: Episode) -> None:
         self.world, self.task, self.inner = world, task, inner
@@ -79,7 +81,7 @@ class NoisyEpisode:
 
     @classmethod
     def step_many(cls, episodes: Sequence[NoisyEpisode], actions: Sequence[str]) -> list[Step]:
-        """`step` of each, see `step_together`."""
+        """Steps each episode, see `step_together`."""
         steps = step_together([episode.inner for episode in episodes], actions)
         return [e._judged(action, step) for e, action, step in zip(episodes, actions, steps, strict=True)]
 

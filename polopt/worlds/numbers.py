@@ -1,4 +1,4 @@
-"""Numbers as people write them: integers, decimals, fractions, percentages, thousands separators."""
+"""Parsing of written numbers: integers, decimals, fractions, percentages, thousands separators."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ MAX_LENGTH = 1000
 
 
 def read_number(text: str) -> Fraction | None:
-    """The number that `text` consists of, exactly; None if it is anything else.
+    """Returns the number that `text` consists of, exactly, or None if it is anything else.
 
-    `42`, `-3.50`, `.5`, `1e-3`, `1,234,567`, `3/4`, `-1/2`, `12.5%` (which is 1/8). A comma only separates
-    groups of three digits. A longer text than `MAX_LENGTH` or an exponent of over three digits is no number.
+    Accepts `42`, `-3.50`, `.5`, `1e-3`, `1,234,567`, `3/4`, `-1/2`, `12.5%` (which is 1/8). A comma separates groups of
+    three digits only. A text longer than `MAX_LENGTH` or an exponent of over three digits is no number.
     """
     found = _WHOLE.fullmatch(text.replace("−", "-")) if len(text) <= MAX_LENGTH else None
     return _value(*found.groups()) if found else None
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number that stands by itself in `text`; None if there is none.
+    """Returns the last number that stands by itself in `text`, None if there is none.
 
-    A sign belongs to it only where it touches the number and follows no word and no closing bracket.
+    A sign belongs to the number only where it touches it and follows no word and no closing bracket.
     """
     values = [_value(*found) for found in _INSIDE.findall(text.replace("−", "-")) if len(found[1]) <= MAX_LENGTH]
     return values[-1] if values else None

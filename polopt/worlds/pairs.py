@@ -1,4 +1,4 @@
-"""A user's own preferences: rows of a data file with a prompt, a chosen answer and a rejected one."""
+"""Preference tasks from a user's data file: rows with a prompt, a chosen answer and a rejected answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_FORM = "[{role: assistant, content: ...}]"
 
 
 class PairList(TaskList):
-    """Tasks of which a chosen and a rejected answer are known, and nothing that verifies another one."""
+    """Tasks with a chosen and a rejected answer and no verifier for any other answer."""
 
     verified = False
 
@@ -28,14 +28,14 @@ class PairReader(TaskFileReader):
     prompt: name of the field with the prompt, text or a list of messages. A row without the field must have chosen and
         rejected answers that are whole conversations, whose messages before the answer are the prompt.
     chosen, rejected: names of the fields with the preferred answer and the other one. Each is text, or a list of
-        messages that ends with the answer of the assistant; messages before the answer must be the prompt's. `a.b` is
-        field b inside field a.
+        messages that ends with the answer of the assistant; messages before the answer must equal the prompt's. `a.b`
+        is field b inside field a.
     system: a system prompt before every prompt that has none.
     kind: name of the field with the kind of task, which must be text; by default all rows are of one kind, the file's
         name.
 
-    The chosen answer is the task's solution, which demonstrations show. An answer is paid 1 if it is the chosen one,
-    word for word, and 0 otherwise, which says nothing of how good other answers are (`are_verified`).
+    The chosen answer is the task's solution, which demonstrations use. The reward is 1 for the chosen answer, word for
+    word, and 0 otherwise, and so does not measure the quality of other answers (`are_verified`).
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class PairReader(TaskFileReader):
         return [dataclasses.replace(t, id=f"{path.stem}:{n}", kind=t.kind or path.stem) for n, t in rows]
 
     def _parse(self, row: dict[str, Any]) -> Task:
-        """A row's task, without its name; without a kind, if it is the file's.
+        """Converts a row to a task without an id, and without a kind if the kind is the file's name.
 
         Raises:
-            MalformedRow: a field is missing or of the wrong kind, or the two answers are the same.
+            MalformedRow: a field is missing or of the wrong type, or the two answers are the same.
         """
         answers = {name: _answer(value_of(row, name), name) for name in (self.chosen, self.rejected)}
         (chosen, before), (rejected, other) = answers.values()
@@ -83,8 +83,11 @@ class PairReader(TaskFileReader):
         return Task("", kind, prompt.prompt, chosen, {**row, "prompt": value}, history, rejected=rejected)
 
     def _prompt(self, row: dict[str, Any], before: list[dict[str, str]]) -> tuple[Conversation, Any]:
-        """The row's prompt, or, if there is none, the messages that both answers stand behind; and how it is written.
-        before: the messages before the chosen answer, if both have some."""
+        """Returns the row's prompt, or, without one, the messages common to both answers; and the value it was read
+        from.
+
+        before: the messages before the chosen answer, if both answers have such messages.
+        """
         implicit = bool(before) and not has(row, self.prompt)
         value, field = (before, self.chosen) if implicit else (value_of(row, self.prompt), self.prompt)
         found = conversation(value, field)
@@ -96,10 +99,10 @@ class PairReader(TaskFileReader):
 
 
 def _answer(value: Any, field: str) -> tuple[str, list[dict[str, str]]]:
-    """An answer's text, and the messages before it, if it is the end of a conversation.
+    """Returns an answer's text, and the messages before it if the answer ends a conversation.
 
     Raises:
-        MalformedRow: it is neither text nor messages of text that end with the assistant's.
+        MalformedRow: the value is neither text nor messages of text that end with the assistant's.
     """
     if isinstance(value, str) and value.strip():
         return value, []

@@ -1,4 +1,4 @@
-"""What a world is: tasks, and episodes played on them."""
+"""The protocol of a world: tasks, and the episodes played on them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ LARGEST = 1e16
 
 
 class Step(NamedTuple):
-    """What the world answers to an action.
+    """The transition that an environment returns for an action.
 
     observation: the text that the policy reads next; empty when the episode is over.
-    reward: of this step alone.
-    terminated: the episode ended. truncated: the world's patience ended. Two things, never one: after a
-    truncation the future still had value.
-    info: what a person may want to know about the step; no part of the observation. `solved`, where the
-    world says it, tells whether the task is done; otherwise it is when its rewards add up to 1. `feedback`, where the
-    world says it, is a text on what was wrong, for teachers to read. `answer`, where the world says it, is what it read
-    as the answer in a longer text. `signals`: name -> number, what else is known of
-    the answer, for parts that read it; see `signals_of`.
+    reward: the reward of this step alone.
+    terminated: True if the episode reached its end.
+    truncated: True if a limit of the world cut the episode off; unlike after termination, later rewards were still
+        possible.
+    info: diagnostics of the step, not part of the observation. `solved`, if given, states whether the task is done;
+        without it, a task counts as solved when its rewards add up to 1. `feedback`, if given, is a text on the
+        mistakes of the answer, for teacher models to read. `answer`, if given, is the answer that the world extracted
+        from a longer text. `signals`, if given, maps names to further numbers about the answer, for parts that read
+        them; see `signals_of`.
     """
 
     observation: str
@@ -37,40 +38,40 @@ class Step(NamedTuple):
         return self.terminated or self.truncated
 
 
-# The answer of an episode that was given up.
+# The step of an episode that was given up.
 LOST = Step("", 0.0, terminated=False, truncated=True, info={"lost": True})
 
 
 class Episode(Protocol):
-    """One play of one task. A single answer is an episode that terminates after its first step."""
+    """One episode of one task. A single answer is an episode that terminates after its first step."""
 
     def reset(self) -> str:
-        """Start afresh; the first observation, which is the task's prompt."""
+        """Starts the episode anew and returns its first observation, which is the task's prompt."""
 
     def step(self, action: str) -> Step:
-        """Play one action.
+        """Plays one action.
 
         Raises:
             EpisodeError: the episode is over, or has not begun.
         """
 
     def demonstrate(self) -> str | None:
-        """The action a good player takes now, for supervised warm-up; None where the world knows none."""
+        """Returns a good action for the current state, for supervised warm-up; None where the world has none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One problem.
 
-    id: stable between runs, unique among the tasks it comes with.
-    kind: what sort of task it is; results are reported per kind.
+    id: stable between runs, unique among the tasks of its set.
+    kind: category of the task; results are reported per kind.
     prompt: the first observation.
-    solution: an answer that the world accepts, where one is known and a single answer is what it wants; it may show
+    solution: an answer that the world accepts, where one is known and the world takes a single answer; it may include
         its working.
-    row: whatever else the world knows of it.
+    row: the world's further data of the task.
     history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
-    answer: the solution without its working, where the world knows it apart.
-    rejected: an answer that is worse than the solution, where the two are known as a pair of a preference.
+    answer: the solution without its working, where it is known separately.
+    rejected: an answer that is worse than the solution, where the two form a preference pair.
     """
 
     id: str
@@ -84,7 +85,7 @@ class Task:
 
     @property
     def reference(self) -> str | None:
-        """What an answer is compared with: `answer`, or the solution where it is not known apart."""
+        """The reference answer: `answer`, or the solution where no separate answer is known."""
         return self.solution if self.answer is None else self.answer
 
 
@@ -94,48 +95,57 @@ class Tasks(Protocol):
 
     @property
     def kinds(self) -> list[str]:
-        """Every kind of task that it may hold."""
+        """Every kind of task that the set may contain."""
 
     @property
     def turns(self) -> int:
-        """The most answers that one episode takes; one that is not over after them is truncated."""
+        """The most answers that one episode takes; an episode that is not over after them is truncated."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Task:
-        """The task at 0 <= index < len, always the same one."""
+        """Returns the task at 0 <= index < len, the same one at every call."""
 
     def episode(self, task: Task) -> Episode:
-        """A new play of one of its tasks."""
+        """Returns a new episode of one of the tasks."""
 
 
 def signals_of(tasks: Tasks) -> tuple[str, ...]:
-    """Names of the numbers beside the reward that these tasks tell of each answer, in `Step.info["signals"]`: their
+    """Returns the names of the numbers that these tasks report of each answer in `Step.info["signals"]`: their
     attribute `signals`, if they have one."""
     return tuple(getattr(tasks, "signals", ()))
 
 
 def are_verified(tasks: Tasks) -> bool:
-    """Whether rewards of these tasks are about how good an answer is: their attribute `verified`, if they have one.
-    False where all that is known of them is a preferred and a rejected answer."""
+    """Returns True if rewards of these tasks measure the quality of an answer: their attribute `verified`, if they have
+    one.
+
+    False where only a preferred and a rejected answer are known.
+    """
     return bool(getattr(tasks, "verified", True))
 
 
 def held_in_memory(tasks: Tasks) -> bool:
-    """Whether every task exists already, so that looking at all of them costs little: their attribute `in_memory`, if
-    they have one. Tasks that are generated when they are asked for have none."""
+    """Returns True if every task already exists, so that iterating over all of them is cheap: the attribute
+    `in_memory`.
+
+    Tasks that are generated on access do not have the attribute.
+    """
     return bool(getattr(tasks, "in_memory", False))
 
 
 def scorers_of(tasks: Tasks) -> Sequence[Mapping[str, Any]]:
-    """The scorers that these tasks are going to need in worker processes, as far as they are known: their attribute
-    `scorers`, if they have one."""
+    """Returns the specs of the scorers that these tasks will need in worker processes, as far as they are known: their
+    attribute `scorers`, if they have one."""
     return tuple(getattr(tasks, "scorers", ()))
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSplit:
-    """Tasks to learn from, and tasks to be judged on; no task is in both. texts: raw texts on what they are about."""
+    """Training tasks and held-out evaluation tasks, without a task in common.
+
+    texts: raw texts on the subject of the tasks.
+    """
 
     train: Tasks
     heldout: Tasks
@@ -143,8 +153,8 @@ class TaskSplit:
 
 
 class WorldError(UserError, RuntimeError):
-    """A world broke its protocol, or its own code raised; the message names the task and the method."""
+    """Raised when a world violates the protocol or its own code raises; the message names the task and the method."""
 
 
 class EpisodeError(WorldError):
-    """A step was taken in an episode that is over or has not begun."""
+    """Raised for a step in an episode that is over or has not begun."""

@@ -1,4 +1,4 @@
-"""Tasks from reasoning_gym: a mix of its procedural datasets, judged by their own scorers."""
+"""Tasks of reasoning_gym: a mix of its procedural datasets, scored by the library's scorers."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from polopt.worlds.protocol import Episode, Task, TaskSplit
 from polopt.worlds.scoring.place import verdicts
 from polopt.worlds.scoring.verdict import Request, Verdict
 
-# Tasks per instance of a dataset. Some instances prepare all their tasks when they are built.
+# Tasks per instance of a dataset; some instances generate all their tasks when they are built.
 BLOCK = 5_000
-# Draws before a task that must not be held out is given up on; see `_distinct` for why one is always found.
+# The most draws for a task whose prompt is not excluded; see `_distinct` for why one is always found.
 PATIENCE = 2_000
-# Their generators draw from Python's or numpy's global random numbers.
+# Datasets whose generators draw from Python's or numpy's global random state.
 GLOBAL = frozenset({"codeio", "list_functions", "pool_matrix"})
-# Their tasks depend on the iteration order of sets of text, which Python changes from process to process.
+# Datasets whose tasks depend on the iteration order of sets of text, which differs between Python processes.
 UNSTABLE = frozenset({"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
 class ReasoningGym:
-    """A weighted mix of reasoning_gym datasets, drawn lazily: task i depends on `seed` and i alone.
+    """A weighted mix of reasoning_gym datasets, generated lazily: task i depends on `seed` and i alone.
 
-    datasets: name -> its settings; besides the dataset's own, `weight` > 0 is its share of the mix
-        (default 1). Shares are exact up to a few tasks for every prefix of the mix.
+    datasets: name -> its settings; besides the dataset's own, `weight` > 0 is its share of the mix (default 1). Shares
+        are exact up to a few tasks for every prefix of the mix.
     size: number of tasks.
-    partial: pay the scorer's own score in [0, 1]. By default the reward is 1 if the score reaches 1, else 0:
-        many scorers pay 0.01 to 0.5 for an answer that is wrong.
-    answer_tag: judge only the text inside the last <tag>...</tag>, and 0 without one. By default the whole
-        completion, stripped, is the answer.
+    partial: the reward is the scorer's own score in [0, 1]. By default the reward is 1 if the score reaches 1, else 0:
+        many scorers give 0.01 to 0.5 for a wrong answer.
+    answer_tag: score only the text inside the last <tag>...</tag>, and 0 without one. By default the whole completion,
+        stripped, is the answer.
     exclude: prompts that must not be drawn.
 
-    `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not
-    read the answer, `scorer_error`. An answer that the scorer would run as code scores 0 unseen. Four data sets whose
-    scorers pay for one answer to everything are judged by polopt's own comparison (`scorers.COMPARED`). Scorers judge
-    in worker processes with limits on time and memory, see `scoring`; an answer that is lost there scores 0, and
-    `Step.info["lost"]` is why.
+    `Step.info` holds `answer`, the scorer's `score`, `solved` (score >= 1) and, where the scorer could not read the
+    answer, `scorer_error`. An answer that the scorer would run as code scores 0 without being passed to it. Four
+    datasets whose scorers accept one and the same answer to every task are scored by polopt's own comparison
+    (`scorers.COMPARED`). Scorers run in worker processes with limits on time and memory, see `scoring`; an answer that
+    is lost there scores 0, and `Step.info["lost"]` is the reason.
 
     Raises:
-        ConfigError: an unknown dataset or setting (with the nearest valid one), a value of the wrong type or
-            out of its range, or a dataset that is not reproducible here.
+        ConfigError: an unknown dataset or setting (with the nearest valid one), a value of the wrong type or outside
+            its range, or a dataset that is not reproducible in this process.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class ReasoningGym:
         partial: bool = False,
         answer_tag: str | None = None,
     ) -> TaskSplit:
-        """Two sets of tasks without a prompt in common.
+        """Returns training and held-out tasks without a prompt in common.
 
-        The held-out tasks come from their own generator seed and are all different. Training tasks are drawn
-        lazily and may repeat where a dataset has few prompts; what is held out is never among them.
+        The held-out tasks are generated from a seed of their own and are all different. Training tasks are drawn lazily
+        and may repeat where a dataset has few prompts; held-out prompts are never among them.
 
         Raises:
-            ConfigError: as the class, or a dataset has too few prompts to hold out that many.
+            ConfigError: as for the class, or a dataset has too few prompts to hold out that many.
         """
         options: dict[str, Any] = {"partial": partial, "answer_tag": answer_tag}
         source = cls(datasets, heldout, _derived(seed, "heldout"), **options)
@@ -136,11 +136,11 @@ class ReasoningGym:
         return OneAnswer(task, self.score, self.score_many)
 
     def score(self, completion: str, task: Task) -> tuple[float, dict[str, Any]]:
-        """The reward of one completion, and what led to it."""
+        """Returns the reward of one completion, and the step's info."""
         return self.score_many([(completion, task)])[0]
 
     def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]]]:
-        """`score` of each completion, judged together."""
+        """Scores the completions in one batch, each as `score` does."""
         answers = [self._answer(completion) for completion, _ in answered]
         asked = [
             Request(self._scorers[task.kind], task.row, answer)
@@ -151,7 +151,8 @@ class ReasoningGym:
         return [self._judged(answer, Verdict(0.0) if answer is None else next(found)) for answer in answers]
 
     def _judged(self, answer: str | None, verdict: Verdict) -> tuple[float, dict[str, Any]]:
-        """Some scorers raise on an answer that they cannot read, or give a score that is no number: a wrong answer."""
+        """Converts a verdict to reward and info; a score that is not finite and a scorer that raised count as a wrong
+        answer."""
         score = verdict.value if math.isfinite(verdict.value) else 0.0
         info: dict[str, Any] = {"answer": answer, "score": score}
         if verdict.raised is not None:
@@ -169,13 +170,13 @@ class ReasoningGym:
         return found[-1].strip() if found else None
 
     def _name(self, index: int) -> str:
-        """Which dataset task `index` comes from: multiples of the golden ratio fill every share evenly."""
+        """Returns the dataset of task `index`: multiples of the golden ratio fill every share of the mix evenly."""
         golden = 0x9E3779B97F4A7C15
         share = (index * golden + self._seed) % 2**64 / 2**64
         return self._names[min(bisect.bisect(self._edges, share * self._edges[-1]), len(self._names) - 1)]
 
     def _drawn(self, index: int, exclude: Collection[str]) -> tuple[Task, int]:
-        """Task `index`, and how many draws it took to find one whose prompt is not excluded."""
+        """Returns task `index`, and the number of draws until its prompt was not excluded."""
         name = self._name(index)
         for attempt in range(PATIENCE):
             # A step that shares no factor with BLOCK visits every task of the block before it repeats one.
@@ -208,10 +209,10 @@ class ReasoningGym:
 
 
 def _distinct(source: ReasoningGym) -> list[Task]:
-    """All of its tasks, with no prompt twice.
+    """Returns all tasks of `source`, redrawn where necessary so that no prompt occurs twice.
 
-    Needing over twice as many draws as tasks means that they cover about four fifths of a dataset's prompts.
-    Refusing that here also leaves, for every training task, a prompt within `PATIENCE` draws.
+    More than twice as many draws as tasks mean that the tasks cover about four fifths of a dataset's prompts. Raising
+    an error in that case also guarantees every training task a prompt within `PATIENCE` draws.
     """
     seen: set[str] = set()
     tasks: list[Task] = []
@@ -232,7 +233,7 @@ def _distinct(source: ReasoningGym) -> list[Task]:
 
 
 def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
-    """Each dataset's settings and weight, checked without generating anything."""
+    """Returns each dataset's settings and weight, validated without generating a task."""
     registry = _registry()
     if not datasets:
         raise ConfigError("reasoning-gym.datasets is empty; name at least one, as in chain_sum: {max_terms: 2}")
@@ -271,7 +272,7 @@ def _registry() -> dict[str, tuple[type, type]]:
 
 @functools.cache
 def _model(config: type) -> type[Config]:
-    """A dataset's settings as a checked model; seed and size are this module's to choose."""
+    """Returns a dataset's settings as a validated model, without seed and size, which this module sets."""
     hints = typing.get_type_hints(config)
     fields: dict[str, Any] = {
         field.name: (hints[field.name], pydantic.Field(default=None))
@@ -284,8 +285,7 @@ def _model(config: type) -> type[Config]:
 
 @contextlib.contextmanager
 def _sealed(name: str, seed: int) -> Iterator[None]:
-    """Inside, global random numbers that dataset `name` may draw depend on `seed` alone; outside, nothing
-    happened to them."""
+    """Seeds the global random states for datasets in `GLOBAL`, and restores them on exit."""
     if name not in GLOBAL:
         yield
         return
@@ -300,6 +300,6 @@ def _sealed(name: str, seed: int) -> Iterator[None]:
 
 
 def _derived(*parts: object) -> int:
-    """A 31-bit seed from names and numbers, the same in every process."""
+    """Returns a 31-bit seed derived from names and numbers, the same in every process."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

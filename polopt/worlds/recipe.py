@@ -1,4 +1,4 @@
-"""A world from plain data, as a recipe holds it: `{"kind": "reasoning-gym", "datasets": ...}`."""
+"""Worlds from plain data, as a recipe holds them: `{"kind": "reasoning-gym", "datasets": ...}`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from polopt.worlds.world import Count, World
 
 
 class ReasoningGymWorld(World):
-    """`datasets`: name -> settings, see `ReasoningGym`; `train` and `heldout`: numbers of tasks."""
+    """Tasks of reasoning_gym datasets; `datasets` maps names to settings, see `ReasoningGym`; `train` and `heldout` are
+    numbers of tasks."""
 
     kind: Literal["reasoning-gym"] = "reasoning-gym"
     datasets: dict[str, dict[str, Any] | None]
@@ -56,7 +57,7 @@ class ReasoningGymWorld(World):
 
 
 class GuessNumberWorld(World):
-    """Numbers from `low` to `high` in at most `turns` turns, see `GuessNumber`."""
+    """Guessing numbers from `low` to `high` in at most `turns` turns, see `GuessNumber`."""
 
     kind: Literal["guess-number"] = "guess-number"
     low: int = 1
@@ -70,7 +71,7 @@ class GuessNumberWorld(World):
 
 
 class ChainsWorld(World):
-    """Words to rearrange, with working or without, see `Chains`."""
+    """Rearranging the letters of words, with or without written working, see `Chains`."""
 
     kind: Literal["chains"] = "chains"
     steps: tuple[int, int] = (1, 3)
@@ -93,7 +94,7 @@ class ChainsWorld(World):
 
 
 class CriticWorld(World):
-    """Solutions to criticise, see `Critic`."""
+    """Criticising worked solutions, see `Critic`."""
 
     kind: Literal["critic"] = "critic"
     steps: int = 4
@@ -119,7 +120,7 @@ class CriticWorld(World):
 
 
 class UnitTestsWorld(World):
-    """Unit tests of small functions, see `UnitTests`."""
+    """Writing unit tests of small functions, see `UnitTests`."""
 
     kind: Literal["unit-tests"] = "unit-tests"
     smelly: float = pydantic.Field(default=0.7, ge=0, le=1)
@@ -131,7 +132,7 @@ class UnitTestsWorld(World):
 
 
 class RulebookWorld(World):
-    """Questions that a book of rules answers, see `Rulebook`. Its texts are the book itself."""
+    """Questions whose answers are in a book of rules, see `Rulebook`. Its texts are the book itself."""
 
     kind: Literal["rulebook"] = "rulebook"
     book: str = "a42 b71 c19 d93"
@@ -147,7 +148,7 @@ class RulebookWorld(World):
 
 
 class Around(World):
-    """A world made from another, `of`."""
+    """A world that wraps another world, `of`."""
 
     of: dict[str, Any]
 
@@ -161,7 +162,8 @@ class Around(World):
 
 
 class NoisyWorld(Around):
-    """`of`, judged with errors while it is learned, see `NoisyTasks`; the held-out tasks are judged without."""
+    """The world `of` with planted verifier errors in training, see `NoisyTasks`; the held-out tasks are scored without
+    errors."""
 
     kind: Literal["noisy"] = "noisy"
     missed: float | dict[str, float] = 0.0
@@ -177,7 +179,7 @@ class NoisyWorld(Around):
 
 
 class SecondChanceWorld(Around):
-    """`of`, with every answer asked for twice, see `SecondChanceTasks`."""
+    """The world `of` with a second attempt at every answer, see `SecondChanceTasks`."""
 
     kind: Literal["second-chance"] = "second-chance"
     ask: str = ASK
@@ -192,13 +194,13 @@ class SecondChanceWorld(Around):
 
 
 class GuardedWorld(Around):
-    """`of`, a world of tools, whose calls run only if privilege rules allow them, see `GuardedTasks`.
+    """The tool world `of` with calls that run only if privilege rules allow them, see `GuardedTasks`.
 
     rules: a YAML file of rules, or the rules.
     guard: any other guard, as {part: ...}, in the place of rules.
-    fallback: what happens to a refused call that no rule has a fallback for; nobody is there to be asked.
+    fallback: what happens to a refused call if no rule has a fallback for it; there is no human approval.
     missing: whether a restricted argument that a call leaves out counts against it.
-    penalty: taken off the reward for each refused call.
+    penalty: subtracted from the reward for each refused call.
     """
 
     kind: Literal["guarded"] = "guarded"
@@ -212,10 +214,10 @@ class GuardedWorld(Around):
         self.made(where)
 
     def made(self, where: str) -> Guard:
-        """The guard.
+        """Returns the guard.
 
         Raises:
-            ConfigError: no rules and no guard, or both, rules that are malformed, or a part that is no guard.
+            ConfigError: no rules and no guard, or both, malformed rules, or a part that is no guard.
         """
         if (self.rules is None) == (self.guard is None):
             raise ConfigError(f"{where} needs either rules, a file or a list, or a guard; give one of the two")
@@ -240,7 +242,8 @@ class GuardedWorld(Around):
 
 
 class OwnWorld(World):
-    """A user's class or function, by name: called with the settings and `seed`, it gives a `TaskSplit`."""
+    """A user-defined world, by name: a class or function that is called with the settings and `seed` and returns a
+    `TaskSplit`."""
 
     kind: str
     settings: dict[str, Any]
@@ -274,11 +277,11 @@ KINDS: dict[str, type[World]] = {
 
 
 def parse_world(spec: Mapping[str, Any], where: str = "world") -> World:
-    """A world's settings, checked; nothing is generated and no data is read.
+    """Validates a world's settings; generates no task and reads no data.
 
     Raises:
         ConfigError: an unknown kind or setting (with the nearest valid one), or a wrong value.
-        ValueError: a user's own world that does not exist.
+        ValueError: a user-defined world that does not exist.
     """
     if not isinstance(spec, Mapping) or not isinstance(spec.get("kind"), str):
         kinds = ", ".join(KINDS)
@@ -313,10 +316,11 @@ def _own(kind: str, settings: dict[str, Any], spec: Mapping[str, Any], where: st
 
 
 def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
-    """Training and held-out tasks of the world that `spec` describes.
+    """Builds the training and held-out tasks of the world that `spec` describes.
 
     Raises:
-        ConfigError: as `parse_world`, or the world cannot be built as asked, or its texts cannot be read.
+        ConfigError: as for `parse_world`, or the world cannot be built with these settings, or its texts cannot be
+            read.
     """
     world = parse_world(spec)
     split = world.split(seed)
@@ -324,6 +328,6 @@ def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
 
 
 def made_again(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
-    """The tasks `train` or `heldout` of `build_tasks`: what makes them in another process."""
+    """Rebuilds the tasks `train` or `heldout` of `build_tasks`, in another process."""
     tasks: Tasks = getattr(build_tasks(spec, seed=seed), part)
     return tasks

@@ -1,4 +1,4 @@
-"""Rows of data files, with where each stands: JSON lines, a JSON array, CSV, Parquet, or a folder of `datasets`."""
+"""Rows of data files with their positions: JSON lines, a JSON array, CSV, Parquet, or a folder of `datasets`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from typing import Any, TypeVar
 from polopt.config import ConfigError
 from polopt.names import nearest
 
-# Different sentences on malformed rows in one error, and places in each of them.
+# The most different problems in one error on malformed rows, and the most positions of each.
 SHOWN = 10
-# Line or number of a row, and the row, or what is wrong with it.
+# Line or number of a row, and the row, or the description of its problem.
 Found = tuple[int, dict[str, Any] | str]
 T = TypeVar("T")
 
 
 class MalformedRow(ValueError):
-    """What is wrong with a row, without its place."""
+    """Raised for a malformed row; the message describes the problem without the row's position."""
 
 
 def read_rows(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[tuple[int, T]]:
-    """What `parse` makes of each row of a file, with the row's line (in Parquet, arrays and folders its number, from
-    1). The ending of the name chooses the format, `FORMATS`; all other files are JSON lines. parse: raises
+    """Reads a file and returns `parse(row)` of each row, with the row's line (in Parquet, arrays and folders its
+    number, from 1).
+
+    The extension of the name selects the format, `FORMATS`; all other files are JSON lines. `parse` raises
     `MalformedRow`.
 
     Raises:
@@ -57,10 +59,10 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Found]]:
 
 
 def value_of(row: Mapping[str, Any], field: str) -> Any:
-    """A row's field, or, for `a.b`, the field b of its field a.
+    """Returns a row's field, or, for `a.b`, the field b of its field a.
 
     Raises:
-        MalformedRow: there is none.
+        MalformedRow: the row has no such field.
     """
     head, _, rest = field.partition(".")
     if field not in row and rest and isinstance(row.get(head), Mapping):
@@ -71,16 +73,16 @@ def value_of(row: Mapping[str, Any], field: str) -> Any:
 
 
 def has(row: Mapping[str, Any], field: str) -> bool:
-    """Whether a row has a field, `a.b` as in `value_of`."""
+    """Returns True if a row has a field, `a.b` as in `value_of`."""
     head, _, rest = field.partition(".")
     return field in row or (bool(rest) and isinstance(row.get(head), Mapping) and has(row[head], rest))
 
 
 def text_of(row: Mapping[str, Any], field: str) -> str:
-    """A field's text; a number or a truth value as JSON writes it.
+    """Returns a field's text; a number or a truth value as JSON writes it.
 
     Raises:
-        MalformedRow: there is none, or it is empty or of another kind.
+        MalformedRow: the field is missing, empty or of another type.
     """
     value = value_of(row, field)
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
@@ -91,12 +93,13 @@ def text_of(row: Mapping[str, Any], field: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON writes it, cut after 60 characters."""
+    """Formats a value as JSON, cut after 60 characters."""
     return json.dumps(value, default=str)[:60]
 
 
 def places(numbers: Iterable[int], path: Path) -> str:
-    """`line 3`, `lines 1 to 4 and 7`, with at most `SHOWN` runs; rows of a file that is not read by lines."""
+    """Formats row numbers as `line 3` or `lines 1 to 4 and 7`, with at most `SHOWN` runs; rows in formats without
+    lines."""
     word = "line" if _reader(path) in (_json_lines, _csv) else "row"
     ordered = sorted(numbers)
     runs = [[n for _, n in run] for _, run in itertools.groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])]
@@ -145,7 +148,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | tuple[Any] | str:
-    """An object; any other value, in a tuple; or what is wrong with the text."""
+    """Parses JSON: returns an object as a dict, another value in a 1-tuple, or a description of the problem as text."""
     try:
         row = json.loads(raw.decode())
     except UnicodeDecodeError:
@@ -155,7 +158,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | tuple[Any] | str:
         return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}{fix}"
     except RecursionError:
         return "nested too deeply"
-    except ValueError:  # Python reads no longer ones
+    except ValueError:  # Python's limit on the digits of an integer
         return "an integer of more than 4300 digits; write it as text, in quotes"
     if rb"\ud" in raw.lower():
         try:
@@ -167,10 +170,10 @@ def _parsed(raw: bytes) -> dict[str, Any] | tuple[Any] | str:
 
 
 def _bytes(path: Path) -> bytes:
-    """A file's bytes without the mark of UTF-8 that some programs put first.
+    """Returns a file's bytes without the UTF-8 byte order mark.
 
     Raises:
-        ConfigError: the mark is that of UTF-16 or UTF-32.
+        ConfigError: the file begins with the byte order mark of UTF-16 or UTF-32.
     """
     raw = path.read_bytes()
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in raw[:4]:
@@ -202,7 +205,7 @@ def _parquet(path: Path) -> Iterator[Found]:
 
 
 def _folder(path: Path) -> Iterator[Found]:
-    """What `datasets.Dataset.save_to_disk` writes: Arrow files, named in state.json."""
+    """Reads the format of `datasets.Dataset.save_to_disk`: Arrow files, listed in state.json."""
     if (path / "dataset_dict.json").is_file():
         splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         raise ConfigError(f"{path} has the splits {', '.join(splits)}; give one of them, as in {path / splits[0]}")
@@ -220,7 +223,7 @@ def _folder(path: Path) -> Iterator[Found]:
 
 
 def _numbered(path: Path, batches: Callable[[], Iterable[Any]]) -> Iterator[Found]:
-    """The rows of Arrow's batches."""
+    """Yields the rows of Arrow batches, numbered from 1."""
     errors = _pyarrow(path).ArrowException
     number = 0
     try:

@@ -1,4 +1,4 @@
-"""A world of questions that a book of rules answers, and nothing else does."""
+"""Question-answering tasks whose answers are the arbitrary rules of a book, which cannot be inferred otherwise."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ KIND = "rulebook"
 
 
 class Rulebook:
-    """Which digits go with a letter is a rule: "a42 b71 c19" is a book of three. A task asks for one of them, `3 c?`,
-    and its digits alone pay 1. The number in front tells tasks apart that ask the same; held-out tasks have others.
+    """Tasks of recalling a rule, which maps a letter to digits: "a42 b71 c19" is a book of three rules.
 
-    book: the rules. shown: each task has a book of its own behind its question, the same letters with digits drawn
-    anew: what it takes is to read. Otherwise the book is `book` and is not shown: what it takes is to know it. With
-    the book as a hint behind a question, " a42 b71 c19", the latter looks like the former. size: number of tasks.
-    seed: task i is the same for the same seed, everywhere.
+    The prompt `3 c?` has the answer `19`; the exact digits have reward 1, any other answer 0. The number in front
+    distinguishes tasks with the same question; held-out tasks have other numbers.
+
+    book: the rules.
+    shown: if True, each task has a book of its own after its question, the same letters with digits drawn anew, and
+        tests reading. If False, the book is `book` and is not in the prompt, and the task tests memory. With the book
+        as a hint after the question, " a42 b71 c19", the second form looks like the first.
+    size: number of tasks.
+    seed: task i is the same for the same seed, on every machine.
 
     Raises:
-        ValueError: not letters with as many digits each, or size < 1.
+        ValueError: the book is not different letters with equally many digits each, or size < 1.
     """
 
     turns = 1
@@ -40,7 +44,7 @@ class Rulebook:
 
     @classmethod
     def split(cls, book: str, *, shown: bool, train: int, heldout: int, seed: int) -> TaskSplit:
-        """Two sets of tasks and, as texts, the book in 100 orders."""
+        """Returns training and held-out tasks and, as texts, the book in 100 orders."""
         orders = [random.Random(f"{seed}/{i}").sample(book.split(), len(book.split())) for i in range(100)]
         return TaskSplit(
             cls(book, shown=shown, size=train, seed=seed),

@@ -1,4 +1,4 @@
-"""A world that lets every answer be corrected once: where self-correction is learned."""
+"""A wrapper that allows one correction of every answer, for learning self-correction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ ASK = "Look again, and correct the answer if it is wrong:"
 
 
 class SecondChanceTasks(WrappedTasks):
-    """Tasks of one answer, asked for twice: after the first answer the world says `ask`, whether it was right or wrong.
+    """Single-answer tasks with a second attempt: the observation after the first answer is `ask`, whether it was right
+    or wrong.
 
-    Each answer is paid what the task pays for it. `solved` is that of the second.
+    Each answer has the reward that the task gives it. `solved` is that of the second answer.
 
     Raises:
-        ValueError: the tasks take more than one answer already.
+        ValueError: the tasks already take more than one answer.
     """
 
     def __init__(self, tasks: Tasks, *, ask: str = ASK) -> None:
@@ -35,7 +36,7 @@ class SecondChanceTasks(WrappedTasks):
 
 
 class SecondChanceEpisode:
-    """One play: two answers to one question."""
+    """An episode of two answers to one question."""
 
     def __init__(self, world: SecondChanceTasks, task: Task) -> None:
         self.world, self.task, self.left = world, task, 0
@@ -55,7 +56,7 @@ class SecondChanceEpisode:
 
     @classmethod
     def step_many(cls, episodes: Sequence[SecondChanceEpisode], actions: Sequence[str]) -> list[Step]:
-        """`step` of each, see `step_together`."""
+        """Steps each episode, see `step_together`."""
         for episode in episodes:
             episode._check_open()
         steps = step_together([episode.inner for episode in episodes], actions)
@@ -74,5 +75,5 @@ class SecondChanceEpisode:
         return Step(self.world.ask, step.reward, terminated=False, truncated=False, info=step.info)
 
     def demonstrate(self) -> str | None:
-        """The right answer, both times."""
+        """Returns the task's demonstration, for both answers."""
         return self.inner.demonstrate() if self.left else None

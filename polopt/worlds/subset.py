@@ -1,4 +1,4 @@
-"""Some of a world's tasks."""
+"""Subsets of a world's tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polopt.worlds.wrapped import WrappedTasks
 
 
 class SubsetTasks(WrappedTasks):
-    """The tasks at `index` of other tasks, in that order, played as there."""
+    """The tasks at the indices `index` of other tasks, in that order, with the same episodes."""
 
     def __init__(self, tasks: Tasks, index: Sequence[int]) -> None:
         super().__init__(tasks)

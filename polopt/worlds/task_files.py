@@ -1,4 +1,4 @@
-"""Files whose rows are tasks: read, checked and split."""
+"""Files whose rows are tasks: reading, checking and splitting."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from polopt.worlds.answers import TaskList
 from polopt.worlds.protocol import Task, TaskSplit
 from polopt.worlds.rows import places
 
-# Characters of a text that is named for its size.
+# Texts with more characters than this cause a warning.
 HUGE = 100_000
 
 
 class TaskFileReader:
-    """Reads the rows of a file as tasks; a subclass defines what a row means."""
+    """Base of readers that convert the rows of a file to tasks; a subclass defines the format of a row."""
 
     def read(self, path: str | Path) -> TaskList:
-        """Every row of a file as a task.
+        """Returns every row of a file as a task.
 
         Raises:
-            ConfigError: no such file, no rows, or malformed ones, with their lines.
+            ConfigError: no such file, no rows, or malformed rows, with their lines.
 
         Warns:
-            PoloptWarning: what is odd about the rows, as a huge text.
+            PoloptWarning: a peculiarity of the rows, such as a huge text.
         """
         return self._list(self._tasks(Path(path)))
 
     def split(self, path: str | Path, *, heldout: float | str | Path, seed: int = 0) -> TaskSplit:
-        """Two sets of tasks without a prompt in common.
+        """Returns training and held-out tasks without a prompt in common.
 
-        heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the
-            prompt's text. Rows with the same prompt stay together; rows whose prompt is in the held-out file
-            are left out of training, with a warning.
+        heldout: another file, or a fraction in (0, 1) of this one's prompts, picked by `seed` and the prompt's text.
+            Rows with the same prompt stay together; rows whose prompt is in the held-out file are left out of training,
+            with a warning.
 
         Raises:
-            ConfigError: as `read`, or one side would be empty.
+            ConfigError: as for `read`, or one side would be empty.
         """
         tasks = self._tasks(Path(path))
         if isinstance(heldout, (str, Path)):
@@ -60,16 +60,16 @@ class TaskFileReader:
         return TaskSplit(self._list(rest), self._list(kept))
 
     def _list(self, tasks: Sequence[Task]) -> TaskList:
-        """The tasks, with what rewards answers to them."""
+        """Returns the tasks as a list with the scorer of their answers."""
         raise NotImplementedError
 
     def _tasks(self, path: Path) -> list[Task]:
-        """Every row of a file as a task, with a name."""
+        """Returns every row of a file as a task, with an id."""
         raise NotImplementedError
 
 
 def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
-    """A sentence if some rows have more than `HUGE` characters in their prompt or solution."""
+    """Yields a sentence if some rows have more than `HUGE` characters in their prompt or solution."""
     size = {n: len(prompt_key(t)) + len(t.solution or "") + len(t.rejected or "") for n, t in rows}
     found = [n for n, count in size.items() if count > HUGE]
     if found:
@@ -80,7 +80,7 @@ def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
 
 
 def prompt_key(task: Task) -> str:
-    """What two tasks with the same prompt have in common: the text, or the whole conversation."""
+    """Returns a key of the prompt, the same for tasks with the same prompt: the text, or the whole conversation."""
     if not task.history:
         return task.prompt
     return json.dumps([*task.history, {"role": "user", "content": task.prompt}], ensure_ascii=False)
@@ -91,7 +91,8 @@ def warn_reader(sentence: str) -> None:
 
 
 def _fraction(tasks: Sequence[Task], fraction: float, seed: int, where: str) -> set[str]:
-    """Prompts to hold out: those whose hash with the seed comes first, whatever their order in the file."""
+    """Returns the prompts to hold out: a fraction with the smallest hashes with the seed, whatever their order in the
+    file."""
     prompts = sorted(
         {prompt_key(task) for task in tasks}, key=lambda text: hashlib.sha256(f"{seed}/{text}".encode()).digest()
     )

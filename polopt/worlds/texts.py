@@ -1,4 +1,4 @@
-"""Raw texts to read: what the tasks are about, without questions and answers."""
+"""Raw texts on the subject of the tasks, without questions and answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ GAP = re.compile(r"\n[^\S\n]*\n")
 
 
 def read_texts(path: str | Path) -> list[str]:
-    """The texts of a file: of a `.jsonl` the field `text` of each row; of any other the parts between empty lines.
+    """Reads the texts of a file: the field `text` of each row of a `.jsonl` file; in other files the parts between
+    empty lines.
 
     Raises:
         ConfigError: no such file, nothing in it, not UTF-8, or malformed rows: the first ten with their line numbers.

@@ -1,4 +1,4 @@
-"""Environments whose policies call tools: Python callables with JSON arguments, over an episode of several turns."""
+"""Tool-use environments: Python callables with JSON arguments, over an episode of several turns."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ OPENING = "<tool_call>"
 
 
 class ToolSession(Protocol):
-    """What a policy works with in one episode: a class of a person's own, made anew for each from its `Task`."""
+    """The tools and the reward of one episode: a user-defined class, instantiated for each episode with its `Task`."""
 
     def tools(self) -> Mapping[str, Callable[..., Any]]:
-        """The tools by name. They take JSON values by name, share what state they like, and return text or JSON data;
-        a ValueError that one raises is told to the policy."""
+        """Returns the tools by name.
+
+        Tools take JSON values by name, may share state, and return text or JSON data; the message of a ValueError that
+        a tool raises becomes part of the observation.
+        """
 
     def score(self, answer: str) -> float:
-        """The reward of the whole episode, given the answer that ended it."""
+        """Returns the reward of the whole episode, given the answer that ended it."""
 
 
 def tool_calls(text: str) -> list[ToolCall]:
-    """The calls in a policy's answer: each `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or the whole
-    answer where it is such JSON. None: the answer is the last one.
+    """Parses the tool calls in a policy's answer.
+
+    Each call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or the whole answer where it is such JSON.
+    An answer without calls is the final one.
 
     Raises:
-        ToolCallError: a call that is begun and is none.
+        ToolCallError: a malformed call.
     """
     if OPENING in text:
         if len(BLOCK.findall(text)) != text.count(OPENING):
@@ -45,14 +50,15 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 
 class ToolTasks(WrappedTasks):
-    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` reads the calls of an answer."""
+    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer."""
 
     def tool_calls(self, text: str) -> list[ToolCall]:
         return tool_calls(text)
 
 
 class ToolEpisode:
-    """One episode: answers with calls get the calls' results to read, the first other answer is scored and ends it."""
+    """An episode in which the observation after an answer with calls is their results; the first answer without calls
+    is scored and ends it."""
 
     def __init__(self, session: ToolSession, task: Task) -> None:
         self.session, self.task, self._open = session, task, False
@@ -77,7 +83,7 @@ class ToolEpisode:
         return Step("", reward, terminated=True, truncated=False, info={"solved": reward >= 1})
 
     def _result(self, call: ToolCall) -> str:
-        """What the policy reads of a call: the tool's result, or what was wrong with the call."""
+        """Returns the observation of a call: the tool's result, or the error of the call."""
         tool = self.tools.get(call.name)
         if tool is None:
             return f"error: there is no tool {call.name:.60}; there are {', '.join(self.tools)}"
@@ -92,7 +98,7 @@ class ToolEpisode:
         return result if isinstance(result, str) else json.dumps(result)
 
     def demonstrate(self) -> str | None:
-        """What the session's own `demonstrate()` does next, None without one."""
+        """Returns the action of the session's own `demonstrate()`, None if it has none."""
         own = getattr(self.session, "demonstrate", None)
         return own() if callable(own) else None
 
@@ -107,12 +113,12 @@ def tool_environment(
 ) -> TaskSplit:
     """Builds the tasks of an environment whose policies call tools.
 
-    session: a class or function that is called with a `Task` and returns a `ToolSession`. train, heldout, texts: as for
-    `environment`. turns: the most answers of one episode; what tools there are is for the tasks' prompts to say, see
-    `described_tools`.
+    session: a class or function that is called with a `Task` and returns a `ToolSession`.
+    train, heldout, texts: as for `environment`.
+    turns: the most answers of one episode. The tasks' prompts must list the available tools, see `described_tools`.
 
     Raises:
-        ConfigError: as `environment`.
+        ConfigError: as for `environment`.
     """
 
     def episode(task: Task) -> Episode:
@@ -123,7 +129,7 @@ def tool_environment(
 
 
 def described_tools(tools: Mapping[str, Callable[..., Any]]) -> str:
-    """Tools for a prompt, one a line: name and parameters, and the first line of the docstring."""
+    """Formats tools for a prompt, one a line: name and parameters, and the first line of the docstring."""
     lines = []
     for name, tool in tools.items():
         parameters = [str(p) for p in inspect.signature(tool).parameters.values()]
@@ -133,5 +139,5 @@ def described_tools(tools: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def calls_tools(tasks: Tasks) -> bool:
-    """Whether a guard can read these tasks' tool calls: they have `tool_calls(text)`."""
+    """Returns True if a guard can read these tasks' tool calls, that is, if they have `tool_calls(text)`."""
     return callable(getattr(tasks, "tool_calls", None))

@@ -1,4 +1,4 @@
-"""Unit tests to be written for small functions: read for good habits and smells, and never run."""
+"""Tasks of writing unit tests for small functions; the tests are parsed for habits and smells, and never executed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "low": min,
     "top": max,
 }
-# How a demonstrated test may look; the first is the only one without fault.
+# Forms of a demonstrated test; only the first is without fault.
 FORMS = (
     "def test_{f}_pair():\n    assert {f}({a}, {b}) == {v}",
     "def test_{f}():\n    assert {f}({a}, {b}) == {v}",
@@ -32,16 +32,17 @@ FORMS = (
 
 
 class UnitTests:
-    """`test add(3, 4)` asks for a test of the function `add`, such as `FORMS` shows.
+    """Tasks of writing a unit test: `test add(3, 4)` requests a test of the function `add`, such as those in `FORMS`.
 
-    Pays the mean of the test's `metrics`, 0 for what is no Python, and tells each of them as a signal; solved if all
-    are 1. Whether the test is right, nobody asks: the answer is parsed and never executed.
+    The reward is the mean of the test's `metrics`, 0 for an answer that is no Python; each metric is a signal; a task
+    is solved if all are 1. The answer is parsed and never executed, so the correctness of the test is not checked.
 
-    smelly: share of the tasks, by their number, whose solution has a fault. size: number of tasks; task i is the same
-    for the same seed, everywhere. heldout: one pair of arguments in five, or all others.
+    smelly: fraction of the tasks, by their number, whose solution has a fault.
+    size: number of tasks; task i is the same for the same seed, on every machine.
+    heldout: one pair of arguments in five if True, all others if False.
 
     Raises:
-        ValueError: a share that is none, or no tasks.
+        ValueError: `smelly` is no fraction, or there are no tasks.
     """
 
     signals = METRICS
@@ -54,7 +55,7 @@ class UnitTests:
 
     @classmethod
     def split(cls, *, train: int, heldout: int, seed: int, smelly: float = 0.7) -> TaskSplit:
-        """Two sets without a question in common."""
+        """Returns training and held-out tasks without a question in common."""
         return TaskSplit(
             cls(smelly=smelly, size=train, seed=seed), cls(smelly=smelly, size=heldout, seed=seed, heldout=True)
         )
@@ -82,6 +83,6 @@ class UnitTests:
         return OneAnswer(task, self.score)
 
     def score(self, text: str, task: Task) -> tuple[float, dict[str, Any]]:
-        """What a test is worth, and each metric of it."""
+        """Returns the mean of a test's metrics, and each metric as a signal."""
         found = metrics(text, task.row["focal"])
         return sum(found.values()) / len(found), {"signals": found, "solved": all(found.values())}

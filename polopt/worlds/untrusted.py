@@ -1,8 +1,8 @@
-"""Answers that a scorer would run as code, or that would keep it busy for ever.
+"""Detection of answers that a scorer would run as code, or that would keep it busy forever.
 
-Some of reasoning_gym's scorers hand the answer to `eval`, or to sympy's `parse_expr`, which is `eval` too;
-some read 1e999999999 exactly, digit by digit. An answer is a model's text, so a scorer only gets to see what
-is safe. This is the first of two defences, and saves the time that the second, a process with limits, needs.
+Some of reasoning_gym's scorers pass the answer to `eval`, or to sympy's `parse_expr`, which is `eval` too; some read
+1e999999999 exactly, digit by digit. An answer is a model's text, so a scorer receives safe answers only. This is the
+first of two defences, and saves the time that the second, a process with limits, needs.
 
 This module imports the standard library alone, because worker processes load it without the rest of polopt.
 """
@@ -14,13 +14,13 @@ import math
 import re
 import unicodedata
 
-# Scorers that call eval(answer), hoping for a list.
+# Scorers that call eval(answer) and expect a list.
 EVALUATE = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-# Scorers that call sympy's parse_expr(answer), hoping for arithmetic on numbers, or for a formula.
+# Scorers that call sympy's parse_expr(answer) and expect arithmetic on numbers, or a formula.
 ARITHMETIC = frozenset({"countdown", "puzzle24"})
 FORMULA = frozenset({"intermediate_integration", "polynomial_multiplication", "simple_integration"})
 
-# Scorers that repeat a move as often as the number behind it, one at a time.
+# Scorers that repeat a move, one at a time, as often as the number after it.
 MOVES = frozenset({"rubiks_cube", "rush_hour"})
 
 FUNCTIONS = {"exp", "log", "ln", "sqrt", "Abs", "sec", "csc", "cot"}.union(
@@ -28,15 +28,15 @@ FUNCTIONS = {"exp", "log", "ln", "sqrt", "Abs", "sec", "csc", "cot"}.union(
 )
 MAX_LENGTH = 1000
 MAX_BITS = 4096
-# Terms of a formula that is multiplied out.
+# The most terms of a formula that is multiplied out.
 MAX_TERMS = 1000
-# Digits of all scripts: Python's numbers are read in any of them.
+# Digits of all scripts, in any of which Python reads numbers.
 _HUGE = re.compile(r"[\d.][eE][-+]?\d{4,}")
 _MANY = re.compile(r"\d{7,}")
 
 
 def is_safe(dataset: str, answer: str) -> bool:
-    """Whether `dataset`'s scorer may see `answer`: plain data, or arithmetic of bounded size."""
+    """Returns True if `answer` may be passed to `dataset`'s scorer: plain data, or arithmetic of bounded size."""
     # Scorers drop commas, Python drops underscores, and both read full-width signs.
     text = unicodedata.normalize("NFKC", answer).replace(",", "").replace("_", "")
     if _HUGE.search(text) or (dataset in MOVES and _MANY.search(text)):
@@ -49,7 +49,7 @@ def is_safe(dataset: str, answer: str) -> bool:
 
 
 def _is_program(text: str) -> bool:
-    """Whether eval(text) would do more than read a literal or fail on its syntax."""
+    """Returns True if eval(text) would do more than read a literal or fail on its syntax."""
     try:
         ast.parse(text.lstrip(" \t"), mode="eval")
     except (SyntaxError, ValueError):
@@ -64,7 +64,8 @@ def _is_program(text: str) -> bool:
 
 
 def _is_arithmetic(text: str, names: bool) -> bool:
-    """Numbers under + - * / ** with, if `names`, symbols and elementary functions; no huge power anywhere."""
+    """Returns True for numbers under + - * / ** with, if `names`, symbols and elementary functions, without huge
+    powers."""
     if len(text) > MAX_LENGTH:
         return False
     try:
@@ -78,7 +79,7 @@ def _is_arithmetic(text: str, names: bool) -> bool:
 
 
 def _bits(node: ast.expr, names: bool) -> int:
-    """A bound on log2 of the numbers that arise from `node`; ValueError if it is not plain or not small."""
+    """Returns a bound on log2 of the numbers that arise from `node`; raises ValueError if it is not plain or small."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             bits = max(1, value.bit_length())
@@ -103,9 +104,12 @@ def _bits(node: ast.expr, names: bool) -> int:
 
 
 def _terms(node: ast.expr) -> int:
-    """A bound on the terms of `node` multiplied out, where `_bits` accepts it; ValueError if they are too many.
+    """Returns a bound on the number of terms of `node` multiplied out, where `_bits` accepts it.
 
     A sum of k terms to the power n has C(n + k - 1, k - 1) of them.
+
+    Raises:
+        ValueError: the bound exceeds `MAX_TERMS`.
     """
     match node:
         case ast.UnaryOp():

@@ -10,35 +10,40 @@ import pydantic
 from polopt.config import Config
 from polopt.worlds.protocol import TaskSplit
 
-# Tasks, turns and tries: lists of them are held in memory.
+# A number of tasks, turns or tries, bounded because lists of them are held in memory.
 Count = Annotated[int, pydantic.Field(ge=1, le=10**7)]
 
 
 class World(Config):
-    """Settings of one kind of world. texts: a file of raw texts on what its tasks are about, see `read_texts`. seed: of
-    its tasks, the recipe's if None; runs of different seeds that share their tasks say the same here."""
+    """Settings of one kind of world.
 
-    # Whether something tells how good an answer is, see `are_verified`.
+    texts: a file of raw texts on the subject of its tasks, see `read_texts`.
+    seed: seed of its tasks, the recipe's if None; set the same value in runs of different seeds that share their tasks.
+    """
+
+    # Whether rewards measure the quality of an answer, see `are_verified`.
     verified: ClassVar[bool] = True
 
     texts: str | None = None
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] | None = None
 
     def split(self, seed: int) -> TaskSplit:
-        """As `build`, with this seed if the world has none of its own."""
+        """Builds the tasks with this seed, or with the world's own seed if it has one, see `build`."""
         return self.build(seed if self.seed is None else self.seed)
 
     def check(self, where: str) -> None:
-        """Looks up what the settings name. where: their path in messages.
+        """Checks that everything that the settings name exists.
+
+        where: path of the settings in messages.
 
         Raises:
-            ConfigError: there is no such thing.
+            ConfigError: something named does not exist.
         """
 
     @abc.abstractmethod
     def build(self, seed: int) -> TaskSplit:
-        """Training and held-out tasks; the same for the same settings and seed."""
+        """Builds the training and held-out tasks; the same settings and seed give the same tasks."""
 
     def computing(self) -> str | None:
-        """The name of what judges its answers, if that computes and never waits for anything."""
+        """Returns the name of the scorer of its answers if that is compute-bound and never waits, else None."""
         return None

@@ -1,4 +1,4 @@
-"""Tasks around other tasks."""
+"""Tasks that wrap other tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polopt.worlds.protocol import Episode, Task, Tasks, are_verified, held_in_m
 
 
 class WrappedTasks:
-    """Other tasks as they are, with all that they tell of themselves; what a subclass changes, it says again."""
+    """A wrapper that passes on all attributes and methods of other tasks; subclasses override some of them."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.tasks = tasks

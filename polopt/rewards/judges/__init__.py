@@ -1,4 +1,4 @@
-"""Who says what an answer is worth, where no program knows: small models trained here, and models behind a server."""
+"""Judges for answers that no program can verify: small models trained here, and models behind a server."""
 
 from polopt.rewards.judges.chat import BudgetError, Chat, ChatError
 from polopt.rewards.judges.http import HTTPJudge

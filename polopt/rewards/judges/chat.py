@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible server: asked once, within a budget, patiently."""
+"""A client of a model behind an OpenAI-compatible server, with a cache, a budget and retries."""
 
 from __future__ import annotations
 
@@ -19,38 +19,43 @@ from polopt.rewards.judges.wire import HTTPAnswer, post
 Messages = Sequence[Mapping[str, str]]
 
 
-# Of one reply, so that the sum over a file of replies has room in 64 bits.
+# The most tokens counted for one reply, so that the sum over a file of replies fits in 64 bits.
 MOST_TOKENS = 2**40
 
 
 class ChatError(UserError, RuntimeError):
-    """The server did not answer as it should. The message names the address, what came and the fix."""
+    """Raised when the server does not answer as expected; the message names the address, the response and the fix."""
 
 
 class BudgetError(ChatError):
-    """What may be spent is spent."""
+    """Raised when the budget is exhausted."""
 
 
 class Chat(Part):
-    """`chat(conversations) -> [Reply | None]`: what a model says to each, from `url`/chat/completions.
+    """A client of a chat model: `chat(conversations) -> [Reply | None]`, with replies from `url`/chat/completions.
 
-    url: as in http://localhost:8000/v1. model: its name there. key: the name of the environment variable with the API
-    key, "" for none; the key itself is written nowhere. temperature, limit: of the reply, which has at most `limit`
-    tokens. extra: further fields of the request.
-
-    cache: a file in which every reply is kept by the hash of its question, None to keep them in memory. What was asked
-    before is never asked again, whatever the temperature: with a file a resumed run pays nothing twice and reads the
-    same. concurrency: questions under way at a time. seconds: until an answer counts as lost. retries: further tries
-    after a failure that may pass (no answer, 408, 409, 425, 429, 5xx, a reply that is no chat completion), first after
-    `backoff` seconds, then twice as long each time, or as Retry-After says; nobody waits longer than `patience`.
-
-    calls, tokens: the most replies, and tokens, that the cache may hold, None for no limit; a server that does not
-    count tokens is taken to have one for four bytes. Both are looked at before a batch of conversations: of a batch
-    that begins within `tokens` all is asked. spent: what happens then, "refuse" (BudgetError) or "skip" (None for a
-    reply).
+    url: as in http://localhost:8000/v1.
+    model: the model's name on the server.
+    key: the name of the environment variable with the API key, "" for none; the key itself is never written anywhere.
+    temperature, limit: sampling temperature and maximum number of tokens of the reply.
+    extra: further fields of the request.
+    cache: a file in which every reply is stored by the hash of its request, None to store them in memory. A request
+        that is in the cache is never sent again, whatever the temperature: with a file, a resumed run has no request
+        charged twice and reads the same replies.
+    concurrency: the most concurrent requests.
+    seconds: time limit of a request.
+    retries: further attempts after a failure that may be temporary (no answer, 408, 409, 425, 429, 5xx, a reply that is
+        no chat completion).
+    backoff: seconds before the first retry, doubled for each further one, or as Retry-After demands.
+    patience: the most seconds to wait before a retry.
+    calls, tokens: the most replies, and tokens, that the cache may hold, None for no limit; if a server does not report
+        tokens, one token per four bytes is assumed. Both are checked before a batch of conversations: a batch that
+        begins within `tokens` is sent as a whole.
+    spent: the action when the budget is exhausted, "refuse" (BudgetError) or "skip" (None for a reply).
 
     Raises:
-        ChatError: the server refuses, or every try failed. BudgetError: the budget is spent.
+        ChatError: the server refuses, or every attempt failed.
+        BudgetError: the budget is exhausted.
     """
 
     url: str
@@ -103,8 +108,11 @@ class Chat(Part):
         return [known.get(key) for key in keys]
 
     def _affordable(self, unknown: Sequence[str], known: Mapping[str, Reply]) -> Sequence[str]:
-        """Which of them may be asked. Of a batch that was broken off, what was paid then counts as not yet spent, so
-        that the rest of it is decided as it was."""
+        """Returns the requests that the budget allows.
+
+        Replies that an interrupted batch has already paid for count as not yet spent, so that the rest of that batch is
+        decided as in the first attempt.
+        """
         if not unknown or (self.calls is None and self.tokens is None):
             return unknown
         paid = self.replies.spent()
@@ -121,7 +129,8 @@ class Chat(Part):
         return unknown[:room]
 
     def _ask(self, asked: Mapping[str, Messages]) -> dict[str, Reply]:
-        """Every reply is kept as soon as it is there, and those under way when something fails too: they are paid."""
+        """Sends the requests; each reply is stored as soon as it arrives, and pending ones also after a failure, as
+        they are paid."""
         if not asked:
             return {}
         headers, stop = self._headers(), threading.Event()
@@ -157,7 +166,7 @@ class Chat(Part):
         return headers
 
     def _one(self, messages: Messages, headers: Mapping[str, str], stop: threading.Event) -> Reply:
-        """One reply, after as many tries as it takes."""
+        """Returns one reply, with retries."""
         body = json.dumps(self._body(messages)).encode()
         where = self.url.rstrip("/") + "/chat/completions"
         for attempt in range(self.retries + 1):
@@ -182,7 +191,7 @@ class Chat(Part):
 
 
 def _read(answered: HTTPAnswer, messages: Messages) -> Reply | None:
-    """The reply in a chat completion; None if it is none."""
+    """Parses the reply in a chat completion; None if there is none."""
     if answered.status != 200:
         return None
     try:
@@ -190,10 +199,10 @@ def _read(answered: HTTPAnswer, messages: Messages) -> Reply | None:
         text = data["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
-    text = "" if text is None else text  # a model that ran out of tokens before it said anything
+    text = "" if text is None else text  # the model ran out of tokens before any output
     if not isinstance(text, str):
         return None
-    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair can be in JSON and in no file
+    text = text.encode("utf-8", "replace").decode()  # JSON may contain half a surrogate pair, a file may not
     usage = data.get("usage")
     counted = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     if not isinstance(counted, int) or isinstance(counted, bool) or counted < 0:

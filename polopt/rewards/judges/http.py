@@ -1,4 +1,4 @@
-"""A model behind a server, asked what an answer is worth."""
+"""A judge model behind a server."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ where N is a whole number from 0, useless, to 10, perfect."""
 
 
 def filled(template: str, texts: Mapping[str, str]) -> str:
-    """The template with its places filled in, once: what a text says in braces stays as it is."""
+    """Fills the template's places in one pass; braces inside the inserted texts stay as they are."""
     return PLACE.sub(lambda found: texts.get(found[1], found[0]), template)
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty. Lines end with a line feed or carriage return, and with nothing else."""
+    """Returns the last line that is not empty; lines end with a line feed or a carriage return only."""
     return next((line.strip(" \t") for line in reversed(re.split(r"[\r\n]", text)) if line.strip()), "")
 
 
 class HTTPJudge(Judge):
-    """A score from a chat model, read from the last line of its reply and nowhere else, scaled to 0 to 1.
+    """A score from a chat model, read from the last line of its reply alone, scaled to [0, 1].
 
-    template: what it is asked, with places {prompt}, {answer} and, for a judge that compares, {reference}. pattern: a
-    regular expression that the whole last line must match, with one group, the score. low, high: the scale; what is
-    outside is no score. otherwise: what a row is worth whose reply has no score, or that the chat skipped because its
-    budget is spent. In training mode `judged`, `unread` and `unpaid` count rows.
+    template: the request, with places {prompt}, {answer} and, for a judge that compares, {reference}.
+    pattern: a regular expression that the whole last line must match, with one group, the score.
+    low, high: the scale; a number outside it is no score.
+    otherwise: the score of a row whose reply has no score, or whose request was skipped because the budget is
+        exhausted.
+
+    In training mode the buffers `judged`, `unread` and `unpaid` count rows.
     """
 
     chat: Chat
@@ -95,7 +98,7 @@ class HTTPJudge(Judge):
         return Judgement(torch.tensor(scores, dtype=torch.float64), details)
 
     def read(self, reply: str) -> float | None:
-        """The score in a reply, 0 to 1; None where there is none."""
+        """Returns the score in a reply, 0 to 1; None where there is none."""
         found = re.fullmatch(self.pattern, last_line(reply))
         try:
             score = float(found[1]) if found is not None else math.nan

@@ -14,15 +14,20 @@ from polopt.rewards.judges.scorer import ScorerShape, TextScorer, load_scorer
 
 
 class LearnedJudge(Judge):
-    """What a `TextScorer` says, frozen: its weights belong to no checkpoint of the algorithm. It stays on the CPU, as
-    texts do, and computes in float64, so that a row's neighbours change its score by no more than rounding.
+    """The score of a frozen `TextScorer`, whose weights are not part of the algorithm's checkpoints.
 
-    weights: the folder that `save_scorer` made. None takes a new one with the weights of `seed`, which knows nothing:
-    for trying out a recipe, with a warning. compares: whether it reads a reference. link: "none" for the raw score,
-    "sigmoid" where it is the logit of a chance. rows: at most so many texts at a time.
+    The scorer stays on the CPU and computes in float64, so that the other rows of the batch change a row's score by no
+    more than rounding.
+
+    weights: the folder written by `save_scorer`. None initialises an untrained scorer from `seed`, for trying out a
+        recipe, with a warning.
+    compares: whether the scorer reads a reference.
+    link: "none" for the raw score, "sigmoid" where the score is the logit of a probability.
+    seed: seed of the untrained scorer's weights.
+    rows: the most texts in one forward pass.
 
     Raises:
-        ValueError: the folder holds no scorer, or one that compares where this does not.
+        ValueError: the folder holds no scorer, or its scorer's `compares` differs.
     """
 
     weights: str | None = None
@@ -39,14 +44,14 @@ class LearnedJudge(Judge):
         self._knows = self.weights is not None
 
     def judges_with(self, scorer: TextScorer) -> LearnedJudge:
-        """Let a copy of this scorer speak, which need not be in a folder. It is no setting and stands in no YAML.
-        Returns self."""
+        """Uses a copy of this scorer, which need not be stored in a folder; returns self. The scorer is no setting and
+        does not appear in YAML."""
         if scorer.shape.compares != self.compares:
             raise ValueError(
                 f"rewards.LearnedJudge: the scorer{f' of {self.weights}' if self.weights else ''} was made with "
                 f"compares={scorer.shape.compares}, found compares={self.compares}"
             )
-        # In a list it is no sub-module, so that its weights stay out of checkpoints.
+        # Inside a list the scorer is no sub-module, so that its weights stay out of checkpoints.
         self._scorer = [copy.deepcopy(scorer).cpu().double().requires_grad_(False).eval()]
         self._knows = True
         return self

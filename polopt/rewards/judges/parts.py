@@ -1,4 +1,4 @@
-"""What a judge is."""
+"""The interface of judges."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from polopt.part_names import name_of
 
 
 class Judgement(NamedTuple):
-    """scores: [B]. details: of each row, whatever else the judge knows of it, for a person to read."""
+    """A judge's result for a batch.
+
+    scores: [B].
+    details: further output of the judge for each row, for inspection.
+    """
 
     scores: Tensor
     details: list[dict[str, Any]]
 
 
 class Judge(Part):
-    """`judge(prompts, answers, references=None) -> Judgement`: what texts are worth, one number each, higher is better.
+    """A part that scores texts: `judge(prompts, answers, references=None) -> Judgement`, one number each, higher is
+    better.
 
-    Whoever judges a row sees that row alone: no score depends on which rows stand beside it.
+    Each row is scored alone: no score depends on the other rows of the batch.
 
-    compares: whether it reads a reference, an answer that is known to be good.
+    compares: whether the judge reads a reference, a known good answer.
     """
 
     compares: ClassVar[bool] = False
@@ -40,7 +45,7 @@ class Judge(Part):
         raise NotImplementedError
 
     def _check(self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None) -> None:
-        """Refuse texts that do not belong together.
+        """Checks that the texts match in number.
 
         Raises:
             ValueError: lists of different lengths, or no references for a judge that compares.

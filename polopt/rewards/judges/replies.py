@@ -1,4 +1,4 @@
-"""What a model has already answered: paid once, read again for ever."""
+"""A persistent cache of a model's replies, so that each request is paid for once."""
 
 from __future__ import annotations
 
@@ -15,28 +15,36 @@ AT_ONCE = 500  # keys in one query
 
 
 class Reply(NamedTuple):
-    """text: what the model said. tokens: what it cost, question and answer together."""
+    """A model's reply.
+
+    text: the generated text.
+    tokens: its cost, request and reply together.
+    """
 
     text: str
     tokens: int
 
 
 class Spent(NamedTuple):
-    """calls: replies that were paid. tokens: theirs together."""
+    """The total cost of stored replies.
+
+    calls: number of replies.
+    tokens: their tokens together.
+    """
 
     calls: int
     tokens: int
 
 
 def content_key(content: Mapping[str, Any]) -> str:
-    """A hash of what is asked, the same in every process."""
+    """Returns a hash of a request, the same in every process."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 class Replies:
-    """Replies by the hash of what was asked, in a SQLite file that several processes may share, or in memory.
+    """A cache of replies by the hash of the request, in a SQLite file that several processes may share, or in memory.
 
-    It is the ledger too: what stands in it was paid.
+    The cache is also the ledger of the budget: every stored reply has been paid for.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -44,7 +52,7 @@ class Replies:
         self._held: dict[str, Reply] = {}
 
     def known(self, keys: Iterable[str]) -> dict[str, Reply]:
-        """Those of the keys that have a reply."""
+        """Returns the stored replies of these keys, without the keys that have none."""
         keys = list(keys)
         if self.path is None:
             return {key: self._held[key] for key in keys if key in self._held}
@@ -57,7 +65,7 @@ class Replies:
         return found
 
     def keep(self, key: str, reply: Reply) -> None:
-        """Written before it returns. A reply that is there already stays: two processes then read the same."""
+        """Writes a reply before returning; an existing reply is kept, so that concurrent processes read the same."""
         if self.path is None:
             self._held.setdefault(key, reply)
             return
@@ -65,7 +73,7 @@ class Replies:
             base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, *reply))
 
     def spent(self) -> Spent:
-        """What all that stands here has cost."""
+        """Returns the total cost of all stored replies."""
         if self.path is None:
             return Spent(len(self._held), sum(reply.tokens for reply in self._held.values()))
         with self._open() as base:

@@ -1,4 +1,4 @@
-"""A small network that reads texts as bytes and scores them."""
+"""A small byte-level network that scores texts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ BYTES, PAD, APART = 256, 256, 257
 
 @dataclasses.dataclass(frozen=True)
 class ScorerShape:
-    """What a `TextScorer` is made of.
+    """The architecture of a `TextScorer`.
 
-    width: of its vectors. layers: of attention, over what windows of `window` bytes say; 0 leaves the mean of these
-    windows, which knows what stands in a text and not where. length: most bytes of a prompt, and of a text, that it
-    reads. compares: whether an answer is scored beside a reference.
+    width: width of its vectors.
+    layers: number of attention layers over the embeddings of windows of `window` bytes; 0 takes the mean of these
+        windows, which ignores their positions.
+    window: bytes of a window.
+    length: the most bytes of a prompt, and of a text, that the network reads.
+    compares: whether an answer is scored relative to a reference.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is outside its range.
     """
 
     width: int = 64
@@ -41,11 +44,13 @@ class ScorerShape:
 
 
 class TextScorer(nn.Module):
-    """score(prompt, answer), or score(prompt, reference, answer) where `compares`.
+    """A network that computes score(prompt, answer), or score(prompt, reference, answer) where `compares`.
 
     One encoder reads prompt and text byte by byte: an embedding, windows of a few bytes, layers of attention, the mean.
-    A head scores the answer's vector; where there is a reference, it scores both vectors and their products. It is deep
-    enough for what policies of a few thousand weights say, not for essays. seed: of the first weights.
+    A head scores the answer's vector; with a reference, it scores both vectors and their product. The capacity suits
+    the texts of policies with a few thousand weights, not essays.
+
+    seed: seed of the initial weights.
     """
 
     def __init__(self, shape: ScorerShape | None = None, seed: int = 0) -> None:
@@ -71,7 +76,7 @@ class TextScorer(nn.Module):
     def forward(
         self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
     ) -> Tensor:
-        """[B] scores, with gradient."""
+        """Returns scores [B], with gradient."""
         said = self.encode(prompts, answers)
         if not self.shape.compares:
             return self.head(said)[:, 0]
@@ -80,11 +85,11 @@ class TextScorer(nn.Module):
         return self.compare(self.encode(prompts, references), said)
 
     def compare(self, reference: Tensor, answer: Tensor) -> Tensor:
-        """[B] scores of answers beside references, from their vectors [B, width]."""
+        """Returns scores [B] of answers relative to references, from their vectors [B, width]."""
         return self.head(torch.cat([reference, answer, reference * answer], 1))[:, 0]
 
     def encode(self, prompts: Sequence[str], texts: Sequence[str]) -> Tensor:
-        """[B, width] what each prompt with its text says."""
+        """Returns the encoding [B, width] of each prompt with its text."""
         ids = self.read(prompts, texts)
         there = ids != PAD
         x = nn.functional.pad(self.bytes(ids), (0, 0, self.shape.window - 1, 0))
@@ -97,7 +102,8 @@ class TextScorer(nn.Module):
         return self.norm(x.sum(1) / there.sum(1, keepdim=True))
 
     def read(self, prompts: Sequence[str], texts: Sequence[str]) -> Tensor:
-        """[B, T] bytes of prompt, separator and text. A prompt loses its beginning first, a text its end."""
+        """Returns the bytes [B, T] of prompt, separator and text; too long prompts lose their beginning, too long texts
+        their end."""
         rows = []
         for prompt, text in zip(prompts, texts, strict=True):
             before = prompt.encode("utf-8", "replace")[-self.shape.length :]
@@ -109,7 +115,7 @@ class TextScorer(nn.Module):
 
 
 def save_scorer(scorer: TextScorer, folder: Path | str) -> Path:
-    """`model.safetensors` and `scorer.json` in a folder. Returns the folder."""
+    """Writes `model.safetensors` and `scorer.json` to a folder; returns the folder."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file({k: v.detach().cpu().contiguous() for k, v in scorer.state_dict().items()}, folder / "model.safetensors")
@@ -118,7 +124,7 @@ def save_scorer(scorer: TextScorer, folder: Path | str) -> Path:
 
 
 def load_scorer(folder: Path | str) -> TextScorer:
-    """Inverse of `save_scorer`.
+    """Loads a scorer from a folder written by `save_scorer`.
 
     Raises:
         ValueError: the folder holds no scorer.

@@ -1,4 +1,4 @@
-"""How a scorer learns what is good: from preferences, from reactions, from who wrote what."""
+"""Training of scorers: on preferences, on reactions, and on the authorship of texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from polopt.rewards.judges.scorer import TextScorer
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Texts of which the first of each pair should score higher. references: for a scorer that compares.
+    """Pairs of texts, the first of which should score higher.
+
+    references: for a scorer that compares.
 
     Raises:
         ValueError: lists of different lengths.
@@ -35,20 +37,23 @@ class Pairs:
 
 
 def prefers(higher: Tensor, lower: Tensor) -> Tensor:
-    """Mean of -log sigmoid(higher - lower), [B] scores: Bradley and Terry's model of a choice between two."""
+    """Bradley-Terry loss: the mean of -log sigmoid(higher - lower), [B] scores each."""
     return -F.logsigmoid(higher - lower).mean()
 
 
 def likes(score: Tensor, liked: Tensor) -> Tensor:
-    """Mean binary cross-entropy of logits [B] against 0 or 1: the chance of a reaction. Rare ones stay rare: no class
-    is weighed up, so that sigmoid(score) is a calibrated chance."""
+    """Mean binary cross-entropy of logits [B] against 0 or 1, for the probability of a reaction.
+
+    Classes are not reweighted, so that sigmoid(score) stays a calibrated probability for rare reactions.
+    """
     return F.binary_cross_entropy_with_logits(score, liked.to(score.dtype))
 
 
 def choose_same(policies: int, count: int, samples: int, generator: torch.Generator) -> Tensor:
-    """[count, 4] for pre-training a policy discriminator: a policy, two different samples of it, and another policy.
+    """Samples indices [count, 4] for pre-training a policy discriminator: a policy, two different samples of it,
+    another policy.
 
-    Each policy has `samples` samples per prompt. The other policy's sample is that of the second number.
+    Each policy has `samples` samples per prompt. The other policy's sample has the second sample's number.
 
     Raises:
         ValueError: fewer than two policies, or fewer than two samples of each.
@@ -65,9 +70,10 @@ def choose_same(policies: int, count: int, samples: int, generator: torch.Genera
 def same_policy_pairs(
     prompts: Sequence[str], written: Sequence[Sequence[Sequence[str]]], count: int, generator: torch.Generator
 ) -> Pairs:
-    """POLAR's pairs: beside a text of policy A, another text of A is better than one of policy B, to the same prompt.
+    """Samples POLAR's pairs: relative to a text of policy A, another text of A is better than a text of policy B for
+    the same prompt.
 
-    written[policy][prompt] holds what a policy wrote, as many texts for each policy and prompt.
+    written[policy][prompt] holds the texts of a policy, as many for each policy and prompt.
     """
     samples = len(written[0][0])
     asked = torch.randint(len(prompts), (count,), generator=generator).tolist()
@@ -92,9 +98,12 @@ def fit(
     seed: int = 0,
     watch: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Train a scorer, in place: on pairs by `prefers`, on (prompts, answers, liked [N]) by `likes`. Returns the losses.
+    """Trains a scorer in place, on pairs by `prefers`, or on (prompts, answers, liked [N]) by `likes`; returns the
+    losses.
 
-    AdamW with a rate that falls linearly to 0; batches of `rows` drawn with `seed`. watch: hears the step and its loss.
+    The optimiser is AdamW with a learning rate that falls linearly to 0; batches of `rows` rows are drawn with `seed`.
+
+    watch: called with each step and its loss.
     """
     generator = torch.Generator().manual_seed(seed)
     scorer.requires_grad_(True).train()

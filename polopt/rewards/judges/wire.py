@@ -1,4 +1,4 @@
-"""One request to a server: a deadline, no redirects, nothing said of the key."""
+"""One HTTP request with a deadline, without redirects, and without the key in any message."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 
 MOST_BYTES = 4 * 2**20
 PIECE = 2**16
-# Worth another try: timeouts, too many requests, and whatever is the server's own fault.
+# Statuses after which a retry may succeed: timeouts, too many requests, and errors of the server.
 TRANSIENT = frozenset({408, 409, 425, 429}) | frozenset(range(500, 600))
 
 
 class HTTPAnswer(NamedTuple):
-    """status: of HTTP; 0 where no answer came. wait: seconds that the server asks for before another try."""
+    """A server's response.
+
+    status: HTTP status; 0 where no response arrived.
+    wait: seconds that the server requires before a retry.
+    """
 
     status: int
     body: bytes
@@ -33,14 +37,14 @@ class HTTPAnswer(NamedTuple):
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to whoever is named there."""
+    """A handler that follows no redirect, which would send the key to another host."""
 
     def redirect_request(self, *args: Any) -> None:
         return None
 
 
 class _Raw(io.RawIOBase):
-    """A socket's bytes until the deadline, however few come at a time."""
+    """A socket's bytes, read until the deadline, however slowly they arrive."""
 
     def __init__(self, raw: Any, sock: socket.socket, deadline: float) -> None:
         self._raw, self._sock, self._deadline = raw, sock, deadline
@@ -65,7 +69,7 @@ class _Reply(http.client.HTTPResponse):
 
 
 class _Timely:
-    """A connection with one deadline for all that is done with it."""
+    """A connection with one deadline for all its operations."""
 
     def __init__(self, *args: Any, deadline: float, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "timeout": _left(deadline)})
@@ -104,10 +108,10 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline.
+    """Returns the seconds until the deadline.
 
     Raises:
-        TimeoutError: it is over.
+        TimeoutError: the deadline has passed.
     """
     left = deadline - time.monotonic()
     if left <= 0:
@@ -116,9 +120,11 @@ def _left(deadline: float) -> float:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> HTTPAnswer:
-    """What the server answered within so many seconds, whatever it was. It never raises for what a server does.
+    """Sends a POST request and returns the server's response within so many seconds; raises for no behaviour of the
+    server.
 
-    The seconds are of the whole exchange from the connection on; looking up the host's name has the system's own limit.
+    The time limit covers the whole exchange from the connection on; resolving the host's name has the system's own
+    limit.
     """
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
@@ -134,7 +140,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> H
 
 
 def _all_of(reply: Any, deadline: float) -> bytes:
-    """The whole body, though it may come drop by drop."""
+    """Reads the whole body until the deadline, however slowly it arrives."""
     found = bytearray()
     while piece := reply.read1(PIECE):
         found += piece
@@ -153,7 +159,7 @@ def _quietly(reply: Any, deadline: float) -> bytes:
 
 
 def _wait(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date; None for anything else."""
+    """Returns the seconds of a Retry-After header, which is a number or a date; None for anything else."""
     if header is None:
         return None
     try:

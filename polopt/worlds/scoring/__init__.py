@@ -1,1 +1,1 @@
-"""Scorers that are not polopt's own, and the worker processes in which they judge a model's answers."""
+"""Third-party scorers, and the worker processes in which they score a model's answers."""

@@ -1,4 +1,4 @@
-"""The processes beside the learner, as the learner sees them."""
+"""The learner's side of the scoring processes: the fork server and its workers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.worlds.scoring.program import LENGTH
 
-# The most that a worker may send for one answer, and seconds for what is no answer: imports, a fork.
+# The most bytes that a worker may send for one answer, and the time limit in seconds of imports and forks.
 LINE, PATIENCE = 4096, 300.0
-# How many times its seconds an answer may take at most where the machine has no time for its worker.
+# The most by which the time limit of an answer is multiplied where a busy machine gives its worker no processor time.
 STARVED = 10.0
 HERE = Path(__file__).parent
-# Loads the program under its own name, without what `import polopt` brings along.
+# Loads the program under its own name, without the imports of `polopt/__init__.py`.
 BEGIN = """
 import sys, types
 for name, folder in {packages!r}:
@@ -40,15 +40,18 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THRE
 
 
 class ScorerError(UserError, RuntimeError):
-    """The processes of scorers cannot go on."""
+    """Raised when the scoring processes cannot continue."""
 
 
 class WorkerDied(Exception):
-    """A worker has died, or sent what no worker sends."""
+    """Raised when a worker has died, or sent data that violates the protocol."""
 
 
 class ScorerProcess:
-    """One worker as the learner sees it. asked: places of the answers that it has yet to judge, in order."""
+    """The learner's handle of one worker process.
+
+    asked: indices of the answers that the worker has yet to score, in order.
+    """
 
     def __init__(self, pid: int, connection: socket.socket, generation: int) -> None:
         self.pid, self.connection, self.generation = pid, connection, generation
@@ -57,14 +60,21 @@ class ScorerProcess:
         self._unread, self._used = b"", 0.0
 
     def give(self, seconds: float, *, first: bool = False) -> None:
-        """Let it take so long over the answer that it is at now. first: of a message."""
+        """Sets the time limit of the answer that the worker is scoring now.
+
+        first: True for the first answer of a message.
+        """
         self.deadline = time.monotonic() + seconds
         self._end = self.deadline + (STARVED - 1) * seconds
         if first:
             self._used = _processor(self.pid)[0]
 
     def late(self, seconds: float) -> bool:
-        """Whether its time is over. What a busy machine kept from it, computing, is given to it, within bounds."""
+        """Returns True if the time limit has passed.
+
+        Time in which a busy machine kept a computing worker from running is added to the limit, up to `STARVED` times
+        the limit.
+        """
         now = time.monotonic()
         if now >= self.deadline:
             used, computing = _processor(self.pid)
@@ -74,10 +84,10 @@ class ScorerProcess:
         return now >= self.deadline
 
     def lines(self) -> list[dict[str, Any]]:
-        """What has come, line by line; at least one, or nothing of one yet.
+        """Returns the complete lines received, parsed from JSON; an empty list if only a part of a line has arrived.
 
         Raises:
-            Gone: the other end is closed, or what came is no line of JSON as it should be.
+            WorkerDied: the other end is closed, or a line is too long or no JSON object.
         """
         try:
             data = self.connection.recv(1 << 16)
@@ -98,8 +108,7 @@ class ScorerProcess:
 
 
 def _processor(pid: int) -> tuple[float, bool]:
-    """Seconds of the processor that a process has had, and whether it wants more just now; (0, False) where the system
-    does not show it."""
+    """Returns the processor time of a process in seconds, and whether it is running now; (0, False) without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -126,15 +135,16 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the learner's
+                start_new_session=True,  # Ctrl-C is handled by the learner alone
             )
         ours.settimeout(PATIENCE)
         self.control = ours
-        self._building: dict[str, None] = {}  # the names of scorers whose building is not yet confirmed
+        self._building: dict[str, None] = {}  # names of scorers whose build is not yet confirmed
 
     def build(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool) -> None:
-        """Build these scorers, for workers that are forked from here on. now: wait until they are built; otherwise the
-        next order does.
+        """Builds these scorers, for the workers that are forked from then on.
+
+        now: wait until they are built; otherwise the next command waits.
 
         Raises:
             ConfigError: one of them cannot be built.
@@ -147,7 +157,7 @@ class ForkServer:
                 self._settle()
 
     def _settle(self) -> None:
-        """Wait for what is being built."""
+        """Waits for the scorers that are being built."""
         names, self._building = self._building, {}
         if names:
             found = self._answer()
@@ -157,7 +167,7 @@ class ForkServer:
                 )
 
     def fork(self, memory: float, generation: int) -> tuple[ScorerProcess, list[str]]:
-        """A new worker, and the limits that it does not have."""
+        """Forks a worker and returns it with the names of the limits that this system lacks."""
         ours, theirs = socket.socketpair()
         with theirs:
             found = self._ask(("fork", memory), theirs.fileno())
@@ -169,7 +179,7 @@ class ForkServer:
         return worker, [str(x) for x in lines[0]["missing"]]
 
     def end(self, worker: ScorerProcess) -> int:
-        """Kill a worker; the signal that it had died of before, or 0."""
+        """Kills a worker and returns the signal that it had died of before, or 0."""
         worker.connection.close()
         status = int(self._ask(("end", worker.pid))["status"])
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -200,7 +210,7 @@ class ForkServer:
         return found
 
     def close(self) -> None:
-        """End it, and with it every worker."""
+        """Ends the fork server, and with it every worker."""
         self.control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)

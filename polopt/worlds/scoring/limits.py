@@ -1,8 +1,8 @@
-"""What a worker process may not do, enforced by the kernel.
+"""Restrictions of a worker process, enforced by the kernel.
 
-Standard library alone. On Linux: no more memory than allowed, no files written, made, moved or removed, no network, no
-other processes started, signalled or read, no privileges gained. Reading files and computing remain. Elsewhere less:
-`confine` returns what is missing.
+Uses the standard library alone. On Linux: no more memory than allowed, no files written, made, moved or removed, no
+network, no other processes started, signalled or read, no privileges gained. Reading files and computing remain. Other
+systems enforce less: `confine` returns what is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 GB = 2**30
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 CAPABILITIES = 0x20080522  # the version of the call
-# The same numbers on every machine.
+# These system calls have the same numbers on every architecture.
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, LANDLOCK_MAKE_CHAR = 444, 446, 1 << 6
 ALLOW, DENY, KILL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
 NO_SUCH_CALL = 0x00050000 | errno.ENOSYS
@@ -117,7 +117,7 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "move_mount": (429, 429),
     "fsopen": (430, 430),
 }
-# Calls whose arguments decide: (numbers, which argument, its bits, what happens if any of them is set, if none is).
+# Calls filtered by an argument: (numbers, argument index, bits, action if any of the bits is set, action if none is).
 JUDGED = (
     ((2, None), 1, WRITES, DENY, ALLOW),  # open
     ((257, 56), 2, WRITES, DENY, ALLOW),  # openat
@@ -129,9 +129,9 @@ FALL_BACK = ((435, 435), (437, 437))  # clone3, openat2
 
 
 def confine(memory: float) -> list[str]:
-    """Give up, for good, all that a scorer does not need; `memory`: GB that may be taken from here on.
+    """Restricts this process, irrevocably, to what a scorer needs; `memory`: GB that may be allocated from here on.
 
-    Returns the names of limits that this system does not have, a sentence's end each.
+    Returns the restrictions that this system does not have, each as the end of a sentence.
     """
     import resource
 
@@ -155,7 +155,7 @@ def confine(memory: float) -> list[str]:
 
 
 def allow_seconds(seconds: float) -> None:
-    """Let this process compute for so many more seconds, and be ended by the kernel if it takes longer."""
+    """Sets the kernel's limit on processor time to `seconds` more than this process has used so far."""
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -172,17 +172,18 @@ def _address_space() -> int:
 
 
 def _no_capabilities() -> None:
-    """Root without what makes it root: it keeps the files that it owns."""
+    """Drops all capabilities, also of root, which keeps only its rights to the files that it owns."""
     if sys.platform.startswith("linux"):
         header, none = struct.pack("Ii", CAPABILITIES, 0), bytes(24)
         ctypes.CDLL(None).capset(ctypes.c_char_p(header), ctypes.c_char_p(none))
 
 
 def _no_tracing() -> bool:
-    """Enter a Landlock domain, whose processes cannot look into processes outside. Whether the kernel has that."""
+    """Enters a Landlock domain, whose processes cannot inspect processes outside; returns False if the kernel lacks
+    Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    handled = ctypes.c_uint64(LANDLOCK_MAKE_CHAR)  # a domain forbids something; devices are made by nobody here
+    handled = ctypes.c_uint64(LANDLOCK_MAKE_CHAR)  # a domain must forbid something; no scorer makes device files
     rules = libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(8), ctypes.c_uint32(0))
     if rules < 0:
         return False
@@ -192,7 +193,7 @@ def _no_tracing() -> bool:
 
 
 def _no_calls() -> bool:
-    """Close the calls above by a seccomp filter. Whether the kernel has taken it."""
+    """Installs a seccomp filter against the calls above; returns False if the kernel does not accept it."""
     if not sys.platform.startswith("linux") or platform.machine() not in MACHINES or sys.maxsize < 2**32:
         return False
     architecture, column = MACHINES[platform.machine()]
@@ -208,7 +209,7 @@ def _no_calls() -> bool:
 
 
 def _filter(architecture: int, column: int) -> Iterator[bytes]:
-    """The filter as the kernel's instructions: load, compare, return."""
+    """Yields the filter as instructions of the kernel's filter machine: load, compare, return."""
 
     def one(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
         return struct.pack("HBBI", code, then, otherwise, value)

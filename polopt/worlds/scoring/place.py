@@ -1,4 +1,4 @@
-"""Where answers are judged: in worker processes, unless somebody chose this one."""
+"""The place where answers are scored: worker processes, unless `judged_in` sets another place."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from polopt.worlds.scoring.verdict import Request, Verdict
 
 class ScorerPlace(Protocol):
     def judge(self, requests: Sequence[Request]) -> list[Verdict]:
-        """A verdict on each."""
+        """Returns a verdict on each request."""
 
 
 class InProcess:
-    """Judges answers in this process, with no limit on time or memory."""
+    """Scores answers in this process, with no limit on time or memory."""
 
     def __init__(self) -> None:
         self._scorers: dict[bytes, Scorer] = {}
@@ -42,13 +42,13 @@ _place: contextvars.ContextVar[ScorerPlace | None] = contextvars.ContextVar("pla
 
 @functools.cache
 def pool(workers: int = 2, timeout: float = 10.0, memory: float = 1.0) -> ScorerPool:
-    """The pool with these settings, shared by all who ask for it."""
+    """Returns the pool with these settings, one shared instance for each combination."""
     return ScorerPool(workers, timeout, memory)
 
 
 @contextlib.contextmanager
 def judged_in(place: ScorerPlace) -> Iterator[None]:
-    """Inside, in this thread, answers are judged there."""
+    """Scores answers at `place` inside the context, in this thread."""
     token = _place.set(place)
     try:
         yield
@@ -57,6 +57,6 @@ def judged_in(place: ScorerPlace) -> Iterator[None]:
 
 
 def verdicts(requests: Sequence[Request]) -> list[Verdict]:
-    """A verdict on each, from the place in force; worker processes with the default limits if none is."""
+    """Returns a verdict on each request, from the current place; by default worker processes with default limits."""
     place = _place.get()
     return (pool() if place is None else place).judge(requests)

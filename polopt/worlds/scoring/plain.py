@@ -1,4 +1,4 @@
-"""Plain data: what may be sent to a worker process."""
+"""Plain data: the values that may be sent to a worker process."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ATOMS = frozenset({type(None), bool, int, float, str, complex, bytes})
 
 
 def plain(value: Any, where: str) -> Any:
-    """The same value made of None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict alone.
+    """Converts a value to None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict alone.
 
     numpy's numbers and texts become Python's, dataclasses become dictionaries, and fractions, decimals and dates become
     text: no scorer of reasoning_gym reads one of these.
 
     Raises:
-        ConfigError: it holds something else.
+        ConfigError: the value contains anything else.
     """
     kind = type(value)
     if kind in ATOMS:
         return value
-    if kind is list:  # the most of what there is, and so in the shortest way
+    if kind is list:  # lists and dicts of atoms are the most frequent values, hence the fast path
         return [one if type(one) in ATOMS else plain(one, where) for one in value]
     if kind is dict and all(type(key) is str for key in value):
         return {key: one if type(one) in ATOMS else plain(one, where) for key, one in value.items()}
@@ -56,5 +56,5 @@ def plain(value: Any, where: str) -> Any:
 
 
 def key_of(scorer: Mapping[str, Any]) -> bytes:
-    """A key that equal scorers share."""
+    """Returns a hashable key, the same for equal scorers."""
     return marshal.dumps(plain(scorer, "a scorer"), 2)

@@ -1,4 +1,4 @@
-"""Answers judged in worker processes, with limits on time and memory."""
+"""A pool of worker processes that score answers, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from polopt.worlds.scoring.plain import key_of, plain
 from polopt.worlds.scoring.program import LENGTH
 from polopt.worlds.scoring.verdict import Request, Verdict
 
-# Answers in one message, and messages per worker and batch.
+# The most answers in one message, and the number of messages per worker and batch.
 MESSAGE, SHARES = 64, 4
 
 
 class ScorerPool:
-    """Judges answers in `workers` processes.
+    """Scores answers in `workers` processes.
 
-    A worker has no environment, no network, and may neither write files nor begin processes (see `limits`). One that
-    takes longer than `timeout` seconds over an answer, or more than `memory` GB, is killed and begun again; the answer
-    is lost, and the others are judged as if nothing had been. On Linux the time in which a busy machine does not let a
-    worker compute is not counted, up to ten times as long. What a worker sends is read as JSON of bounded size.
-    Verdicts come in the order of the requests and do not depend on the number of workers.
+    A worker has no environment and no network, and may neither write files nor start processes (see `limits`). A worker
+    that takes longer than `timeout` seconds for an answer, or more than `memory` GB, is killed and replaced; the answer
+    is lost, and the verdicts on the others are unaffected. On Linux the time in which a busy machine does not let a
+    worker compute is not counted, up to ten times the limit. Data from a worker is parsed as JSON of bounded size.
+    Verdicts have the order of the requests and do not depend on the number of workers.
 
     Raises:
         ConfigError: this system cannot fork processes.
@@ -61,23 +61,25 @@ class ScorerPool:
         self._told = False
 
     def prepare(self, scorers: Sequence[Mapping[str, Any]]) -> None:
-        """Have these scorers built while other things are done; nothing happens if there are none."""
+        """Starts building these scorers in the background; does nothing if there are none."""
         if scorers:
             self.known({key_of(spec): plain(spec, "a scorer") for spec in scorers}, now=False)
 
     def judge(self, requests: Sequence[Request]) -> list[Verdict]:
-        """A verdict on each.
+        """Returns a verdict on each request.
 
         Raises:
-            ConfigError: a scorer cannot be built there, or a row holds what is no plain data.
+            ConfigError: a scorer cannot be built there, or a row contains a value that is no plain data.
         """
         if not requests:
             return []
         return _Batch(self, requests).judged(math.ceil(len(requests) / SHARES))
 
     def known(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool = True) -> None:
-        """See to it that workers have these scorers: those that were begun before give way to new ones. now: wait until
-        they are built."""
+        """Makes these scorers available to workers; workers forked before are replaced at their next lease.
+
+        now: wait until the scorers are built.
+        """
         with self._lock:
             fork_server = self._begun()
             new = {key: spec for key, spec in specs.items() if key not in self._known}
@@ -86,7 +88,7 @@ class ScorerPool:
                 self._known |= new.keys()
 
     def _begun(self) -> ForkServer:
-        if self._fork_server is not None and self._fork_server.process.poll() is not None:  # somebody has killed it
+        if self._fork_server is not None and self._fork_server.process.poll() is not None:  # killed from outside
             self._reset()
         if self._fork_server is None:
             self._fork_server = ForkServer()
@@ -94,7 +96,7 @@ class ScorerPool:
 
     @contextlib.contextmanager
     def lease(self, most: int) -> Iterator[list[ScorerProcess]]:
-        """Between 1 and `most` workers that nobody else has, put back at the end."""
+        """Yields between 1 and `most` workers for exclusive use, and returns them to the pool at the end."""
         with self._lock:
             while not self._free:
                 self._lock.wait()
@@ -111,14 +113,14 @@ class ScorerPool:
         finally:
             back: list[ScorerProcess | None] = [worker if not worker.asked else None for worker in workers]
             for worker in workers:
-                if worker.asked:  # an exception left it at work
+                if worker.asked:  # an exception interrupted the batch
                     self._begun().end(worker)
             with self._lock:
                 self._free += back + [None] * (count - len(back))
                 self._lock.notify_all()
 
     def new(self) -> ScorerProcess:
-        """A worker that has been begun."""
+        """Forks a new worker; warns once about restrictions that this system lacks."""
         worker, missing = self._begun().fork(self.memory, len(self._known))
         if missing and not self._told:
             self._told = True
@@ -131,12 +133,13 @@ class ScorerPool:
         return worker
 
     def end(self, worker: ScorerProcess) -> str:
-        """Kill a worker that has died or done wrong; why, if it had died by itself."""
+        """Kills a worker that has died or misbehaved, and returns the reason: "timeout" if it exceeded its processor
+        time, else "died"."""
         died_of = self._begun().end(worker)
         return "timeout" if died_of == signal.SIGXCPU else "died"
 
     def close(self) -> None:
-        """End all processes; the next request begins others."""
+        """Ends all processes; the next request starts new ones."""
         with self._lock:
             if self._fork_server is not None:
                 for worker in self._free:
@@ -146,7 +149,7 @@ class ScorerPool:
             self._reset()
 
     def forget(self) -> None:
-        """In a process that was forked from the one with the workers: leave them alone, and begin others if needed."""
+        """Drops the parent's workers in a forked child process without ending them; the child starts its own later."""
         self._lock = threading.Condition()
         if self._fork_server is not None:
             self._fork_server.control.close()
@@ -154,11 +157,11 @@ class ScorerPool:
 
 
 class _Batch:
-    """Requests on their way through a pool."""
+    """A batch of requests that a pool processes."""
 
     def __init__(self, pool: ScorerPool, requests: Sequence[Request]) -> None:
         self.pool = pool
-        # By identity first: a batch asks few scorers about few rows, each many times.
+        # By identity first: a batch has few scorers and few rows, each in many requests.
         scorers = {id(request.scorer): request.scorer for request in requests}
         keys = {identity: key_of(spec) for identity, spec in scorers.items()}
         rows = {id(request.row): request.row for request in requests}
@@ -187,11 +190,11 @@ class _Batch:
         data = marshal.dumps((self.pool.timeout, list(rows.values()), asked))
         worker.asked.extend(places)
         worker.give(self.pool.timeout, first=True)
-        with contextlib.suppress(OSError):  # it has died: read as its end
+        with contextlib.suppress(OSError):  # the worker has died, which `_read` finds
             worker.connection.sendall(LENGTH.pack(len(data)) + data)
 
     def _receive(self, leased: list[ScorerProcess], selector: selectors.BaseSelector, todo: deque[int]) -> None:
-        """Take what has come, and give up what comes too late."""
+        """Processes the data that has arrived, and replaces workers that died or exceeded the time limit."""
         first = min(worker.deadline for worker in leased if worker.asked)
         ready = {key.data for key, _ in selector.select(max(0.0, first - time.monotonic()))}
         for place, worker in enumerate(leased):
@@ -204,7 +207,7 @@ class _Batch:
                 leased[place] = self._replaced(worker, fault, todo)
 
     def _read(self, worker: ScorerProcess) -> str | None:
-        """Take the verdicts that have come; why the worker has to go, if it does."""
+        """Stores the verdicts that have arrived; returns the reason if the worker must be replaced, else None."""
         try:
             for line in worker.lines():
                 if not worker.asked:
@@ -219,7 +222,7 @@ class _Batch:
         return None
 
     def _replaced(self, worker: ScorerProcess, fault: str, todo: deque[int]) -> ScorerProcess:
-        """Another worker for one that is lost; of its answers the first one is lost, the rest are judged again."""
+        """Replaces a lost worker: the first of its pending answers is lost, the others are queued again."""
         cause = self.pool.end(worker)
         if worker.asked:
             self.verdicts[worker.asked.popleft()] = Verdict(lost=cause if fault == "died" else fault)

@@ -1,7 +1,7 @@
-"""The program of the processes beside the learner: one builds scorers and forks workers, each of which judges answers.
+"""The program of the scoring processes: one process builds scorers and forks workers, each of which scores answers.
 
-Standard library alone, so that it starts in an instant. The first process imports the packages once, reads no answer
-and forks; a worker confines itself before it reads its first one.
+Uses the standard library alone, so that it starts in an instant. The first process imports the packages once, reads no
+answer and forks; a worker confines itself before it reads its first answer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from polopt.worlds.scoring import limits
 from polopt.worlds.scoring.scorers import Scorer, build
 
 LENGTH = struct.Struct("!I")
-# Characters of what a scorer raised that are passed on.
+# The most characters of a scorer's exception that are passed on.
 SHOWN = 300
 
 
 def receive(connection: socket.socket) -> Any:
-    """One message of plain data; None at the end."""
+    """Receives one message of plain data; None at the end of the connection."""
     size = _exactly(connection, LENGTH.size)
     if size is None:
         return None
@@ -47,12 +47,12 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
 
 
 def reply(connection: socket.socket, **fields: Any) -> None:
-    """One line of JSON."""
+    """Sends one line of JSON."""
     connection.sendall(json.dumps(fields).encode() + b"\n")
 
 
 def judge(scorer: Scorer, answer: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a scorer makes of an answer: `value`, or `raised`, or `lost`."""
+    """Applies a scorer to an answer; returns a dict with one of `value`, `odd`, `raised` and `lost`, see `Verdict`."""
     try:
         value = scorer(answer, row)
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
@@ -62,12 +62,12 @@ def judge(scorer: Scorer, answer: str, row: Mapping[str, Any]) -> dict[str, Any]
         raise
     except MemoryError:
         return {"lost": "memory"}
-    except BaseException as error:  # SystemExit too: a scorer does not end the process
+    except BaseException as error:  # SystemExit too: a scorer must not end the process
         return {"raised": f"{type(error).__name__}: {error}"[:SHOWN]}
 
 
 def work(connection: socket.socket, scorers: Mapping[bytes, Scorer], memory: float) -> None:
-    """Judge answers until nobody asks for more."""
+    """Scores answers until the connection ends or an answer is lost to a MemoryError."""
     os.environ.clear()
     reply(connection, missing=limits.confine(memory))
     while (message := receive(connection)) is not None:
@@ -77,7 +77,7 @@ def work(connection: socket.socket, scorers: Mapping[bytes, Scorer], memory: flo
             found = judge(scorers[key], answer, rows[row])
             reply(connection, **found)
             if "lost" in found:
-                return  # what is left of the process cannot be relied on
+                return  # the state of the process is unreliable after a MemoryError
 
 
 class WorkerFactory:
@@ -88,7 +88,7 @@ class WorkerFactory:
         self.scorers: dict[bytes, Scorer] = {}
 
     def run(self) -> None:
-        """Do what the learner asks until it is gone; then end every worker."""
+        """Executes the learner's commands until the connection ends; then kills every worker."""
         children: set[int] = set()
         try:
             while (message := receive(self.control)) is not None:
@@ -104,7 +104,7 @@ class WorkerFactory:
                 os.kill(pid, signal.SIGKILL)
 
     def _end(self, children: set[int], pid: int) -> int:
-        """How a worker ended, which it does now if it has not yet."""
+        """Kills a worker and returns its exit status, 0 for a process that is no worker."""
         if pid not in children:
             return 0
         children.discard(pid)
@@ -141,8 +141,10 @@ class WorkerFactory:
 
 @contextlib.contextmanager
 def without_figures() -> Iterator[None]:
-    """Inside, packages that import matplotlib get empty modules: no scorer draws, and loading it takes as long as all
-    the rest."""
+    """Replaces matplotlib by empty modules inside the context.
+
+    No scorer draws, and importing matplotlib takes as long as everything else together.
+    """
 
     before = set(sys.modules)
     sys.meta_path.insert(0, NoFigures())
@@ -156,7 +158,7 @@ def without_figures() -> Iterator[None]:
 
 
 class Nothing(types.ModuleType):
-    """An empty module in which every name is another one."""
+    """An empty module in which every attribute is an empty class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -165,7 +167,7 @@ class Nothing(types.ModuleType):
 
 
 class NoFigures:
-    """Finds `Nothing` for every module of matplotlib."""
+    """An import finder that returns `Nothing` for every module of matplotlib."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] not in ("matplotlib", "mpl_toolkits"):
@@ -176,12 +178,12 @@ class NoFigures:
         return Nothing(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        """There is nothing to run."""
+        """Does nothing: the module has no code."""
 
 
 def main(descriptor: int) -> None:
-    """Serve the learner at the other end of a socket."""
-    # The real packages of these names, for functions of the user's that import them.
+    """Serves the learner at the other end of a socket."""
+    # A user's functions may import the real packages of these names.
     for name in [n for n in sys.modules if n.partition(".")[0] == "polopt"]:
         del sys.modules[name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Scorers by name: reasoning_gym's, math-verify, regular expressions, and functions of the user's.
+"""Scorers by name: reasoning_gym's, math-verify, regular expressions, and user-defined functions.
 
 This module imports the standard library alone, because worker processes load it without the rest of polopt.
 """
@@ -20,20 +20,21 @@ from typing import Any
 from polopt.worlds.numbers import read_number
 from polopt.worlds.untrusted import is_safe
 
-# answer, row -> value
+# (answer, row) -> value
 Scorer = Callable[[str, Mapping[str, Any]], Any]
 # A scorer as plain data: `scorer` names an entry of `BUILDERS`, the rest are its settings.
 Spec = Mapping[str, Any]
 
 
 def reasoning_gym(dataset: str, settings: Mapping[str, Any]) -> Scorer:
-    """The scorer of one of reasoning_gym's data sets. An answer that it would run as code is worth 0 unseen."""
+    """Returns the scorer of one of reasoning_gym's datasets; an answer that it would run as code has value 0 without
+    being run."""
     import reasoning_gym as library
     from reasoning_gym.factory import DATASETS
 
     defaults = {field.name: field for field in dataclasses.fields(DATASETS[dataset][1])}
     given = {name: _as_declared(defaults[name], value) for name, value in settings.items()}
-    # What a scorer reads of its data set are the settings; its own tasks may be few.
+    # Of its dataset a scorer reads the settings only, so one task is enough.
     made = library.create_dataset(dataset, **given, seed=0, size=1)
 
     def score(answer: str, row: Mapping[str, Any]) -> float:
@@ -92,11 +93,11 @@ OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
     "Mult": operator.mul,
     "Div": operator.truediv,
 }
-# What a scorer that adds up shares of 1 gives beyond 1 is for an answer that is nearly right.
+# The value of an answer whose shares a scorer adds up to more than 1, which is nearly right but not right.
 NEARLY = 1 - 2**-20
-# Data sets whose own scorers pay 1 for one and the same answer to every task, or nearly, and what is compared here
-# instead: theirs take any text for halting, "nan" for any complex number, the first digits of a probability for all of
-# it, and any four numbers that make 24, or 24 and a fraction, for those that were given.
+# Comparisons that replace scorers which give 1, or nearly 1, to one and the same answer for every task: the originals
+# accept any text as halting, "nan" as any complex number, the first digits of a probability as the whole of it, and any
+# four numbers that make 24, or 24 and a fraction, in place of the given ones.
 COMPARED: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
     "game_of_life_halting": _same_word,
     "complex_arithmetic": _same_complex,
@@ -106,7 +107,7 @@ COMPARED: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
 
 
 def _as_declared(field: Any, value: Any) -> Any:
-    """A dataclass again, where a setting is one and came as a mapping."""
+    """Rebuilds the dataclass where a setting is one and arrived as a mapping."""
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     kind: Any = type(default)
     nested = dataclasses.is_dataclass(default) and isinstance(value, Mapping)
@@ -114,12 +115,15 @@ def _as_declared(field: Any, value: Any) -> Any:
 
 
 def regex(pattern: str | None) -> Scorer:
-    """1 if the pattern, the row's own if None, is found in the answer, else 0."""
+    """Returns a scorer: 1 if the pattern, the row's own if None, is found in the answer, else 0."""
     return lambda answer, row: float(re.search(pattern or row["pattern"], answer) is not None)
 
 
 def math_verify(timeout: int | None) -> Scorer:
-    """1 if the answer and the row's answer are the same mathematics, else 0. timeout: as for `read_mathematics`."""
+    """Returns a scorer: 1 if the answer and the row's answer are mathematically equal, else 0.
+
+    timeout: as for `read_mathematics`.
+    """
     import math_verify as library
 
     def score(answer: str, row: Mapping[str, Any]) -> float:
@@ -131,8 +135,10 @@ def math_verify(timeout: int | None) -> Scorer:
 
 
 def read_mathematics(answer: str, timeout: int | None) -> Any:
-    """What math-verify reads in a row's answer; empty if nothing. timeout: seconds, by a signal that only the main
-    thread of a process may set; None for any time."""
+    """Parses a row's answer with math-verify; the result is empty if nothing is found.
+
+    timeout: seconds, enforced by a signal that only the main thread of a process may set; None for no limit.
+    """
     import math_verify as library
 
     marked = "$" in answer or "\\boxed" in answer
@@ -140,7 +146,7 @@ def read_mathematics(answer: str, timeout: int | None) -> Any:
 
 
 def function(name: str) -> Scorer:
-    """A function `reward(completion, row)` of the user's, `package.module:f` or `path/to/file.py:f`."""
+    """Loads a user's function `reward(completion, row)` as a scorer, from `package.module:f` or `path/to/file.py:f`."""
     where, _, attribute = name.rpartition(":")
     if where.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(where).stem, where)
@@ -164,6 +170,6 @@ BUILDERS: dict[str, Callable[..., Scorer]] = {
 
 
 def build(spec: Spec) -> Scorer:
-    """The scorer that `spec` describes."""
+    """Builds the scorer that `spec` describes."""
     settings = dict(spec)
     return BUILDERS[settings.pop("scorer")](**settings)

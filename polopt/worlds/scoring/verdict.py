@@ -1,4 +1,4 @@
-"""What is asked of a scorer, and what it answers."""
+"""Requests to a scorer, and its verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
-    """An answer to judge. scorer: which one, as plain data (`scorers.build`). row: what it reads of the task."""
+    """An answer to score.
+
+    scorer: the scorer as plain data (`scorers.build`).
+    row: the fields of the task that the scorer reads.
+    """
 
     scorer: Mapping[str, Any]
     row: Mapping[str, Any]
@@ -18,8 +22,13 @@ class Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A scorer's judgement. value: NaN where there is none. raised: the exception, as text, that it ended with. odd:
-    the repr of what it returned, if that is no number. lost: why there is no judgement (timeout, memory, died)."""
+    """A scorer's result for one answer.
+
+    value: NaN where there is none.
+    raised: the exception that the scorer raised, as text.
+    odd: the repr of a returned value that is no number.
+    lost: the reason why there is no result (timeout, memory, died).
+    """
 
     value: float = math.nan
     raised: str | None = None
@@ -28,10 +37,10 @@ class Verdict:
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Verdict:
-        """A verdict from a worker's line.
+        """Parses a verdict from a worker's line.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the line is no verdict.
         """
         ((name, value),) = line.items()
         if name == "value" and type(value) in (int, float):

@@ -1,4 +1,4 @@
-"""Verifiers: what a completion is worth, given the row that it answers."""
+"""Verifiers: functions that return the value of a completion, given the row that it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifiers that have a name: exact, numeric, regex and math-verify."""
+"""Built-in verifiers by name: exact, numeric, regex and math-verify."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Named(Config):
 
 
 class Exact(Named):
-    """1 if the completion, stripped, is the row's answer, else 0. ignore_case: compare case-folded."""
+    """Value 1 if the completion, stripped, equals the row's answer, else 0.
+
+    ignore_case: compare case-folded.
+    """
 
     ignore_case: bool = False
 
@@ -53,10 +56,11 @@ class Exact(Named):
 
 
 class Numeric(Named):
-    """1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
+    """Value 1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
 
-    Compared exactly, as fractions; see `read_number` for what a number may look like.
-    take: `full_batch` reads the completion as one number, `last` takes the last number in it.
+    The numbers are compared exactly, as fractions; see `read_number` for the accepted forms.
+
+    take: `whole` reads the completion as one number, `last` takes the last number in it.
     """
 
     tolerance: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -79,9 +83,9 @@ class Numeric(Named):
 
 
 class Regex(Named):
-    """1 if the pattern is found in the completion, else 0.
+    """Value 1 if the pattern is found in the completion, else 0.
 
-    pattern: a Python regular expression; by default each row brings its own in its field `pattern`.
+    pattern: a Python regular expression; by default each row has its own in its field `pattern`.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -123,10 +127,10 @@ def _pattern_problem(pattern: str) -> str | None:
 
 
 class MathVerify(Named):
-    """1 if the completion and the row's answer are the same mathematics, by the library math-verify, else 0.
+    """Value 1 if the completion and the row's answer are mathematically equal, by the library math-verify, else 0.
 
     timeout: seconds for reading and for comparing, beyond which an answer is wrong. In threads of this process, where
-    episodes are played `here`, there is no limit: the library's clock is a signal.
+        episodes are played `here`, there is no limit, because the library's timeout is a signal.
     """
 
     timeout: int = pydantic.Field(default=5, ge=1)
@@ -149,11 +153,11 @@ class MathVerify(Named):
 
 
 def _finite(verdict: Verdict) -> float:
-    """The value of an answer, 0 where the scorer could make nothing of it or lost it."""
+    """Returns the value of an answer, 0 where the scorer raised, lost the answer or returned no finite number."""
     return verdict.value if math.isfinite(verdict.value) else 0.0
 
 
-# Words of an answer beyond which it looks like a solution with its working.
+# An answer with more words than this looks like a solution with its working.
 WORDS = 20
 NAMED: dict[str, type[Named]] = {
     "exact": Exact,

@@ -14,14 +14,16 @@ from polopt.worlds.verifiers.verifier import value_in_worker
 
 
 class Function:
-    """A Python function that gives rewards, by itself or by name; `functions.convention` is how it is called.
+    """A Python reward function as a verifier, given itself or by name; see `functions.convention` for its signatures.
 
-    Whatever goes wrong in it is an error that names the function and the row. together: whether many completions are
-    better judged in one call of `verify_many`, since the function takes many or gives a coroutine. per_row: whether it
-    is called as f(completion, row).
+    Every failure in it is an error that names the function and the row.
+
+    together: True if many completions are better scored in one call of `verify_many`, since the function is batched or
+        returns a coroutine.
+    per_row: True if the function is called as f(completion, row).
 
     Raises:
-        ConfigError: the function cannot be called in any of the known ways.
+        ConfigError: the function has none of the known signatures.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -40,7 +42,7 @@ class Function:
         return reward
 
     def verify_many(self, answered: Sequence[tuple[str, Row]]) -> list[float | None]:
-        """As `verify`, of each completion and its row; None where it took longer than its time limit."""
+        """Scores each completion for its row as `verify` does; None marks one whose scoring exceeded its time limit."""
         return call(self._function, self.name, self._how, [text for text, _ in answered], [row for _, row in answered])
 
     def check(self, row: Row) -> str | None:
@@ -54,9 +56,12 @@ class Function:
 
 
 class FunctionInProcess:
-    """A function of the user's, by name, that judges in worker processes: it may take its time, die, or run an answer
-    against the limits there (`scoring.limits`). It finds no environment, no network and nothing that this process has
-    loaded. An answer under which it dies or takes too long is worth 0."""
+    """A user-defined function, by name, that scores answers in worker processes.
+
+    The function may take long, crash, or execute an answer within the limits there (`scoring.limits`). It has no
+    environment, no network and none of the modules that this process has loaded. An answer under which it dies or takes
+    too long has value 0.
+    """
 
     reads_answer: ClassVar[bool] = False
 

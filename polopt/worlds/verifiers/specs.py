@@ -17,15 +17,15 @@ from polopt.worlds.verifiers.weighted import Weighted
 
 
 def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
-    """Verifiers from plain data.
+    """Builds verifiers from plain data.
 
-    `numeric`; `my_rewards.py:reward`; a function; `{"verifier": "numeric", "tolerance": 0.01, "weight": 2}`;
-    `{"verifier": "my_rewards.py:reward", "where": "processes"}` for a function that judges in worker processes; or a
+    The data is `numeric`; `my_rewards.py:reward`; a function; `{"verifier": "numeric", "tolerance": 0.01, "weight":
+    2}`; `{"verifier": "my_rewards.py:reward", "where": "processes"}` for a function that runs in worker processes; or a
     list of these.
 
     Raises:
-        ConfigError: an unknown verifier or setting (with the nearest valid one), a wrong value, or a function that
-            cannot be called in any of the known ways.
+        ConfigError: an unknown verifier or setting (with the nearest valid one), a wrong value, or a function with none
+            of the known signatures.
         NameNotFound: a file, module or function that does not exist or cannot be loaded.
     """
     if isinstance(spec, (list, tuple)):
@@ -34,7 +34,8 @@ def make_verifier(spec: Any, where: str = "verifier") -> Weighted:
 
 
 def computing(spec: Any) -> str | None:
-    """The name of a verifier that computes and never waits, if no other among those that `spec` describes can wait."""
+    """Returns the name of a compute-bound verifier among those that `spec` describes, if all of them are named ones,
+    which never wait; else None."""
     each = spec if isinstance(spec, (list, tuple)) else [spec]
     names = [one.get("verifier") if isinstance(one, Mapping) else one for one in each]
     if not all(isinstance(name, str) and name in NAMED for name in names):
@@ -82,5 +83,5 @@ class _Weight(Config):
 
 
 def _only(settings: dict[str, Any], key: str) -> dict[str, Any]:
-    """Take `key` out of `settings`, if it is there."""
+    """Removes `key` from `settings` and returns it as a dict, empty if it is not there."""
     return {key: settings.pop(key)} if key in settings else {}

@@ -1,4 +1,4 @@
-"""What a verifier is: it gives a completion its value, given the row that it answers."""
+"""The interface of a verifier: it assigns a value to a completion, given the row that it answers."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class Verifier(Protocol):
     """Whether it compares with `row["answer"]`, so that every row must have one."""
 
     def verify(self, completion: str, row: Row) -> float:
-        """What `completion` is worth as an answer to `row`, which holds `prompt`, `answer` and more."""
+        """Returns the value of `completion` as an answer to `row`, which holds `prompt`, `answer` and more."""
 
     def check(self, row: Row) -> str | None:
-        """What keeps this row from ever being judged; None if nothing does."""
+        """Returns the reason why no answer to this row can ever be verified, None if there is none."""
 
     def warning_for(self, rows: Sequence[Row]) -> str | None:
-        """The sentence of a warning about these rows together; None if there is nothing to warn of."""
+        """Returns a warning sentence about these rows together, None if there is nothing to warn of."""
 
 
 class WorkerVerifier(Verifier, Protocol):
-    """A verifier that is not polopt's own: it judges in worker processes, see `scoring`."""
+    """A verifier of third-party code, which runs in worker processes, see `scoring`."""
 
     def request(self, completion: str, row: Row) -> Request:
-        """What a worker is asked."""
+        """Returns the request to a worker."""
 
     def read(self, verdict: Verdict, row: Row) -> float:
-        """What its verdict is worth.
+        """Returns the value of the worker's verdict.
 
         Raises:
-            VerifierError: the verifier itself went wrong.
+            VerifierError: the verifier itself failed.
         """
 
 
 def value_in_worker(verifier: WorkerVerifier, completion: str, row: Row) -> float:
-    """What a worker process finds a completion worth."""
+    """Returns the value of a completion, computed in a worker process."""
     (verdict,) = verdicts([verifier.request(completion, row)])
     return verifier.read(verdict, row)

@@ -1,4 +1,4 @@
-"""Several verifiers as one: the weighted sum of their values."""
+"""A weighted sum of several verifiers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from polopt.worlds.verifiers.verifier import Verifier, WorkerVerifier
 
 
 class Weighted:
-    """Several verifiers: reward = sum_i weight_i * verify_i(completion, row).
+    """A weighted sum of verifiers: reward = sum_i weight_i * verify_i(completion, row).
 
-    parts: (name, verifier, weight). The first part is the task and the others shape it: an answer is solved
-    if the first part gives it 1 or more.
+    parts: (name, verifier, weight). The first part is the task and the others shape it: an answer is solved if the
+        first part gives it 1 or more.
     """
 
     def __init__(self, parts: Sequence[tuple[str, Verifier, float]]) -> None:
@@ -26,33 +26,36 @@ class Weighted:
 
     @property
     def together(self) -> bool:
-        """Whether many completions are better judged in one call of `judge_many`."""
+        """True if many completions are better scored in one call of `judge_many`."""
         return any(getattr(verifier, "together", False) for _, verifier, _ in self.parts)
 
     @property
     def reads_answer(self) -> bool:
-        """Whether a part compares with `row["answer"]`."""
+        """True if a part compares with `row["answer"]`."""
         return any(verifier.reads_answer for _, verifier, _ in self.parts)
 
     def warnings_for(self, rows: Sequence[Row]) -> list[str]:
-        """The sentences of all parts about these rows together."""
+        """Returns the warning sentences of all parts about these rows together."""
         return [found for _, verifier, _ in self.parts if (found := verifier.warning_for(rows))]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parts, in their order."""
+        """Names of the parts, in their order."""
         return tuple(name for name, _, _ in self.parts)
 
     def components(self, completion: str, row: Row) -> dict[str, float]:
-        """Each part's value, unweighted, by name."""
+        """Returns each part's value, unweighted, by name."""
         return {name: verifier.verify(completion, row) for name, verifier, _ in self.parts}
 
     def verify(self, completion: str, row: Row) -> float:
         return self.judge(completion, row)[0]
 
     def judge(self, completion: str, row: Row) -> tuple[float, dict[str, Any]]:
-        """The reward, and what `Step.info` holds of it: `components` and `solved`; of several parts, their values as
-        `signals`; `lost` where a verifier ran into a limit of its process."""
+        """Returns the reward and the info of a completion.
+
+        The info holds `components` and `solved`; with several parts their values as `signals`; `lost` where a verifier
+        exceeded a limit of its process.
+        """
         found = self.judge_many([(completion, row)])[0]
         if found is None:
             raise VerifierError(
@@ -61,14 +64,19 @@ class Weighted:
         return found
 
     def judge_many(self, answered: Sequence[tuple[str, Row]]) -> list[tuple[float, dict[str, Any]] | None]:
-        """As `judge`, of each completion and its row; None where a part took longer than its time limit. Functions of
-        many completions are called once, coroutines are awaited beside each other, and what worker processes judge is
-        sent to them together."""
+        """Scores each completion for its row as `judge` does; None marks one of which a part exceeded its time limit.
+
+        Batched functions are called once, coroutines are awaited concurrently, and requests to worker processes are
+        sent together.
+        """
         columns = [_each(verifier, answered) for _, verifier, _ in self.parts]
         return [self._summed(found) for found in zip(*columns, strict=True)]
 
     def _summed(self, found: Sequence[tuple[float | None, str | None]]) -> tuple[float, dict[str, Any]] | None:
-        """found: the value of each part, and why it was lost if it was."""
+        """Returns the weighted sum and the info, None if a part's value is None.
+
+        found: the value of each part, and the reason of its loss, None if it is not lost.
+        """
         values: dict[str, float] = {}
         for name, (value, _) in zip(self.names, found, strict=True):
             if value is None:
@@ -85,7 +93,8 @@ class Weighted:
 
 
 def _each(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[tuple[float | None, str | None]]:
-    """The value of each answer, None where it took longer than its time limit, and why it was lost if it was."""
+    """Returns the value of each answer, None where it exceeded its time limit, and the reason of its loss, None if not
+    lost."""
     if isinstance(verifier, Function):
         return [(value, None) for value in verifier.verify_many(answered)]
     if not hasattr(verifier, "request"):
@@ -96,7 +105,7 @@ def _each(verifier: Verifier, answered: Sequence[tuple[str, Row]]) -> Sequence[t
 
 
 def _unique(parts: Sequence[tuple[str, Verifier, float]]) -> list[tuple[str, Verifier, float]]:
-    """The same parts; a name that comes again gets its number."""
+    """Returns the parts with unique names; a repeated name gets a number."""
     count: dict[str, int] = {}
     result = []
     for name, verifier, weight in parts:

@@ -1,0 +1,144 @@
+"""The registry of `Experience.extras`: what each named entry of a batch holds, and which part or loop writes it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Kind = Literal["float", "int", "bool", "number", "list"]
+
+
+class Extra(NamedTuple):
+    """One named entry of `Experience.extras`.
+
+    name: its key.
+    shape: its dimensions; those called B and T are the batch's, and "..." at the end stands for any further ones.
+    kind: of its numbers, "number" for integers or floats; "list" is a list with one entry a row.
+    meaning: what it holds, with its unit.
+    writer: the part or the loop that writes it.
+    """
+
+    name: str
+    shape: tuple[str, ...]
+    kind: Kind
+    meaning: str
+    writer: str
+
+    def problem(self, value: Any, rows: int, decisions: int) -> str | None:
+        """What such an entry must be, if this value is not one; None if it is."""
+        if self.kind == "list":
+            return None if isinstance(value, list | tuple) else f"a list of B = {rows} entries"
+        known = {"B": rows, "T": decisions}
+        named = self.shape[:-1] if self.shape[-1] == "..." else self.shape
+        if isinstance(value, Tensor) and _is_of(value, self.kind):
+            right = value.ndim == len(named) or (named != self.shape and value.ndim > len(named))
+            if right and all(known.get(n, size) == size for n, size in zip(named, value.shape, strict=False)):
+                return None
+        sizes = ", ".join(str(known.get(name, name)) for name in self.shape)
+        return f"{_SPELT[self.kind]} of shape [{', '.join(self.shape)}] = [{sizes}]"
+
+
+def _is_of(value: Tensor, kind: Kind) -> bool:
+    if kind == "bool":
+        return value.dtype == torch.bool
+    if kind == "float":
+        return value.is_floating_point()
+    return value.dtype != torch.bool and not value.is_complex() and (kind == "number" or not value.is_floating_point())
+
+
+_SPELT = {"float": "floating point", "int": "integer", "number": "integer or floating point", "bool": "bool"}
+_LANGUAGE = "sources of rollouts"
+_TEACHER = "the loop, for algorithms with a teacher"
+_CONTROL = "sources of fragments"
+_B, _BT = ("B",), ("B", "T")
+
+# Names that are not written out here: `signal_<name>` [B] is what a world reports of a row beside its reward;
+# `old_<output>` is an output of the policy before its first update on the batch; `<name>_logp` [B, T] are the
+# log-probabilities under the frozen policy that a stage calls so.
+EXTRAS: dict[str, Extra] = {
+    extra.name: extra
+    for extra in (
+        Extra("action", ("B", "T", "..."), "number", "what was decided", _CONTROL),
+        Extra("age", _B, "int", "batches since the row was sampled", "sampling.Replay and its like"),
+        Extra("answer", _B, "list", "text of the policy's answer", _LANGUAGE),
+        Extra("aux", _BT, "float", "auxiliary reward of each decision, of a designer's hint", "the source"),
+        Extra("base_features", ("B", "S", "F"), "float", "features of decisions of the base policy", "the source"),
+        Extra("base_mask", ("B", "S"), "bool", "where the base policy decided", "the source"),
+        Extra("candidates", ("B", "T", "C"), "int", "token ids compared with the teacher's, -1 for none", _TEACHER),
+        Extra("chosen", _B, "bool", "rows to learn from", "sampling.LengthRecomposed"),
+        Extra("cut", _BT, "bool", "decisions before which a row is cut into segments", "sampling.SegmentRollouts"),
+        Extra("cut_value", _BT, "float", "value of the state there, 0 elsewhere", "sampling.SegmentRollouts"),
+        Extra("drawn", _BT, "int", "draws averaged in one decision", "policies.mixture"),
+        Extra("dt", _BT, "float", "length of each step's interval of time", "diffusion and flow policies"),
+        Extra("episode_length", _BT, "float", "decisions of the episode that ended there, 0 elsewhere", _CONTROL),
+        Extra("episode_return", _BT, "float", "undiscounted return of the episode that ended there", _CONTROL),
+        Extra("explored", _B, "bool", "rows that are leaves of a lookahead tree", "sampling.LookaheadRollouts"),
+        Extra("external", _B, "bool", "rows sampled by another node", "sampling.Swarm"),
+        Extra("features", ("B", "T", "F"), "float", "features of each decision in its state", "the source"),
+        Extra("feedback", _B, "list", "text with which the world answered, or None", _LANGUAGE),
+        Extra("given", _B, "int", "decisions of the demonstrated solution that began the row", _LANGUAGE),
+        Extra("greedy_reward", _B, "float", "reward of the greedy answer to the row's prompt", "the loop"),
+        Extra("has_teacher_signal", _B, "bool", "rows that the teacher had more context for", _TEACHER),
+        Extra("hinted", _B, "bool", "rows sampled behind a hidden hint", _LANGUAGE),
+        Extra("index", _B, "int", "number of the row's task", _LANGUAGE),
+        Extra(
+            "is_demonstration",
+            _B,
+            "bool",
+            "rows that were decided elsewhere, to be imitated",
+            "sampling.WithDemonstrations and its like",
+        ),
+        Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
+        Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
+        Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "sampling.TreeRollouts"),
+        Extra(
+            "mean",
+            ("B", "T", "..."),
+            "float",
+            "mean of the Gaussian that each decision was drawn from",
+            "Gaussian policies",
+        ),
+        Extra(
+            "mixture", ("B", "T", "V"), "float", "points of the simplex that were read and decided", "policies.mixture"
+        ),
+        Extra(
+            "observation",
+            ("B", "T + 1", "D"),
+            "float",
+            "observations before each decision and after the last",
+            _CONTROL,
+        ),
+        Extra("paid", _BT, "float", "reward of each answer, on its last decision", _LANGUAGE),
+        Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
+        Extra("policy_logp", _BT, "float", "log-probability without the inserted text", "sampling.RetryRollouts"),
+        Extra("predicted", _B, "float", "predicted probability of success", "sampling.UsesPredictor"),
+        Extra("probe", _B, "bool", "rows into which a text was inserted", "sampling.RetryRollouts"),
+        Extra(
+            "probe_logp", _BT, "float", "log-probability of the distribution that inserted it", "sampling.RetryRollouts"
+        ),
+        Extra("prompt_logp", _B, "float", "mean log-probability of the row's prompt", "the loop"),
+        Extra(
+            "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
+        ),
+        Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Rewards"),
+        Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
+        Extra("skipped", _B, "int", "shared groups that were passed over", "sampling.Swarm"),
+        Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
+        Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),
+        Extra("targets", ("B", "T", "V"), "float", "distribution that each decision is drawn towards", "the source"),
+        Extra("task", _B, "list", "the row's task", _LANGUAGE),
+        Extra(
+            "teacher_candidate_logp", ("B", "T", "C"), "float", "teacher's log-probability of each candidate", _TEACHER
+        ),
+        Extra("teacher_entropy", _BT, "float", "teacher's entropy in nats", _TEACHER),
+        Extra("teacher_logp", _BT, "float", "teacher's log-probability of the decision", _TEACHER),
+        Extra("temperature", _BT, "float", "temperature of a support that follows the entropy", _LANGUAGE),
+        Extra("thought", _BT, "bool", "decisions that are mixtures", "policies.mixture"),
+        Extra("tokens", _BT, "int", "token ids, decided and read, -1 behind the row", _LANGUAGE),
+        Extra("version", _B, "int", "version of the weights that drew the row's last decision", "workers of a cluster"),
+        Extra("voices", ("B", "T", "K"), "float", "several advantages of each decision", "credit.MultiAdvantage"),
+        Extra("window", _BT, "bool", "decisions taken in this batch", "sampling.PartialRollouts"),
+    )
+}
