@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from polopt.algorithm import Algorithm, add_metrics
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
-    from polopt.catalogue import cite, find, method, solver
+    from polopt.catalogue import cite, find, method, metric, solver
     from polopt.evaluation import Evaluation, Loss
     from polopt.experience import Experience
     from polopt.fields import ExperienceError
@@ -73,6 +73,7 @@ _HOMES = {
     "lab": "",
     "load_run": "api",
     "method": "catalogue",
+    "metric": "catalogue",
     "metrics": "",
     "objectives": "",
     "ops": "",
@@ -117,6 +118,7 @@ __all__ = [
     "lab",
     "load_run",
     "method",
+    "metric",
     "metrics",
     "objectives",
     "ops",

@@ -19,6 +19,7 @@ from polopt.checks.example import made_from, script
 from polopt.checks.finding import CheckResult
 from polopt.checks.lab import GradientComparison, measured
 from polopt.checks.measure import Maker
+from polopt.checks.metric_checks import metric_findings
 from polopt.checks.placement import PartKind, places
 from polopt.checks.plain_loss import PlainLoss, as_loss, name_of_function
 from polopt.checks.properties import Fields
@@ -27,6 +28,7 @@ from polopt.checks.solver_checks import solver_findings
 from polopt.checks.state import Rule
 from polopt.credit import Credit
 from polopt.fields import SHAPES, ExperienceError
+from polopt.metrics import Metric
 from polopt.objectives import Objective
 from polopt.part import Part
 from polopt.sampling import Select
@@ -59,11 +61,11 @@ def check(
 ) -> list[Report]:
     """What holds of a part or of a plain function `loss(logp, old_logp, advantage, mask, ...)`, and what breaks.
 
-    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and
-    reads no batch. name: what to call it. lab: measure bias
-    and variance, too. made_by: lines of code that make the subject, for the examples: the part under the name `part`,
-    a function under the name `loss`. batch: makes a batch from a seed; `clean=True` must hide nothing off the mask.
-    None takes the first of `batches.MAKERS` that suits the part.
+    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and a
+    metric on logs of a small problem. name: what to call it. lab: measure bias and variance, too. made_by: lines of
+    code that make the subject, for the examples: the part under the name `part`, a function under the name `loss`.
+    batch: makes a batch from a seed; `clean=True` must hide nothing off the mask. None takes the first of
+    `batches.MAKERS` that suits the part.
 
     Raises:
         ValueError: a function with arguments that a check cannot give or that returns no scalar, a kind of part without
@@ -71,6 +73,8 @@ def check(
     """
     if isinstance(subject, Solver):
         return [Report(name or repr(subject), "solver", solver_findings(subject), "")]
+    if isinstance(subject, Metric):
+        return [Report(name or repr(subject), "metric", metric_findings(subject), "")]
     if isinstance(subject, Part):
         part, called = subject, name or repr(subject)
     else:
