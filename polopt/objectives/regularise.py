@@ -1,4 +1,4 @@
-"""What is added to the surrogate: distance to a reference, entropy, the critic's error."""
+"""Regularisers of the surrogate: distance to a reference, entropy, the critic's error."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ReferenceKL(Regulariser):
     ratio, whose gradient then turns k1 and k3 into unbiased gradients of KL(policy || reference), on and
     off policy. Defaults: k3 for both, as GRPO (arXiv:2402.03300).
 
-    anchor: the reference policy, or the learner as it was one batch earlier ("previous"), which
-    holds back each batch's step alone.
+    anchor: the reference policy, or the learner's policy one batch earlier ("previous"), which
+    restrains each batch's step alone.
     """
 
     coefficient: float | Schedule = 0.04
@@ -49,7 +49,7 @@ class ReferenceKL(Regulariser):
 
 
 class EntropyBonus(Regulariser):
-    """-coefficient * H(policy) at each decision, in nats: a bonus on staying undecided."""
+    """-coefficient * H(policy) at each decision, in nats: a bonus on entropy."""
 
     coefficient: float | Schedule = 0.01
 
@@ -62,7 +62,8 @@ class EntropyBonus(Regulariser):
 class EntropyTarget(Regulariser):
     """coefficient * |H - target| with H the mean entropy of the whole batch's decisions, in nats.
 
-    It pulls from both sides. In terms: sign(H - target) (H_t - target), which a token mean adds up to the distance.
+    The entropy is raised below the target and lowered above it. The terms are sign(H - target) (H_t - target), whose
+    token mean is the distance.
     Source: PPO-max, arXiv:2307.04964.
     """
 
