@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Where each name comes from. Nothing is imported before it is asked for: torch alone takes a second.
+# The module of each name. Names are imported on first access: torch alone takes a second.
 _HOMES = {
     "Algorithm": "algorithm",
     "ByEntropy": "support",
@@ -152,7 +152,7 @@ if not TYPE_CHECKING:  # a type checker takes the imports above
 
 
 class _Package(ModuleType):
-    """`polopt.method` is the function, though there is a module of that name, which importing it would put there."""
+    """The package's module type: `polopt.method` stays the function when the module of that name is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOMES and _HOMES[name] and isinstance(value, ModuleType)):

@@ -1,4 +1,4 @@
-"""`python -m polopt` is `polopt`."""
+"""Runs the `polopt` command as `python -m polopt`."""
 
 from polopt.cli import main
 

@@ -1,4 +1,4 @@
-"""Published methods that polopt does not have, by the names that people type: why, and what comes nearest."""
+"""Published methods that polopt does not have, by their common names: why, and the nearest alternative."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_STD = (
     "the mean is taken off"
 )
 
-# name -> why it is not here, and where to look instead: methods of polopt in backquotes.
+# name -> the reason, and the nearest alternative: methods of polopt in backquotes.
 ABSENT = {
     **dict.fromkeys(("orpo", "cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
     **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "sppo", "dno"), PAIRS),
@@ -64,9 +64,9 @@ ABSENT = {
 
 
 def unknown_method(slug: str, known: Collection[str]) -> str:
-    """The end of the sentence on a method that does not exist: why it is not here, or the name that was likely meant.
+    """Returns the end of the sentence on an unknown method: why it is not here, or the name that was likely meant.
 
-    A name is only guessed where it is a slip of the keyboard away: most methods' names are each other's neighbours.
+    A name is only suggested where it is a typing error away: most methods' names are similar to each other.
     """
     if reason := ABSENT.get(slug.replace("_", "-").replace(" ", "-").lower()):
         return f": {reason}"

@@ -1,4 +1,4 @@
-"""One full sentence: which experience, what it was worth, who earned it, how far to move."""
+"""An algorithm as a composition of parts: sampling, reward, credit, selection, objective."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from polopt.values import check_values
 class Algorithm(Part):
     """sampling -> reward -> credit -> select -> objective.
 
-    select: which rows, and which of their decisions, are worth learning from, in order, now that credit is known. A
+    select: filters, in order, of the rows, and of their decisions, to learn from, given the advantages. A
     decision that is left out stays context.
-    reference_tau: how far the reference policy moves towards the policy after each batch, 0 to 1, a number or a
-    schedule: 0 leaves it where it began, 1 renews it, in between its weights average the policy's past. teacher: who is
-    asked about the policy's decisions once their outcome is known, for parts that read what it says.
+    reference_tau: the reference policy's step towards the policy after each batch, 0 to 1, a number or a
+    schedule: 0 keeps the initial one, 1 copies the policy, in between its weights average the policy's past. teacher:
+    evaluated on the policy's decisions once their outcome is known, for parts that read its outputs.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
-    `polopt.part_diff.diff(a, b)` says what differs.
+    `polopt.part_diff.diff(a, b)` lists the differences.
     """
 
     method_kind: ClassVar[str | None] = "algorithm"
@@ -59,14 +59,14 @@ class Algorithm(Part):
         return any(part.judges_demonstrations for part in self.credit.parts() if isinstance(part, Credit))
 
     def compute_advantages(self, experience: Experience) -> Experience:
-        """Computes what is to be learned from a batch: its rows are filtered as the sampling part filters, then
-        credited, then selected. Rows may be left out.
+        """Computes the advantages of a batch: its rows are filtered by the sampling part's filters, then credited, then
+        selected. Rows may be left out.
 
         A batch that this algorithm's own sampling part made is filtered already (`Experience.sampled_by`). In any other
         the outcome of each row is `outcome`, or the row's `reward` where there is none.
 
         Raises:
-            ExperienceError: the sampling part decides more than filters can make up for; `reward` is [B, T] and the
+            ExperienceError: the sampling part does more than filters can reproduce; `reward` is [B, T] and the
                 algorithm's reward part does not read it; as `with_advantages`.
         """
         if not self.sampling.made(experience):
@@ -92,13 +92,14 @@ class Algorithm(Part):
         )
 
     def with_advantages(self, experience: Experience) -> Experience:
-        """The batch with its shaped `reward` and its `advantage`, computed on the whole of it; no row is left out.
+        """Returns the batch with its shaped `reward` and its `advantage`, computed on the whole of it; no row is left
+        out.
 
-        Reward and credit see no demonstrated rows, unless the credit judges them too. Otherwise these are paid their
-        outcome, and each of their decisions has advantage 1, which makes a likelihood of the score function.
+        Reward and credit see no demonstrated rows, unless `judges_demonstrations` is set. Otherwise their reward is
+        their outcome, and each of their decisions has advantage 1, which makes the loss a likelihood.
 
         Raises:
-            ExperienceError: a field that a part reads is missing, or holds what nothing can be learned from
+            ExperienceError: a field that a part reads is missing, or holds values that cannot be learned from
                 (`values.check_values`).
         """
         experience = self._with_outcome(experience)
@@ -115,14 +116,14 @@ class Algorithm(Part):
         return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
-        """rows: [B] the rows' numbers for people, as in `check_values`."""
+        """Computes reward and credit. rows: [B] the rows' numbers in messages, as in `check_values`."""
         with torch.no_grad():
             experience = self.reward.rewarded(experience)
             check_values(experience, by=self.reward, rows=rows)
             return self.credit.credited(experience)
 
     def _imitated(self, others: Experience) -> Experience:
-        """Demonstrated rows, paid their outcome; a critic is to predict it too."""
+        """Sets the reward of demonstrated rows to their outcome, which is a critic's target, too."""
         changes: dict[str, Any] = {"reward": others.outcome, "advantage": others.mask.to(others.precision)}
         if others.value is not None:
             with torch.no_grad():
@@ -131,20 +132,22 @@ class Algorithm(Part):
         return others.replace(**changes)
 
     def filtered(self, experience: Experience) -> Experience:
-        """What is worth learning from, of a credited batch. Demonstrated rows stay, unless a part judges them too."""
+        """Selects the rows and decisions to learn from, of a batch with advantages. Parts decide on demonstrations,
+        too.
+        """
         with torch.no_grad():
             return select_rows(self.select, experience)
 
     @torch.no_grad()
     def update_reference(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
-        """Move the reference's parameters towards the policy's, as far as `reference_tau` says for now."""
+        """Moves the reference's parameters towards the policy's by the current `reference_tau`."""
         if (share := now(self.reference_tau)) > 0:
             for theirs, ours in zip(reference, policy, strict=True):
                 theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
 
 
 def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:
-    """The metrics of a batch from those of its micro-batches, which are shares of the whole: their sum."""
+    """Sums the metrics of micro-batches, which are shares of the whole batch's."""
     total: dict[str, float] = {}
     for metrics in parts:
         for name, value in metrics.items():

@@ -1,4 +1,4 @@
-"""What `import polopt as po` offers for whole runs: train one and watch it, read it again, evaluate, compare."""
+"""The Python interface of whole runs: train, resume, load, evaluate, compare."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunHandle(Run):
     """
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """The records of a log: "metrics", one a step, "evaluations", "others" or "samples".
+        """Reads the records of a log: "metrics", one a step, "evaluations", "others" or "samples".
 
         Raises:
             RunError: there is no such log.
@@ -56,7 +56,7 @@ class RunHandle(Run):
         return super().read(name)
 
     def frame(self, name: str = "metrics") -> pandas.DataFrame:
-        """A log as a table, a record a row; nested values are columns as `pass@1.estimate`.
+        """Reads a log as a table, a record a row; nested values are columns as `pass@1.estimate`.
 
         Raises:
             RunError: there is no such log, or pandas is not installed.
@@ -69,7 +69,7 @@ class RunHandle(Run):
         return pandas.json_normalize(records)
 
     def policy(self) -> LanguagePolicy:
-        """The policy as it was at the run's end.
+        """Loads the policy of the run's end.
 
         Raises:
             ConfigError: the run has not finished.
@@ -77,7 +77,7 @@ class RunHandle(Run):
         return load_policy(self.folder)
 
     def plot(self) -> plotly.graph_objects.Figure:
-        """The learning curve of the report.
+        """Plots the learning curve of the report.
 
         Raises:
             RunError: nothing was measured yet.
@@ -85,7 +85,7 @@ class RunHandle(Run):
         return report.learning_curve(self.folder)
 
     def facts(self) -> dict[str, str]:
-        """What was trained, how far, and what it came to, as text."""
+        """Returns folder, method, progress and scores, as text."""
         about, last = self.about, self.last("metrics")
         stages = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))["stages"].values()
         done, total = (last["step"] + 1 if last else 0), sum(stage["steps"] for stage in stages)
@@ -119,12 +119,12 @@ def train(
     address: str | None = None,
     **changes: Any,
 ) -> RunHandle:
-    """Train a language policy: a recipe (the laptop's by default) into a folder, with a report at the end.
+    """Trains a language policy: a recipe (the laptop's by default) into a folder, with a report at the end.
 
     progress: "auto" shows it, in a terminal, a notebook or a log; None does not. watchers: objects that are called at
     every step and evaluation, see `Watcher`.
-    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
-    that this machine belongs to, or "local" for one that is started here and ends with the run.
+    address: of a Ray cluster that samples the rollouts, as configured by the recipe's `cluster`: HOST:PORT, "auto" for
+    the one that this machine belongs to, or "local" for one that is started here and ends with the run.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
@@ -144,7 +144,7 @@ def resume(
     watchers: Sequence[Watcher] = (),
     address: str | None = None,
 ) -> RunHandle:
-    """Continue a run to the result it would have had without the interruption. The settings are those of `train`.
+    """Continues a run to the result it would have had without the interruption. The settings are those of `train`.
 
     Raises:
         RunError: the folder is not a run. ConfigError: it was begun on a cluster, and there is none, or without one.
@@ -157,7 +157,7 @@ def resume(
 
 
 def load_run(folder: Path | str) -> RunHandle:
-    """A run that was begun earlier, finished or not.
+    """Opens an earlier run, finished or not.
 
     Raises:
         RunError: the folder is not a run.
@@ -175,7 +175,7 @@ def evaluate(
     support: Support | None = None,
     seed: int = 0,
 ) -> HeldOutScore | PreferenceScore:
-    """Held-out accuracy, pass@1 and pass@k with 95 % intervals, of a run's policy or of a model's folder.
+    """Computes held-out accuracy, pass@1 and pass@k with 95 % intervals, of a run's policy or of a model's folder.
 
     tasks: the recipe whose held-out tasks are used, the run's own by default; problems: how many of them, all by
     default. samples: answers per problem, by default as many as the largest k needs. support: temperature, top-k and
@@ -199,10 +199,10 @@ def compare(
     cluster: str | None = None,
     progress: Display = "auto",
 ) -> Comparison:
-    """Train methods on one recipe with several seeds, compare their held-out accuracy, and write a report.
+    """Trains methods on one recipe with several seeds, compares their held-out accuracy, and writes a report.
 
-    methods: names, or {"name": "rloo", "kl": 0}; the first is the yardstick. folder: runs/compare-A-B by default;
-    called again, it takes finished runs as they are and continues the others.
+    methods: names, or {"name": "rloo", "kl": 0}; the others are compared with the first. folder: runs/compare-A-B by
+    default; called again, it takes finished runs as they are and continues the others.
     The other settings are those of `polopt.training.compare.compare`.
 
     Raises:
@@ -229,7 +229,7 @@ def compare(
 def _shown(
     work: Callable[[tuple[Watcher, ...]], Run], folder: Path, progress: Display, watchers: Sequence[Watcher]
 ) -> RunHandle:
-    """A run that is shown while it trains, and reported at its end, by one of the processes that train together."""
+    """Runs `work` with a progress display, and a report at its end, both on the main process only."""
     if progress not in ("auto", None):
         raise UserError(f'progress = {progress!r}: expected "auto", or None to show nothing')
     with contextlib.ExitStack() as stack:
@@ -267,7 +267,7 @@ def _board(progress: Display) -> Iterator[Callable[[Sequence[ComparedRun]], None
 
 @contextlib.contextmanager
 def _optional(without: str) -> Iterator[None]:
-    """What needs the extra `tools`, and is left out with a warning where it is not installed."""
+    """Replaces a missing module in its body by a warning: the body needs the extra `tools`."""
     try:
         yield
     except ModuleNotFoundError as error:

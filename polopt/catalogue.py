@@ -1,4 +1,4 @@
-"""Finds the methods by name; says how two of them differ; cites them; runs their claims."""
+"""The catalogue of methods: lookup by name, citations, and their claims."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ HERE = Path(__file__).parent
 
 
 class UnknownMethod(UserError, ValueError):
-    """There is no method of that name. The message says why, or which name was likely meant."""
+    """There is no method of that name. The message holds the reason, or the name that was likely meant."""
 
 
 class WrongKind(UserError, ValueError):
-    """The method builds something else than what is needed. The message says what, and how the method is run."""
+    """The method builds another kind of object than needed. The message names the kind, and how the method is run."""
 
 
 @functools.cache
 def _modules() -> dict[str, str]:
-    """slug -> module, from the file names alone: nothing is imported that nobody asked for."""
+    """Maps slugs to modules, from the file names alone, without importing any."""
     return {_slug(m.name): f"polopt.methods.{m.name}" for m in pkgutil.iter_modules(polopt.methods.__path__)}
 
 
@@ -48,12 +48,12 @@ def _slug(name: str) -> str:
 
 
 def slugs() -> list[str]:
-    """The names of all methods."""
+    """Returns the names of all methods."""
     return sorted(_modules())
 
 
 def slug_of(name: str) -> str:
-    """The method's name as the catalogue writes it ('-', '_' and '.' are the same).
+    """Returns the method's name as the catalogue writes it ('-', '_' and '.' are the same).
 
     Raises:
         UnknownMethod: there is no such method; why, or the name that was likely meant.
@@ -65,13 +65,13 @@ def slug_of(name: str) -> str:
 
 
 def files_of(slug: str) -> tuple[Path, ...]:
-    """The method's file and, if there is one, that of its claims."""
+    """Returns the method's file and, if there is one, that of its claims."""
     name = f"{_modules()[slug].rpartition('.')[2]}.py"
     return tuple(file for folder in ("methods", "claims") if (file := HERE / folder / name).is_file())
 
 
 def find(slug: str) -> Method[Any, Part]:
-    """The method of that name ('-', '_' and '.' are the same).
+    """Returns the method of that name ('-', '_' and '.' are the same).
 
     Raises:
         UnknownMethod: there is no such method; why, or the name that was likely meant.
@@ -85,7 +85,7 @@ def find(slug: str) -> Method[Any, Part]:
 
 
 def claims_of(slug: str) -> tuple[Claim, ...]:
-    """What the method's paper claims, in the order of its file, which alone imports the programs.
+    """Returns the claims of the method's paper, in the order of their file, which alone imports the programs.
 
     Raises:
         UnknownMethod: as `find`.
@@ -98,7 +98,7 @@ def claims_of(slug: str) -> tuple[Claim, ...]:
 
 
 def part(slug: str, **settings: Any) -> Part:
-    """Builds what a published method of any kind is, with its paper's defaults where nothing else is said.
+    """Builds the part of a published method of any kind, with its paper's defaults for settings not given.
 
     Raises:
         UnknownMethod, ValueError, TypeError: an unknown method or setting; the nearest name is given.
@@ -107,7 +107,7 @@ def part(slug: str, **settings: Any) -> Part:
 
 
 def method(slug: str, **settings: Any) -> Algorithm:
-    """Builds the algorithm of a published method, with its paper's defaults where nothing else is said.
+    """Builds the algorithm of a published method, with its paper's defaults for settings not given.
 
     Raises:
         WrongKind: the method is of another kind; how it is run.
@@ -149,7 +149,7 @@ def metric(name: str, **settings: Any) -> Metric:
 
 
 def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
-    """What the method builds, which must be of the class that stands for one kind of method."""
+    """Builds a method's part, which must be of class `cls`."""
     found = find(slug)
     if found.kind != cls.method_kind:
         raise WrongKind(_wrong_kind(found.slug, found.kind, cls.method_kind))
@@ -159,8 +159,8 @@ def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
 
 
 def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
-    """The algorithm that somebody asks for: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a function
-    that returns one, as `my_method.py:build`; or an algorithm itself.
+    """Builds an algorithm from its specification: a method's name; `{name: grpo, clip: 0.1}`, with its settings; a
+    function that returns one, as `my_method.py:build`; or an algorithm itself.
 
     Raises:
         WrongKind: the method builds no algorithm; how it is run.
@@ -172,7 +172,7 @@ def sentence(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
 
 
 def specified(cls: type[Built], spec: str | Mapping[str, Any] | Built) -> Built:
-    """As `sentence`, of the class that stands for another kind of method, such as `solvers.Solver`."""
+    """Builds a part of class `cls`, such as `solvers.Solver`, from its specification, as `sentence` does."""
     from polopt.part import build
 
     if isinstance(spec, cls):
@@ -191,7 +191,7 @@ def specified(cls: type[Built], spec: str | Mapping[str, Any] | Built) -> Built:
 
 
 def own_method(name: str) -> Callable[..., Part]:
-    """The function behind `my_method.py:build` or `package.module:build`, which builds a method of any kind.
+    """Loads the function `my_method.py:build` or `package.module:build`, which builds a method of any kind.
 
     Raises:
         ValueError: there is none, or it is neither a function of that file nor declared to return what a method builds
@@ -206,7 +206,7 @@ def own_method(name: str) -> Callable[..., Part]:
         declared = typing.get_type_hints(found).get("return") if inspect.isfunction(found) else None
     except NameError:
         declared = None
-    # Loading a file has run its code already; a module that is installed may be about anything.
+    # Loading a file has run its code already; an installed module may hold unrelated functions.
     its_own = inspect.isfunction(found) and written_in(found, name)
     if getattr(declared, "method_kind", None) not in KINDS and not its_own:
         raise ValueError(f"{name!r:.100} is not a method: expected a function declared as def build(...) -> Algorithm")
@@ -232,7 +232,7 @@ def _wrong_kind(name: str, kind: Any, expected: str | None) -> str:
 
 
 def cite(names: Iterable[str]) -> str:
-    """BibTeX of the methods' papers."""
+    """Returns the BibTeX of the methods' papers."""
     return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)
 
 
@@ -241,7 +241,7 @@ Cost = Literal["fast", "slow"]
 
 @dataclasses.dataclass(frozen=True)
 class ClaimResult:
-    """One claim, run. `dataclasses.asdict` of it is plain JSON data."""
+    """The result of one claim. `dataclasses.asdict` of it is plain JSON data."""
 
     slug: str
     name: str
@@ -256,7 +256,7 @@ class ClaimResult:
 
 
 def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple[str, str]]:
-    """(method, claim) of these methods; cost picks the fast or the slow ones, None all.
+    """Lists (method, claim) of these methods; cost selects the fast or the slow ones, None all.
 
     Raises:
         ValueError: there is no such method; the nearest name is given.
@@ -265,7 +265,7 @@ def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple
 
 
 def run_claim(which: tuple[str, str]) -> ClaimResult:
-    """Run one claim of one method."""
+    """Runs one claim of one method."""
     slug, name = slug_of(which[0]), which[1]
     claim = next(claim for claim in claims_of(slug) if claim.name == name)
     finding, seconds = claim.check()
@@ -284,7 +284,7 @@ def run_claim(which: tuple[str, str]) -> ClaimResult:
 
 
 def run_claims(names: Iterable[str], cost: Cost | None = None) -> Iterator[ClaimResult]:
-    """Run the claims of these methods, one by one.
+    """Runs the claims of these methods, one by one.
 
     Raises:
         ValueError: as `planned_claims`.

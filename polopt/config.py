@@ -1,4 +1,4 @@
-"""Settings read from files: checked in full before anything runs, refused in one sentence."""
+"""Settings read from files: validated in full before anything runs, with one-sentence errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.part import to_plain
 
 
 class Config(pydantic.BaseModel):
-    """Base of every group of settings: frozen, and a key it does not know is an error, never ignored.
+    """Base of every group of settings: frozen; an unknown key is an error, never ignored.
 
     Numbers are finite, unless a setting's own type allows inf.
     """
@@ -37,8 +37,8 @@ class Config(pydantic.BaseModel):
 
 
 def plain_data(value: Any) -> Any:
-    """`value` as text, numbers, booleans, None, lists and maps, which YAML reads back equal: parts become maps and
-    tuples lists.
+    """Converts `value` to text, numbers, booleans, None, lists and maps, which YAML reads back equal: parts become maps
+    and tuples lists.
 
     Raises:
         ValueError: NaN, a whole number of more than 64 bits, or anything else that YAML cannot hold; the path is named.
@@ -68,14 +68,14 @@ def _plain(path: str, value: Any) -> Any:
     raise ValueError(f"{place}a {type(value).__name__} is no setting; give text, numbers, lists or maps")
 
 
-# Settings whose meaning is known to others: a method's, a world's, an architecture's.
+# Settings that are interpreted elsewhere: a method's, an environment's, an architecture's.
 PlainMap = Annotated[dict[Any, Any], pydantic.BeforeValidator(plain_data)]
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
-    """`data` as a checked `model`. `where` names its origin in messages: a file, or a path into one.
+    """Validates `data` as a `model`. `where` names its origin in messages: a file, or a path into one.
 
     Numbers may come as text (YAML reads `1e-5` as text); nothing else is converted between kinds.
 
@@ -108,7 +108,7 @@ def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
 
 
 def _path(problem: Any, data: Any) -> list[str | int]:
-    """The problem's location in the user's data, without the names that pydantic gives to alternatives."""
+    """Returns the problem's location in the user's data, without the names that pydantic gives to alternatives."""
     path: list[str | int] = []
     for step in problem["loc"]:
         try:

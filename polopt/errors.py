@@ -1,4 +1,4 @@
-"""Errors and warnings that are sentences for a person. This module imports nothing, so that every room can use it."""
+"""Errors and warnings whose messages address the user. This module imports nothing, for use everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class UserError(Exception):
 
 
 class RunError(UserError, ValueError):
-    """A run folder cannot be used as was asked: it is no run, is one already, is in use, damaged or changed."""
+    """A run folder cannot be used as requested: it is no run, is one already, is in use, damaged or changed."""
 
 
 class ConfigError(UserError, ValueError):
@@ -20,4 +20,4 @@ class ConfigError(UserError, ValueError):
 
 
 class PoloptWarning(UserWarning):
-    """Something that a run goes on in spite of: given before training begins, shown once, and logged."""
+    """A condition that does not stop a run: reported before training begins, shown once, and logged."""

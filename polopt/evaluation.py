@@ -1,4 +1,4 @@
-"""What the current policy computes for the decisions of a batch, and the loss that an objective makes of it."""
+"""The current policy's outputs on the decisions of a batch, and the loss that an objective computes from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 from polopt.fields import ABSENT, ExperienceError, describe, listed, requirer
 from polopt.support import PLAIN, Support
 
-# What the current policy says of each decision.
+# The current policy's outputs for each decision.
 SAID = ("logp", "entropy", "logits", "value")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Evaluation:
-    """What the *current* policy says about the decisions of a batch, with gradient.
+    """The *current* policy's outputs on the decisions of a batch, with gradient.
 
-    logp: [B, T] over `support`. Only if some part declares that it needs them: entropy [B, T] in nats,
-    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B]. extras: whatever else a policy
-    can say, by name, [B, T, ...].
+    logp: [B, T] over `support`. Only if some part declares them: entropy [B, T] in nats,
+    logits [B, T, V] (divided by the temperature), value [B, T] and final_value [B]. extras: other outputs of a policy,
+    by name, [B, T, ...].
     """
 
     logp: Tensor
@@ -35,7 +35,7 @@ class Evaluation:
     declared_as: ClassVar[str] = "policy_outputs"
 
     def require(self, names: Iterable[str], by: object) -> None:
-        """As `Experience.require`, for what the policy was asked to say."""
+        """Raises ExperienceError, as `Experience.require`, for an output of the policy that is missing."""
         for name in sorted(names):
             extra = name.removeprefix("extras.")
             if (getattr(self, name, None) if extra == name else self.extras.get(extra)) is None:
@@ -45,13 +45,13 @@ class Evaluation:
                 )
 
     def __repr__(self) -> str:
-        """The fields that are there, by type and shape."""
+        """Lists the fields that are set, by type and shape."""
         fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
         shown = [] if self.support == PLAIN else [f"support={self.support!r}"]
         return f"Evaluation({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *shown])})"
 
     def check(self, mask: Tensor) -> None:
-        """Refuses an evaluation of another batch than the one with this mask [B, T].
+        """Checks that the shapes of the evaluation are those of the batch with this mask [B, T].
 
         Raises:
             ExperienceError: shapes that differ from the mask's.
@@ -72,7 +72,7 @@ class Evaluation:
                 )
 
     def zero_masked(self, mask: Tensor) -> Evaluation:
-        """As `Experience.zero_masked`: zeros, and zero gradient, where `mask` is False."""
+        """Sets outputs to 0, with zero gradient, where `mask` is False."""
 
         def blank(value: Tensor) -> Tensor:
             return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
@@ -80,27 +80,27 @@ class Evaluation:
         return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
 
     def detach(self) -> Evaluation:
-        """The same without gradient."""
+        """Returns the evaluation without gradient."""
         return self.mapped(lambda name, value: value.detach())
 
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """What was said of the micro-batches of one batch, put together again in their order."""
+        """Concatenates the evaluations of the micro-batches of one batch, in order."""
         first, names = parts[0], (*SAID, "final_value")
         fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
 
     def to(self, device: torch.device | str) -> Evaluation:
-        """The same on another device."""
+        """Moves the evaluation to another device."""
         return self.mapped(lambda name, value: value.to(device))
 
     def __getitem__(self, rows: Tensor) -> Evaluation:
-        """What was said of the rows at these positions, in this order."""
+        """Selects rows by position, in this order."""
         return self.mapped(lambda name, value: value[rows])
 
     def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
-        """`change(name, value)` in the place of each value."""
+        """Replaces each value by `change(name, value)`."""
         fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
         return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
 

@@ -22,27 +22,27 @@ class Experience:
     """A padded batch of decisions, B trajectories by T decisions. Immutable: stages return new views.
 
     mask: [B, T] bool, True where the policy decided; False on prompts, padding and tool output.
-    rollout_logp: [B, T] log-probability of each decision under the policy that sampled it, over `support`.
+    rollout_logp: [B, T] log-probability of each decision under the behaviour policy, over `support`.
     support: the sampler's reshaping that `rollout_logp` (and every other log-prob of the batch) belongs to.
-    horizon: the most decisions a row may hold (the sampler's patience), if there is a limit.
+    horizon: the largest number of decisions of a row, if there is a limit.
     old_logp: [B, T] the learner's own log-probabilities before its first update on this batch.
     ref_logp: [B, T] log-probabilities under a reference policy.
-    prev_logp: [B, T] log-probabilities under the learner as it was one batch earlier.
-    outcome: [B] what the environment paid for the whole row, before any shaping. reward: [B], or [B, T] for each
-        decision, what credit is computed from; `Algorithm.with_advantages` sets it from the outcome.
-    terminated, truncated: [B] or [B, T] bool; the end of the episode, and the end of our patience.
+    prev_logp: [B, T] log-probabilities under the learner's policy one batch earlier.
+    outcome: [B] the environment's reward of the whole row, before any shaping. reward: [B], or [B, T] for each
+        decision, the reward that credit is computed from; `Algorithm.with_advantages` sets it from the outcome.
+    terminated, truncated: [B] or [B, T] bool; the end of the episode, and its truncation by a limit.
     group: [B] int64, same number = same prompt or start state.
     turn: [B, T] int64, index of the turn of each decision.
     value: [B, T] critic's value before each decision; final_value: [B] after the last one, or [B, T] after
-        each decision at which an episode inside the row was cut off.
-    value_target: [B, T] what the critic should predict before each decision; credit computes it.
+        each decision at which an episode inside the row was truncated.
+    value_target: [B, T] the critic's target before each decision; credit computes it.
     entropy: [B, T] of the sampler's distribution at each decision, in nats.
     advantage: [B, T] how much better than expected each decision was; credit computes it.
     extras: tensors with leading dimension B, or lists of length B, by name; `polopt.extras.EXTRAS` is the registry of
         the names, shapes and types that polopt's own parts use, and those are checked.
     sampled_by: the sampling part that made the batch, as it prints; None for a batch from anywhere else, to which
         `Algorithm.compute_advantages` applies that part's filters.
-    full_batch_evaluation: the current policy's evaluation of the whole optimiser batch, without gradient, for the parts
+    full_batch_evaluation: the current policy's outputs on the whole optimiser batch, without gradient, for the parts
         that need a statistic of all of it (`Part.full_batch_outputs`). It is set before a batch is split.
 
     Raises:
@@ -75,7 +75,7 @@ class Experience:
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
     _kept: Tensor | None = None  # [B] bool, the rows that `restrict` left
-    _looked_at: Any = None  # what `check_values` found right, and need not look at again
+    _looked_at: Any = None  # fields that `check_values` has passed, which need no second check
 
     def __post_init__(self) -> None:
         check_fields(self.mask, {name: getattr(self, name) for name in _FIELDS})
@@ -84,7 +84,7 @@ class Experience:
         return self.mask.shape[0]
 
     def __repr__(self) -> str:
-        """The fields that are there, by type and shape."""
+        """Lists the fields that are set, by type and shape."""
         fields = {name: value for name in SHAPES if (value := getattr(self, name)) is not None}
         rest = {"support": self.support, "horizon": self.horizon, "sampled_by": self.sampled_by}
         shown = [f"{k}={v!r}" for k, v in rest.items() if v is not None and v != PLAIN]
@@ -96,7 +96,7 @@ class Experience:
 
     @property
     def full_batch(self) -> Experience:
-        """The optimiser batch this micro-batch was split from; itself if it was not.
+        """Returns the optimiser batch that this micro-batch was split from; itself if it was not split.
 
         Every normaliser is computed on it, so that a split never changes a loss.
         """
@@ -104,40 +104,42 @@ class Experience:
 
     @property
     def denominator_batch(self) -> Experience:
-        """What denominators count: the whole, unless this is a share of a larger loss that has one denominator."""
+        """Returns the batch that denominators count: the whole, unless several branches share one denominator."""
         return self.full_batch if self._counted is None else self._counted
 
     @property
     def row_count(self) -> int:
-        """Rows that a mean over rows divides by, empty ones too: those that `restrict` left, all if it named none."""
+        """Number of rows that a mean over rows divides by, empty ones too: those kept by `restrict`, else all."""
         return len(self) if self._kept is None else int(self._kept.sum())
 
     @property
     def is_demonstration(self) -> Tensor:
-        """[B] bool: rows that somebody else decided, to be imitated. A batch without the mark has none.
+        """Mask of the demonstrated rows, [B], which are to be imitated. A batch without the flag has none.
 
-        Nobody sampled their decisions, so they have no behaviour log-probability: `rollout_logp` holds 0 there and
-        means nothing. They are left out of ratios, of what is measured of the sampler, and of every statistic that
-        credits rollouts; their own credit is 1 on each decision."""
+        Demonstrations have no behaviour log-probability: `rollout_logp` holds 0 there, without meaning. They are left
+        out of ratios, of metrics of the behaviour policy, and of every statistic that credits rollouts; their own
+        advantage is 1 on each decision.
+        """
         shown = self.extras.get("is_demonstration")
         return torch.zeros(len(self), dtype=torch.bool, device=self.device) if shown is None else shown
 
     def local_rows(self, values: Tensor) -> Tensor:
-        """This micro-batch's rows of `values`, one entry for each row of `full_batch`: [B of the whole, ...] -> [B,
-        ...]."""
+        """Selects this micro-batch's rows of `values`, which has one entry for each row of `full_batch`: [B of the
+        whole, ...] -> [B, ...]."""
         return values if self._rows is None else values[self._rows]
 
     def place(self, index: Tensor | None = None) -> Tensor | None:
-        """Where in the whole these of its rows stand, [M]; of all its rows, None for each in its own place."""
+        """Returns the positions [M] in the whole batch of rows of this one; of all rows, None if it was not split."""
         if index is None:
             return self._rows
         return index if self._rows is None else self._rows[index]
 
     def with_full_batch_evaluation(self, evaluation: Evaluation) -> Self:
-        """The batch with a survey; one that was not split is surveyed by `evaluation` itself.
+        """Returns the batch with its full-batch evaluation; for a batch that was not split, that is `evaluation`
+        itself.
 
         Raises:
-            ExperienceError: it was split before anybody surveyed the whole.
+            ExperienceError: the batch was split without a full-batch evaluation.
         """
         if self._whole is None:
             return self.replace(full_batch_evaluation=evaluation.detach())
@@ -150,8 +152,8 @@ class Experience:
         return self
 
     def restrict(self, keep: Tensor, counted: Experience | None = None) -> Self:
-        """The batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the kept, and
-        the rows if it names rows; denominators too, or what is left in `counted`."""
+        """Returns the batch with fewer decisions: `keep` is bool, [B] or [B, T] of the whole. Normalisers count the
+        kept decisions, and the kept rows if it is [B]; denominators too, or those of `counted`."""
         whole, kept = self.full_batch, self.full_batch._kept
         if keep.ndim == 1:
             kept = keep if kept is None else kept & keep
@@ -162,7 +164,7 @@ class Experience:
         return self._changed({"mask": self.mask & self.local_rows(keep), "_whole": narrowed, "_counted": counted})
 
     def require(self, names: Iterable[str], by: object) -> None:
-        """Refuse with one sentence if `by` would read a field that is not there.
+        """Checks that the fields `names`, which `by` reads, are set.
 
         Raises:
             ExperienceError: naming the part, the field, its expected shape and how to fill it in.
@@ -184,13 +186,13 @@ class Experience:
                 raise ExperienceError(f"{requirer(by)} needs experience.{name} of shape {shapes}, found None{fix}")
 
     def replace(self, **changes: Any) -> Self:
-        """A view with some fields changed; `extras` given here are added to those already there."""
+        """Returns a view with some fields changed; `extras` given here are added to those already there."""
         if "extras" in changes:
             changes["extras"] = {**self.extras, **changes["extras"]}
         return self._changed(changes)
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
-        """As `dataclasses.replace`, without checking again what was checked when this batch was made."""
+        """Returns a changed copy, as `dataclasses.replace`, but checks the changed fields only."""
         for name in changes.keys() - _FIELDS.keys():
             raise TypeError(f"Experience has no field {name!r}{nearest(name, (n for n in _FIELDS if n[0] != '_'))}")
         result = object.__new__(type(self))
@@ -201,7 +203,7 @@ class Experience:
         return result
 
     def with_missing_fields_of(self, other: Experience) -> Self:
-        """The batch with whatever only `other` knows, blank: 0 and False, -1 for integers, None in lists."""
+        """Adds the fields that only `other` has, blank: 0 and False, -1 for integers, None in lists."""
         B, T = self.mask.shape
 
         def blank(value: Any, shape: Sequence[int]) -> Any:
@@ -217,7 +219,7 @@ class Experience:
         return self.replace(extras=extras, **fields)
 
     def returns(self) -> Tensor:
-        """[B] undiscounted return of each row: the outcome, or the sum of its decisions' rewards; of a row without
+        """Undiscounted return of each row, [B]: the outcome, or the sum of its decisions' rewards; of a row without
         decisions `extras["row_reward"]`, or 0."""
         self.require({"reward"}, by="Experience.returns")
         if self.reward.ndim == 1:
@@ -235,10 +237,10 @@ class Experience:
 
     @property
     def temperatures(self) -> float | Tensor:
-        """What logits are divided by: the support's temperature, or [B, T] where each decision has its own.
+        """Temperatures by which logits are divided: the support's, or [B, T] where each decision has its own.
 
         Raises:
-            ExperienceError: temperatures follow the entropy, and `extras["temperature"]` does not say which it was.
+            ExperienceError: temperatures depend on the entropy, and `extras["temperature"]` is missing.
         """
         if self.support.by_entropy is None:
             return self.support.temperature
@@ -247,11 +249,11 @@ class Experience:
 
     @property
     def lengths(self) -> Tensor:
-        """[B] number of decisions in each row."""
+        """Number of decisions in each row, [B]."""
         return self.mask.sum(1)
 
     def __getitem__(self, rows: Any) -> Self:
-        """A new batch of some rows: a slice, a bool mask or indices. Its normalisers are its own."""
+        """Returns a new batch of some rows: a slice, a bool mask or indices. Its normalisers are its own."""
         if not isinstance(rows, slice):
             rows = torch.as_tensor([rows] if isinstance(rows, int) else rows, device=self.device)
             rows = rows if rows.dtype == torch.bool else rows.long()
@@ -260,10 +262,10 @@ class Experience:
         return self._changed({**alone, **self._map(lambda v: take(v, rows))})
 
     def split(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Iterator[Self]:
-        """Micro-batches of 1 to `rows` rows that remember the whole batch for their normalisers.
+        """Yields micro-batches of 1 to `rows` rows that refer to the whole batch for their normalisers.
 
-        only: [B] bool, leaves out rows that are known to contribute nothing.
-        binds: what stays together, as an objective's `binding` says. "group": micro-batches of whole groups, in the
+        only: [B] bool, leaves out rows that contribute nothing.
+        binds: the unit that stays together, an objective's `binding`. "group": micro-batches of whole groups, in the
             order of their first rows; a group of more than `rows` rows is a micro-batch of its own.
 
         Raises:
@@ -273,7 +275,7 @@ class Experience:
             yield self.piece(index)
 
     def micro_batches(self, rows: int, only: Tensor | None = None, binds: Binding = "row") -> Sequence[Tensor]:
-        """The positions [M] of the rows of each micro-batch that `split` gives."""
+        """Returns the positions [M] of the rows of each micro-batch of `split`."""
         if rows < 1:
             raise ValueError(f"Experience.split: rows per micro-batch must be >= 1, found {rows}")
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
@@ -285,13 +287,13 @@ class Experience:
         return whole_groups(chosen, self.group[chosen], rows)
 
     def piece(self, index: Tensor) -> Self:
-        """The rows at these positions [M], in this order, as a micro-batch that remembers the whole batch."""
+        """Returns the rows at these positions [M], in this order, as a micro-batch that refers to the whole batch."""
         return self[index]._changed({"_whole": self.full_batch, "_rows": self.place(index), "_counted": self._counted})
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
+        """Moves every tensor, as `Tensor.to`; a dtype applies to the floating-point ones only.
 
-        A micro-batch goes on remembering its whole, which stays where it is; a survey is dropped.
+        A micro-batch still refers to its whole batch, which is not moved; a full-batch evaluation is dropped.
         """
 
         def move(value: Any) -> Any:
@@ -305,8 +307,7 @@ class Experience:
         return self._changed({"full_batch_evaluation": ABSENT, "_kept": move(self._kept), **self._map(move)})
 
     def zero_masked(self) -> Self:
-        """Per-decision fields set to 0 where the policy did not decide: nothing there can reach a loss,
-        not even NaN."""
+        """Sets per-decision fields to 0 outside the mask, so that no value there can reach a loss, not even NaN."""
         blank: dict[str, Any] = {
             name: torch.where(self.mask, value, 0)
             for name in PER_DECISION
@@ -320,8 +321,8 @@ class Experience:
 
     @classmethod
     def cat(cls, parts: Sequence[Experience]) -> Experience:
-        """Stack batches, padding to the longest T: integers with -1, the rest with 0. The group numbers of
-        different batches are kept apart.
+        """Stacks batches, padding to the longest T: integers with -1, the rest with 0. The group numbers of
+        different batches are kept distinct.
 
         Raises:
             SupportError: the batches were sampled from different supports.
@@ -344,7 +345,7 @@ class Experience:
 
     @classmethod
     def join(cls, parts: Sequence[Experience]) -> Experience:
-        """As `cat`, of batches that know of each other: one group number means one group in all of them.
+        """Stacks batches as `cat`, but with common group numbers: one number means one group in all of them.
 
         Raises:
             SupportError, ExperienceError: as `cat`; or a batch has no `group`.
@@ -355,7 +356,7 @@ class Experience:
 
 
 def _public(cls: type) -> inspect.Signature:
-    """The signature of a dataclass without its private fields."""
+    """Returns the signature of a dataclass without its private fields."""
     whole = inspect.signature(cls)
     return whole.replace(parameters=[p for name, p in whole.parameters.items() if not name.startswith("_")])
 

@@ -1,4 +1,4 @@
-"""Memory that large tensors have freed stays with the process, for those of the next step."""
+"""Reuse of freed memory: the process keeps the memory of large tensors for those of the next step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import os
 import sys
 from collections.abc import Iterator
 
-# What a user sets to decide for himself.
+# Variables with which a user overrides this.
 SETTINGS = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-# Numbers by which glibc's <malloc.h> knows two of its settings: how much free memory at the end of the heap is given
-# back to the system, and from which size on memory is asked of the system for one tensor alone.
+# Constants of glibc's <malloc.h> for two settings: the amount of free memory at the end of the heap that is returned to
+# the system, and the size from which an allocation gets a memory mapping of its own.
 TRIM, MMAP = -1, -3
 
 
 @contextlib.contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Inside, and in this process from then on, freed memory is used again in place of being asked of the system anew.
+    """Makes this process, inside and from then on, reuse freed memory instead of requesting it from the system again.
 
-    glibc gives tensors of more than 32 MiB back to the system at once. The same memory comes back page by page, each
+    glibc returns tensors of more than 32 MiB to the system at once. The same memory comes back page by page, each
     of them cleared and mapped when it is first written: on a virtual machine that takes longer than the arithmetic on
     it. At the end, what is free goes back to the system. Of no effect with other C libraries, or where the user has set
     one of `SETTINGS`.

@@ -1,7 +1,7 @@
-"""What the files of the methods hold, readable without running them: names, papers, formulas, sentences, claims.
+"""An index of the methods' files that can be read without importing them: names, papers, formulas, parts, claims.
 
-Importing 79 methods means importing torch. index.json is what they held when `python -m polopt.index` was run last; the
-entry of a method whose files have changed since is made anew from them.
+Importing 79 methods means importing torch. index.json holds their contents at the last run of `python -m polopt.index`;
+the entry of a method whose files have changed since is rebuilt from them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FILE = Path(__file__).with_name("index.json")
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A method as it is shown. kind: what it builds. settings: name and default. sentence: what it builds with its
-    paper's settings as `outline` has it: depth, name, value. claims: name and statement. digest: of its files."""
+    """The index entry of a method. kind: of the object it builds. settings: name and default. sentence: the `outline`
+    of its part with the paper's settings: depth, name, value. claims: name and statement. digest: of its files."""
 
     slug: str
     room: str
@@ -37,18 +37,18 @@ class Entry:
     digest: str
 
     def matches(self, text: str) -> bool:
-        """Whether every word of the text is in the method's name, room, kind, tier, title or what it changes."""
+        """Tests whether every word of the text is in the method's name, room, kind, tier, title or `changes`."""
         found = " ".join([self.slug, self.room, self.kind, self.tier, self.paper.title, self.changes]).lower()
         return all(word in found for word in text.lower().split())
 
 
 def entries() -> list[Entry]:
-    """All methods, by name."""
+    """Returns the entries of all methods, by name."""
     return [entry(slug) for slug in catalogue.slugs()]
 
 
 def slugs(kind: Kind | None = None) -> list[str]:
-    """The names of all methods, or of those of one kind.
+    """Returns the names of all methods, or of those of one kind.
 
     Raises:
         ValueError: there is no such kind of method.
@@ -61,7 +61,7 @@ def slugs(kind: Kind | None = None) -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """One method.
+    """Returns the entry of one method.
 
     Raises:
         UnknownMethod: as `catalogue.find`.
@@ -75,7 +75,7 @@ def entry(name: str) -> Entry:
 
 
 def made(slug: str) -> Entry:
-    """The entry as the method's files give it now."""
+    """Builds the entry from the method's current files."""
     from polopt.outline import outline
 
     m = catalogue.find(slug)
@@ -95,13 +95,13 @@ def made(slug: str) -> Entry:
 
 
 def digest(slug: str) -> str:
-    """Of the files of a method and of its claims, whatever the line endings of the checkout."""
+    """Hashes the files of a method and of its claims, independently of line endings."""
     text = "".join(file.read_text(encoding="utf-8") for file in catalogue.files_of(slug))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def text() -> str:
-    """index.json as it should be."""
+    """Returns the current contents of index.json."""
     found = {slug: dataclasses.asdict(made(slug)) for slug in catalogue.slugs()}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 

@@ -1,4 +1,4 @@
-"""The policies inside a network: what its layers would say if each were the last."""
+"""Inner policies of a network: the distributions of its layers if each were the last."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ NAME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """softmax(W_U h), or softmax(W_U norm(h)) if `normed`, with h what layer `number` passes on.
+    """softmax(W_U h), or softmax(W_U norm(h)) if `normed`, with h the output of layer `number`.
 
-    number: from 1. among: if given, the layer that lies as deep as layer `number` of so many. W_U is the output layer
-    and norm the final normalisation of the whole network, so that the last layer, normed, is the network itself.
+    number: from 1. among: if given, the layer at the relative depth of layer `number` in a network of that many layers.
+    W_U is the output layer and norm the final normalisation of the whole network, so that the last layer, normed, is
+    the network itself.
     """
 
     number: int
@@ -25,11 +26,11 @@ class Layer:
     among: int | None = None
 
     def at(self, depth: int) -> int:
-        """Its number in a network of `depth` layers."""
+        """Returns the layer's number in a network of `depth` layers."""
         return self.number if self.among is None else max(1, round(depth * self.number / self.among))
 
     def name(self, said: Said) -> str:
-        """Under which `Evaluation.extras` holds what the layer says of each decision, [B, T]."""
+        """Returns the key in `Evaluation.extras` of the layer's output for each decision, [B, T]."""
         among = "" if self.among is None else f"_in_{self.among}"
         return f"{said}_of_layer_{self.number}{among}{'_normed' if self.normed else ''}"
 
@@ -44,10 +45,10 @@ def layer_of(name: str) -> tuple[Said, Layer] | None:
 
 
 def check_layer(by: str, number: int, among: int | None) -> None:
-    """Refuse a layer that no network has.
+    """Checks that a layer's number is valid.
 
     Raises:
-        ValueError: naming who asks, and the fix.
+        ValueError: naming `by`, and the fix.
     """
     if number < 1 or (among is not None and number > among):
         wanted = "from 1" if among is None else f"from 1 to {among}"

@@ -1,4 +1,4 @@
-"""What a published method is: what it builds, and its paper; and what a claim is, which can be run."""
+"""Published methods, with their builders and papers, and claims, which can be run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIERS: dict[Tier, str] = {
 }
 
 Kind = Literal["algorithm", "stages", "metric", "solver", "guard", "steering"]
-# What a method builds -> how it is run; SLUG is its name.
+# Kind of method -> how it is run; SLUG is its name.
 KINDS: dict[Kind, str] = {
     "algorithm": "polopt train --method SLUG",
     "stages": "polopt train SLUG",
@@ -40,18 +40,18 @@ KINDS: dict[Kind, str] = {
 
 
 def usage_of(kind: str | None, name: str) -> str:
-    """How a method of a kind is run, as part of a sentence."""
+    """Returns how a method of a kind is run, as part of a sentence."""
     return f"run it as {KINDS[kind].replace('SLUG', name)}"  # type: ignore[index]
 
 
 def with_article(kind: str | None) -> str:
-    """A kind as it stands in a sentence: an algorithm, a solver, steering."""
+    """Returns a kind with its article: an algorithm, a solver, steering."""
     return str(kind) if kind in ("stages", "steering") else f"{'an' if kind == 'algorithm' else 'a'} {kind}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """Where a method was published. arxiv is the identifier alone, as in "2402.03300"."""
+    """The publication of a method. arxiv is the identifier alone, as in "2402.03300"."""
 
     title: str
     authors: str
@@ -60,7 +60,7 @@ class Paper:
     venue: str | None = None
 
     def bibtex(self, key: str) -> str:
-        """A BibTeX entry under `key`."""
+        """Returns a BibTeX entry under `key`."""
         where = (
             f"  eprint = {{{self.arxiv}}},\n  archivePrefix = {{arXiv}},\n"
             if self.arxiv
@@ -74,10 +74,10 @@ class Paper:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What a claim's program measured.
+    """The result of a claim's program.
 
-    measured: named numbers. criterion: when the claim holds, in words and numbers. holds: whether it did.
-    note: what else was found, above all why a claim fails.
+    measured: named numbers. criterion: the condition of the claim, in words and numbers. holds: whether it is met.
+    note: further results, above all why a claim fails.
     """
 
     measured: dict[str, float]
@@ -90,7 +90,7 @@ class Finding:
 class Claim:
     """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more.
 
-    refuted: an honest test came out against it. It stays, shown as failing; its finding's note says why.
+    refuted: an honest test contradicts the claim, which stays, shown as failing; its finding's note has the reason.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Claim:
     refuted: bool = False
 
     def check(self) -> tuple[Finding, float]:
-        """The finding, and the seconds that it took."""
+        """Runs the claim, and returns the finding and its seconds."""
         start = time.perf_counter()
         finding = self.run()
         return finding, time.perf_counter() - start
@@ -110,7 +110,9 @@ class Claim:
 def claim(
     statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
 ) -> Callable[[Callable[[], Finding]], Claim]:
-    """Decorator: make a claim of the program that measures it. Its name is the function's, its paper the file's."""
+    """Returns a decorator that makes a claim from the program that measures it. Its name is the function's, its paper
+    the file's.
+    """
 
     def make(run: Callable[[], Finding]) -> Claim:
         return Claim(run.__name__, statement, baseline, run, cost, refuted)
@@ -146,7 +148,7 @@ class Method(Generic[P, Built]):
 
     @property
     def kind(self) -> Kind:
-        """What the method builds, from the return type of its builder.
+        """Returns the kind of method, from the return type of its builder.
 
         Raises:
             TypeError: the return type is missing, or a part that is no kind of method.
@@ -161,18 +163,18 @@ class Method(Generic[P, Built]):
         return kind
 
     def settings(self) -> dict[str, Any]:
-        """The builder's settings with the paper's defaults."""
+        """Returns the builder's settings with the paper's defaults."""
         return {p.name: p.default for p in inspect.signature(self.build).parameters.values()}
 
     @property
     def doc(self) -> str:
-        """The method file's account of the formula and of where it deviates from the paper."""
+        """Returns the builder's docstring: the formula, and deviations from the paper."""
         module = inspect.getmodule(self.build)
         return inspect.cleandoc(self.build.__doc__ or (module and module.__doc__) or "")
 
 
 def method(*, paper: Paper, changes: str, room: Room, tier: Tier) -> Callable[[Callable[P, Built]], Method[P, Built]]:
-    """Decorator: make a method of its builder. The slug is the file's name, with '-' for '_'.
+    """Returns a decorator that makes a method from its builder. The slug is the file's name, with '-' for '_'.
 
     Raises:
         ValueError: there is no such room.

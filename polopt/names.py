@@ -1,16 +1,16 @@
-"""What an error says of a name that does not exist. Imports nothing of polopt, and nothing heavy."""
+"""Suggestions for unknown names in error messages. Imports nothing of polopt, and nothing slow."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# Most names in an error's list of them, and most letters of it.
+# Limits of an error's list of names, in names and in characters.
 MOST_NAMES, MOST_LETTERS = 12, 160
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error sentence: the likeliest meant name, else the list, of which a long one is cut."""
+    """Returns the end of an error sentence: the most similar name, else the list of names, shortened if it is long."""
     known = sorted(known)
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
     if close:

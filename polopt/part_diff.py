@@ -1,4 +1,4 @@
-"""Where two parts differ."""
+"""Differences between two parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polopt.part import Part, Parts, to_plain
 
 
 def diff(left: Part, right: Part) -> list[tuple[str, Any, Any]]:
-    """Where two parts differ: `(path, left's value, right's value)`, outermost difference first.
+    """Lists the differences of two parts: `(path, left's value, right's value)`, outermost difference first.
 
     Two parts of different classes differ as a whole; equal classes are compared setting by setting.
 

@@ -1,4 +1,4 @@
-"""Names of parts, classes and functions: what a thing is called, and the thing behind a name."""
+"""Names of parts, classes and functions: from object to name, and from name to object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NameNotFound(UserError, ValueError):
 
 
 def name_of(cls: type) -> str:
-    """`credit.RelativeAdvantage` for the parts in polopt's rooms; `package.module:Class` for all others."""
+    """Returns `credit.RelativeAdvantage` for polopt's own parts; `package.module:Class` for all others."""
     room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
     if cls.__module__.startswith("polopt.") and room in ROOMS:
         return f"{room}.{cls.__qualname__}"
@@ -34,10 +34,10 @@ def name_of(cls: type) -> str:
 
 
 def locate(name: str) -> Callable[..., Any]:
-    """The class or function behind a name.
+    """Loads the class or function of a name.
 
     `credit.RelativeAdvantage` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
-    from that file. Importing and loading run the module's code, whatever is found there.
+    from that file. Importing and loading execute the module's code.
 
     Raises:
         NameNotFound: there is none (the nearest name is given), or the file or module raises when it is loaded.
@@ -63,7 +63,7 @@ def locate(name: str) -> Callable[..., Any]:
 
 
 def written_in(thing: Any, name: str) -> bool:
-    """Whether a class or function stands in the very file that `name`, as path/to/file.py:Thing, names."""
+    """Tests whether a class or function is defined in the file of `name`, as path/to/file.py:Thing."""
     path = getattr(sys.modules.get(thing.__module__), "_polopt_path", None)
     return path is not None and Path(path).resolve() == Path(name.rpartition(":")[0]).resolve()
 
@@ -87,7 +87,7 @@ def _import(module_name: str, name: str) -> Any:
 
 
 def described(error: BaseException, file: str | Path | None = None) -> str:
-    """An exception in a few words, with the line that raised it: the last one in `file`, where it passed through it.
+    """Describes an exception in a few words, with the line that raised it: the last one in `file`, if it is involved.
 
     `ZeroDivisionError: division by zero (rewards.py, line 3)`
     """
@@ -114,7 +114,7 @@ def _load_file(path: Path) -> Any:
         try:
             spec.loader.exec_module(module)
         except BaseException as error:
-            del sys.modules[key]  # half a module must not pass for the whole at the next try
+            del sys.modules[key]  # a partly loaded module must not count as loaded at the next attempt
             if not isinstance(error, (Exception, SystemExit)):
                 raise
             raise NameNotFound(f"{path} cannot be loaded: {described(error, path)}") from error

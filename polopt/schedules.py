@@ -1,4 +1,4 @@
-"""Settings that change while a policy is trained."""
+"""Schedules: settings that change during training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shape = Literal["linear", "cosine", "step"]
 
 
 class Schedule(Part):
-    """A number that depends on how many batches have been learned from.
+    """A number that depends on the number of batches learned from.
 
-    knots: (batches, value) in rising order; constant before the first and after the last. shape: how it goes from
-    one knot to the next, one for all or one for each stretch: "linear"; "cosine", half a wave with level ends;
+    knots: (batches, value) in rising order; constant before the first and after the last. shape: the interpolation
+    between knots, one for all or one for each interval: "linear"; "cosine", half a wave with level ends;
     "step", the earlier value until the next knot.
     """
 
@@ -44,7 +44,7 @@ class Schedule(Part):
         self.get_buffer("batches").add_(1)
 
     def at(self, batches: int) -> float:
-        """The value after so many batches."""
+        """Returns the value after this many batches."""
         if batches <= self.knots[0][0]:
             return self.knots[0][1]
         for i, ((t, v), (end, goal)) in enumerate(zip(self.knots, self.knots[1:], strict=False)):
@@ -57,5 +57,5 @@ class Schedule(Part):
 
 
 def now(setting: float | Schedule) -> float:
-    """What a setting is worth at this moment."""
+    """Returns the current value of a setting."""
     return setting() if isinstance(setting, Schedule) else setting

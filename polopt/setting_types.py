@@ -1,4 +1,4 @@
-"""The declared types of settings, and the sentence for a value that does not fit."""
+"""The declared types of settings, and the error for a value that does not fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Unbounded = Annotated[float, pydantic.Field(allow_inf_nan=True), pydantic.AfterV
 
 @functools.cache
 def setting_types(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str, pydantic.TypeAdapter[Any]]:
-    """What checks the settings of a class or function, by their annotated types. Numbers are finite."""
+    """Returns validators of the settings of a class or function, by their annotated types. Numbers are finite."""
     hints = typing.get_type_hints(thing, include_extras=True)
     return {
         name: pydantic.TypeAdapter(hints[name], config={"arbitrary_types_allowed": True, "allow_inf_nan": False})
@@ -35,7 +35,7 @@ def setting_types(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str
 
 
 def checked_setting(adapter: pydantic.TypeAdapter[Any], value: Any, owner: str, name: str) -> Any:
-    """The value of a setting in its declared type.
+    """Returns the value of a setting in its declared type.
 
     Raises:
         ValueError: it is of another type. owner, name: of the setting.

@@ -1,4 +1,4 @@
-"""What is known of a stage before anything is spent on it: what parts judge by whether they can act in it."""
+"""The facts of a stage before it begins, from which parts determine whether they can work in it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """One stage, before it begins.
+    """A stage before it begins.
 
     stage: its name in the recipe. group: rollouts of one prompt, None where their number varies or others join them.
-    limit: tokens that an answer may have. turns: the most answers that an episode asks for. solutions: of the first
+    limit: tokens that an answer may have. turns: the largest number of answers in an episode. solutions: of the first
     tasks, None where a task has none. fields: names that the row of each of the first tasks has. tokens: how many
     tokens a text has in the middle of an answer. block: names of the learning parameters in a block, which is a part of
     their name, or, as None, the policy's input embedding.

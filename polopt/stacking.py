@@ -14,7 +14,7 @@ from polopt.fields import SHAPES, ExperienceError
 
 
 def take(value: Any, rows: Any) -> Any:
-    """The entries of a tensor or list at `rows`: a slice, a bool mask [B] or positions [M]."""
+    """Selects the entries of a tensor or list at `rows`: a slice, a bool mask [B] or positions [M]."""
     if isinstance(value, Tensor):
         return value[rows]
     if isinstance(rows, slice):

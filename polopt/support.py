@@ -1,4 +1,4 @@
-"""Which distribution a log-probability belongs to."""
+"""Supports: the distribution that a log-probability belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polopt.errors import UserError
 
 
 class SupportError(UserError, ValueError):
-    """Two log-probabilities were taken over different supports, so their ratio would be a bias."""
+    """Two log-probabilities were taken over different supports, so that their ratio would be biased."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +41,13 @@ class ByEntropy:
 
 @dataclasses.dataclass(frozen=True)
 class Support:
-    """Which distribution a log-probability belongs to: the policy's own, reshaped by the sampler.
+    """The distribution that a log-probability belongs to: the policy's own, reshaped by the sampler.
 
     temperature: logits are divided by it, > 0. top_k: keep the k likeliest choices, 0 keeps all.
     top_p: keep the smallest set of likeliest choices whose mass reaches p, 1 keeps all.
     The kept choices are renormalised. top_k is applied before top_p, both after the temperature.
     by_entropy: gives each decision a temperature of its own around that one, by the entropy that its choices have at
-    that one. The sampler records it in `extras["temperature"]` [B, T], and whoever evaluates the decision uses the
+    that one. The sampler records it in `extras["temperature"]` [B, T], and every evaluation of the decision uses the
     recorded one, so that a ratio compares two policies at one temperature.
     highest: the largest log-probability that is possible, rounding in float32 included.
     """
@@ -69,7 +69,7 @@ class Support:
 
     @property
     def truncated(self) -> bool:
-        """True if some choices can never be sampled."""
+        """Whether some choices can never be sampled."""
         return self.top_k > 0 or self.top_p < 1
 
 

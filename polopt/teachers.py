@@ -1,4 +1,4 @@
-"""Who may be asked about the policy's own decisions, and what they are told that the policy was not."""
+"""Teachers that are evaluated on the policy's own decisions, and the hints in their prompts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from polopt.part import Part
 
 __all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
 
-# What a loop fills in for an algorithm that has a teacher, if some part declares it. Of rows that were not taught the
-# numbers are 0 and the ids -1.
-#   taught [B] bool: whether the teacher knew something of the row.
+# The fields that the training loop fills in for an algorithm with a teacher, if some part declares them. In rows
+# without
+# a teacher's signal the numbers are 0 and the ids -1.
+#   has_teacher_signal [B] bool: whether the row has a hint for the teacher.
 #   teacher_logp, teacher_entropy [B, T]: of the decisions taken, over the batch's support.
 #   candidates [B, T, K] int32: ids, -1 padding; teacher_candidate_logp [B, T, K].
 TEACHER_FIELDS = frozenset(
@@ -26,10 +27,10 @@ TEACHER_FIELDS = frozenset(
 
 
 def check_wording(part: Any, *names: str) -> None:
-    """Refuse a wording without its places, or with others.
+    """Checks that a wording has exactly these placeholders.
 
     Raises:
-        ValueError: naming the part and the places.
+        ValueError: naming the part and the placeholders.
     """
     places = dict.fromkeys(names, "")
     try:
@@ -45,9 +46,9 @@ def check_wording(part: Any, *names: str) -> None:
 
 
 class Hint(Part):
-    """`hint(experience) -> [str | None]`: what a teacher is told of each row; None where there is nothing to tell.
+    """`hint(experience) -> [str | None]`: the text added to a teacher's prompt for each row; None for no hint.
 
-    It sees the whole batch.
+    The argument is the whole batch.
     """
 
     def forward(self, experience: Experience) -> list[str | None]:
@@ -57,8 +58,8 @@ class Hint(Part):
 class Sibling(Hint):
     """The answer of the first other row of the group whose outcome reaches `threshold`.
 
-    rows: "all", or only the "wrong" ones, which do not reach it themselves. wording: what surrounds the {answer}.
-    Of an episode of many turns it is the last answer.
+    rows: "all", or only the "wrong" ones, which do not reach it themselves. wording: the text around the {answer}.
+    For an episode of many turns the hint is the last answer.
     """
 
     threshold: float = 1.0
@@ -86,8 +87,8 @@ class Sibling(Hint):
 
 
 class Feedback(Hint):
-    """What the world said of the row's own answer, `extras["feedback"]`: a text, or None. wording: what surrounds the
-    {feedback}."""
+    """The environment's feedback on the row's own answer, `extras["feedback"]`: a text, or None. wording: the text
+    around the {feedback}."""
 
     wording: str = "\n\nFeedback on an earlier answer: {feedback}"
 
@@ -102,7 +103,7 @@ class Feedback(Hint):
 
 
 class First(Hint):
-    """The first of several hints that has something to tell of a row."""
+    """The first of several hints that is not None for a row."""
 
     hints: Sequence[Hint]
 
@@ -119,11 +120,11 @@ class SelfTeacher(Part):
     """The policy itself, as a moving average of its weights, with a hint in its prompt.
 
     rate: after every batch that was learned from, average <- average + rate (policy - average). 0 keeps the policy of
-    the stage's beginning, 1 asks the policy of the moment; neither averages anything.
-    top: how many candidates the laws of policy and teacher are compared on, all if there are fewer. chosen_by: whose
+    the stage's beginning, 1 takes the current policy; neither averages anything.
+    top: the number of candidates on which policy and teacher are compared, all if there are fewer. chosen_by: whose
     likeliest ids they are, "teacher" or "policy" (before its first update on the batch; costs a pass more).
-    wording: how the {prompt} and the {hint} make the teacher's prompt. A row whose teacher would read more than the
-    model has positions for is not taught. Source: SDPO, arXiv:2601.20802.
+    wording: the template of the teacher's prompt from the {prompt} and the {hint}. A row whose teacher prompt exceeds
+    the model's positions has no teacher signal. Source: SDPO, arXiv:2601.20802.
     """
 
     hint: Hint = Sibling()
@@ -140,12 +141,12 @@ class SelfTeacher(Part):
             )
 
     def forward(self, experience: Experience) -> list[str | None]:
-        """What is told of each row."""
+        """Returns the hint of each row."""
         return self.hint(experience)
 
 
 def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Tensor:
-    """[B, T, ...] values at the decisions of `source` [B, T], put at those of `target` [B, T'], row by row the same
+    """Moves values [B, T, ...] from the decisions of `source` [B, T] to those of `target` [B, T'], row by row the same
     number of them; `blank` elsewhere."""
     found = values.new_full((*target.shape, *values.shape[2:]), blank)
     found[target] = values[source]
@@ -153,7 +154,7 @@ def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Ten
 
 
 def without_teacher(experience: Experience, names: frozenset[str], like: Tensor) -> dict[str, Tensor]:
-    """What `TEACHER_FIELDS` lists, of a batch that nobody was taught: blank. like: gives the kind of number."""
+    """Returns the `TEACHER_FIELDS` of a batch without teacher signals: blank. like: a tensor of their dtype."""
     B, T = experience.mask.shape
     blank: dict[str, Tensor] = {
         "has_teacher_signal": torch.zeros(B, dtype=torch.bool, device=experience.device),
@@ -168,9 +169,9 @@ def without_teacher(experience: Experience, names: frozenset[str], like: Tensor)
 def filled(
     experience: Experience, names: frozenset[str], rows: Tensor, told: Experience, said: Evaluation
 ) -> Experience:
-    """The batch with what a teacher said of its `rows` [R], whose decisions are those of `told`, in the same order.
+    """Returns the batch with a teacher's outputs on its `rows` [R], whose decisions are those of `told`, in order.
 
-    said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if `names` ask so.
+    said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if in `names`.
     """
     mask = experience.mask[rows]
     found = without_teacher(experience, frozenset({"extras.has_teacher_signal"} & names), said.logp)

@@ -1,4 +1,4 @@
-"""How the threads of one operation wait for each other: at work while the machine is theirs, asleep when it is not."""
+"""Waiting of the threads of one operation: busy while the machine is free, asleep while other programs need it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 
 import torch
 
-# What a user sets to decide for himself.
+# Variables with which a user overrides this.
 SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 TASKS = Path("/proc/self/task")
-# Seconds between two looks, and the shares of that time for which threads were ready and had no processor, beyond
-# which waiting gives way, and below which it no longer does. Alone on two cores the share is 0.01; beside one busy
+# Seconds between two measurements, and the shares of that time for which threads were ready but had no processor, above
+# which threads sleep while they wait, and below which they no longer do. Alone on two cores the share is 0.01; beside
+# one busy
 # process it is 0.5 or more, whichever way threads wait.
 EVERY, BUSY, IDLE = 0.25, 0.2, 0.05
-# Operations on this many numbers are shared among threads.
+# Operations on this many numbers are divided among threads.
 SHARED = 2**20
 
 
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
-    """Inside, threads that wait for each other sleep at once whenever other programs want the processors.
+    """Makes threads that wait for each other sleep at once while other programs need the processors.
 
     A thread of GNU OpenMP, which torch's wheels for Linux bring, that waits for others looks for them 300,000 times,
     some milliseconds, before it sleeps. Beside a busy process the thread that is waited for has lost its processor,
@@ -49,8 +50,8 @@ def giving_way() -> Iterator[None]:
 
 
 def _delay_reader() -> Callable[[], float] | None:
-    """Reads for how many seconds, summed over its threads, this process was ready to run and did not; None where the
-    system does not tell."""
+    """Returns a function that reads the seconds, summed over its threads, for which this process was ready but did not
+    run; None where the system does not report them."""
     if sys.platform != "linux" or not (TASKS / str(os.getpid()) / "schedstat").exists():
         return None
 
@@ -65,7 +66,7 @@ def _delay_reader() -> Callable[[], float] | None:
 
 
 class _Watch(threading.Thread):
-    """Adds sleeping threads while this process is kept from running."""
+    """A thread that adds sleeping threads while this process is kept from running."""
 
     def __init__(self, delay: Callable[[], float]) -> None:
         super().__init__(name="polopt-giving-way", daemon=True)
@@ -80,7 +81,7 @@ class _Watch(threading.Thread):
         self.look(0.0)
 
     def look(self, share: float) -> None:
-        """share: of the time since the last look for which threads had no processor."""
+        """Adds or removes sleepers. share: of the time since the last call for which threads had no processor."""
         if share > BUSY and not self.sleepers:
             self.sleepers = [_Sleeper() for _ in range(_count(torch.get_num_threads(), os.cpu_count() or 1))]
             for sleeper in self.sleepers:
@@ -96,17 +97,17 @@ class _Watch(threading.Thread):
 
 
 def _count(threads: int, processors: int) -> int:
-    """How many callers of operations shared among `threads` make more threads than there are processors."""
+    """Computes how many callers of operations divided among `threads` make more threads than there are processors."""
     return max(0, processors - threads) // (threads - 1) + 1
 
 
 class _Sleeper(threading.Thread):
-    """A thread with a team of its own, all asleep."""
+    """A thread with an OpenMP team of its own, all asleep."""
 
     def __init__(self) -> None:
         super().__init__(name="polopt-asleep", daemon=True)
         self.over = threading.Event()
 
     def run(self) -> None:
-        torch.ones(SHARED)  # brings the team into being
+        torch.ones(SHARED)  # starts the team
         self.over.wait()

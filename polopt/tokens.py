@@ -1,4 +1,4 @@
-"""Token ids become a batch of experience: lists of them, or what `transformers`' `generate` returns."""
+"""Batches of experience from token ids: from lists of them, or from the output of `transformers`' `generate`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def experience_from_tokens(
 ) -> Experience:
     """Builds a batch of completions, each token of which is a decision.
 
-    Row i is prompts[i] + completions[i] in `extras["tokens"]` [B, T], -1 behind its end, as `LanguagePolicy.evaluate`
+    Row i is prompts[i] + completions[i] in `extras["tokens"]` [B, T], -1 after its end, as `LanguagePolicy.evaluate`
     reads it; `mask` is True and `turn` 0 at the completion. A prompt has at least one token.
 
     rollout_logp: of each token of each completion, under the policy that sampled it. reward: of each row, `outcome` and
-    `reward`. group: of each row, None for one group per different prompt. eos: ids that end a completion; what stands
-    behind the first one is left out, rows with one are `terminated`, the others `truncated`. None: neither is known.
+    `reward`. group: of each row, None for one group per different prompt. eos: ids that end a completion; the tokens
+    after the first one are left out, rows with one are `terminated`, the others `truncated`. None sets neither.
 
     Raises:
         ExperienceError: numbers of rows or tokens that do not match, an empty prompt.
@@ -75,7 +75,7 @@ def experience_from_generate(
     group: Sequence[int] | Tensor | None = None,
     support: Support = PLAIN,
 ) -> Experience:
-    """Builds a batch from what `generate` of a `transformers` causal LM returned for prompts padded on the left.
+    """Builds a batch from the output of `generate` of a `transformers` causal LM for prompts padded on the left.
 
     output: the sequences [B, P + C], or the output of `return_dict_in_generate=True`; with `output_scores=True` its
     scores give `rollout_logp`, and `extras["kept"]` where the support is truncated. Without scores, evaluate the policy
@@ -117,7 +117,8 @@ def experience_from_generate(
 
 
 def _scored(scores: Tensor, answer: Tensor, decided: Tensor, support: Support) -> tuple[Tensor, Tensor]:
-    """[B, C] log-probabilities of the answer and [B, C, K] ids to choose from, -1 padding, of scores [B, C, V]."""
+    """Computes log-probabilities [B, C] of the answer, and ids to choose from [B, C, K], -1 padding, from scores
+    [B, C, V]."""
     left = scores > -torch.inf
     if not support.truncated and not left[decided].all():
         most = int(left[decided].sum(-1).max())
@@ -144,7 +145,7 @@ def _batch(
 
 
 def _groups(prompts: Sequence[Sequence[int]]) -> Tensor:
-    """[B] rows of equal prompts have one number."""
+    """Numbers rows [B] by their prompts."""
     numbers: dict[tuple[int, ...], int] = {}
     return torch.tensor([numbers.setdefault(tuple(map(int, p)), len(numbers)) for p in prompts], dtype=torch.long)
 

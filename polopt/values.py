@@ -1,4 +1,4 @@
-"""Refuses batches whose numbers nothing can be learned from: NaN, infinities, and log-probabilities above 0."""
+"""Checks for batches that cannot be learned from: NaN, infinities, and log-probabilities above 0."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from polopt.fields import ExperienceError
 from polopt.support import Support
 
 LOGPS = ("rollout_logp", "old_logp", "ref_logp", "prev_logp")
-# Read wherever the policy decided; `reward` too, where each decision has one.
+# Checked at all decisions; `reward` too, where each decision has one.
 DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
 # Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
 SAMPLED = ("rollout_logp", "entropy")
 ROWS = ("outcome", "reward")
-# What else rows were paid, in `extras`.
+# Other rewards of rows, in `extras`.
 PAID = ("greedy_reward", "paid")
 
 
 class _Field(NamedTuple):
-    """One tensor, [B] or [B, T], and where it is read. mask: the decisions of a [B, T] field, None for every entry.
+    """One tensor, [B] or [B, T], and its valid entries. mask: the decisions of a [B, T] field, None for every entry.
     highest: the largest value that is possible, if there is one."""
 
     name: str
@@ -36,16 +36,16 @@ class _Field(NamedTuple):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Fields that are equal in this can be looked at together."""
+        """Key of fields that can be checked together."""
         return self.values.shape, self.values.dtype, self.values.device, id(self.mask)
 
     def allows(self, low: float, high: float) -> bool:
-        """Whether nothing is wrong with numbers between these; NaN fails every comparison."""
+        """Tests whether numbers between these are valid; NaN fails every comparison."""
         return -math.inf < low and high < math.inf and (self.highest is None or high <= self.highest)
 
     @property
     def wrong(self) -> Tensor:
-        """Bool of the values' shape."""
+        """Mask of the invalid entries, in the shape of the values."""
         # A comparison with NaN is False.
         fine = self.values.isfinite()
         fine = fine if self.highest is None else fine & (self.values <= self.highest)
@@ -55,15 +55,15 @@ class _Field(NamedTuple):
 def check_values(
     experience: Experience, by: object, evaluation: Evaluation | None = None, rows: Tensor | None = None
 ) -> None:
-    """Refuses a batch, and what a policy computed of it, with values that nothing can be learned from.
+    """Raises ExperienceError for values of a batch, or of a policy's outputs on it, that cannot be learned from.
 
     Outcomes and rewards, log-probabilities, values, entropies and advantages must be finite, and
     log-probabilities at most 0, up to the rounding that the support allows (`Support.highest`). Only decisions are
-    looked at, and of [B] fields every row; what stands off the mask, or as the sampler's log-probability in a
-    demonstrated row, may be anything. What was right before, and is as it was, is not looked at again. The device is
-    synchronised once, or not at all.
+    checked, and of [B] fields every row; values off the mask, and the behaviour log-probability of a demonstrated
+    row, may be anything. Fields that passed and are unchanged are not checked again. The device is synchronised once,
+    or not at all.
 
-    by: who refuses; as it prints, the beginning of the sentence. rows: [B] the rows' numbers for people, None for their
+    by: the caller; its text begins the error message. rows: [B] the rows' numbers in the message, None for their
     positions.
 
     Raises:
@@ -92,11 +92,11 @@ def check_values(
 
 
 class _Version:
-    """A tensor as it is now: equal to another as long as nobody writes into it."""
+    """A snapshot of a tensor's version: equal to another as long as the tensor is not written to."""
 
     def __init__(self, tensor: Tensor | None) -> None:
         self.tensor = tensor
-        # What inference mode made counts no writes.
+        # Tensors of inference mode have no version counter.
         self.number = None if tensor is None or tensor.is_inference() else tensor._version
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +108,7 @@ class _Version:
 
 
 def _places(experience: Experience) -> tuple[Support, _Version, _Version]:
-    """What says where a batch's values are read, and how large they may be."""
+    """Returns the fields that determine which of a batch's values are checked, and their upper bound."""
     return experience.support, _Version(experience.mask), _Version(experience.extras.get("is_demonstration"))
 
 

@@ -13,7 +13,7 @@ from polopt.errors import ConfigError
 
 MOST_BYTES = 2**24
 MOST_LEVELS = 100
-# Values with aliases written out: a few lines of aliases to aliases stand for billions.
+# Number of values after expansion of aliases: a few lines of aliases to aliases expand to billions.
 MOST_VALUES = 10**6
 # YAML 1.2 reads 1e-5 as a number; PyYAML, which follows 1.1, as text.
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -22,11 +22,11 @@ _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 class YamlError(ConfigError):
-    """A text is no YAML, or holds what no setting can be. The message names the text, the line and what was found."""
+    """A text is not YAML, or holds an unsupported value. The message names the text, the line and the value."""
 
 
 class _Reader(yaml.SafeLoader):
-    """The safe loader, without repeated keys, dates, tags, and depth without end."""
+    """The safe loader, without repeated keys, dates, tags, and unlimited depth."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class _Reader(yaml.SafeLoader):
         return node
 
     def _count(self, node: Any) -> None:
-        """How many values a node stands for."""
+        """Counts the values that a node expands to."""
         if id(node) in self._values:
             return
         children: list[Any] = []
@@ -73,7 +73,7 @@ class _Reader(yaml.SafeLoader):
 
 
 class _Writer(yaml.SafeDumper):
-    """Quotes what `_Reader` would take for a number; repeats values instead of naming them by aliases."""
+    """The safe dumper, which quotes text that `_Reader` would parse as a number, and repeats values without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -96,7 +96,7 @@ _Reader.yaml_implicit_resolvers = {
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """The plain data of a YAML text; `name` stands for the text in errors.
+    """Parses a YAML text to plain data; `name` is the text's name in errors.
 
     `1e3` is a number and `2026-01-01` is text. Keys are text or whole numbers.
 
@@ -122,7 +122,7 @@ def read_yaml(text: str, name: str) -> Any:
 
 
 def read_yaml_file(path: Path) -> Any:
-    """`read_yaml` of a file.
+    """Parses a YAML file, as `read_yaml`.
 
     Raises:
         YamlError: as `read_yaml`, or the file cannot be read, is too large, or is no UTF-8 text.
@@ -141,7 +141,7 @@ def read_yaml_file(path: Path) -> Any:
 
 
 def write_yaml(data: Any, width: int = 110) -> str:
-    """Plain data as YAML that `read_yaml` reads back equal."""
+    """Formats plain data as YAML that `read_yaml` reads back equal."""
     return yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=width)
 
 
@@ -158,7 +158,7 @@ def _short(tag: str) -> str:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Every key is text or a whole number, and stands in the map once."""
+    """Checks that every key is text or a whole number, and occurs once in the map."""
     seen: set[Hashable] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode) or _short(key.tag) not in ("!!str", "!!int", "!!merge"):
@@ -172,7 +172,9 @@ def _check_keys(node: yaml.MappingNode) -> None:
 
 
 def by_path(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings in nested maps, each with its dotted path: {a: {b: 1}} is ("a.b", 1); an empty map is a setting."""
+    """Yields the settings in nested maps, each with its dotted path: {a: {b: 1}} is ("a.b", 1); an empty map is a
+    setting.
+    """
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from by_path(inner, f"{path}.{key}" if path else str(key))

@@ -1,4 +1,6 @@
-"""Invariances of parts and of plain losses: what holds, what breaks, and on which smallest example."""
+"""Property tests of parts and of plain losses: invariances that hold, those that break, and the smallest failing
+example.
+"""
 
 from polopt.checks.cases import PartRow
 from polopt.checks.finding import CheckResult

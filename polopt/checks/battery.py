@@ -1,7 +1,7 @@
-"""What every part of a kind must satisfy. A part joins by one row; nothing here knows its name.
+"""Batteries of checks that every part of a kind must pass.
 
-A check called on a row raises AssertionError where something does not hold; asked for its `failure` it gives the
-smallest batch that it found on which it does not.
+A part joins by one `PartRow`; the checks are independent of the part's name. Calling a check on a row raises
+AssertionError if a property does not hold; its `failure` returns the smallest batch found on which a property fails.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ SEEDS = range(4)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Check:
-    """Trials of any batch.
+    """A check of a part: test cases that are derived from any batch.
 
-    title: in a word or two. why: why it matters, in a sentence. clean: its batches hide nothing off the mask.
+    title: a short name.
+    why: one sentence on why the check matters.
+    clean: the batches contain no NaN and no extreme value off the mask.
     """
 
     name: str
@@ -41,16 +43,17 @@ class Check:
         return self.name
 
     def __call__(self, row: PartRow) -> None:
-        """Raises Violation if a trial of one of the row's random batches goes wrong."""
+        """Raises Violation if a test case of one of the row's random batches fails."""
         for seed in SEEDS:
             batch = row.batch(seed, clean=True) if self.clean else row.batch(seed)
             for trial in self.cases(row, batch):
                 attempt(row.part, trial)
 
     def failure(self, row: PartRow) -> Failure | None:
-        """The first trial that goes wrong, on the smallest batch on which it still does; None if none does.
+        """Returns the first failing test case on the smallest batch on which it still fails; None if every case passes.
 
-        Nothing is hidden off the mask but by the check for that: what else breaks shall not be the fault of a NaN.
+        The batches are clean: only the check for values off the mask puts any there, so that no other failure is due to
+        a NaN.
         """
         for seed in SEEDS:
             batch = row.batch(seed, clean=True)
@@ -72,19 +75,19 @@ class Check:
     def _broken(
         self, row: PartRow, batch: SampleBatch, about: str, which: Callable[[TestCase], bool]
     ) -> Failure | None:
-        """The first of the trials of another batch that goes wrong in the same way, if one does."""
+        """Returns the first test case of another batch that fails in the same way (`about`), or None."""
         try:
             for trial in self.cases(row, batch):
                 found = verdict(row.part, trial) if which(trial) else None
                 if found is not None and found.about == about:
                     return Failure(found.sentence, trial, found)
         except Exception:
-            return None  # there is no such trial of a batch that lacks so much
+            return None  # a batch that lacks a field has no such test case
         return None
 
 
 def attempt(part: Part, trial: TestCase) -> None:
-    """Raises Violation, with the trial's way in front, if one of its laws does not hold."""
+    """Raises Violation, prefixed with the test case's description, if one of its properties does not hold."""
     told = {name: call.on(part) for name, call in trial.calls.items()}
     for law in trial.laws:
         try:
@@ -94,7 +97,7 @@ def attempt(part: Part, trial: TestCase) -> None:
 
 
 def verdict(part: Part, trial: TestCase) -> Violation | None:
-    """The law that a trial breaks, None if there is none. A call that raises breaks a law, too."""
+    """Returns the property that a test case violates, None if all hold; a call that raises counts as a violation."""
     calling = ""
 
     def told(name: str) -> CallResult:
@@ -165,7 +168,7 @@ OBJECTIVE = (
     *_NUMBERS,
     *PART,
 )
-# A plain function may know no more than its micro-batch, and cannot be saved.
+# A plain function may see only its micro-batch, and has no saved state.
 LOSS = (
     _PADDING,
     _PERMUTATION,
@@ -173,7 +176,7 @@ LOSS = (
     Check("loss_empty", "no decisions", cases.nothing_here, NOTHING),
     *_NUMBERS,
 )
-# For what reads advantages.
+# For objectives that read advantages.
 IDLE = Check(
     "objective_idle",
     "no advantage",

@@ -1,4 +1,4 @@
-"""Calling a part on a batch, whatever its kind: what it said, and the gradient of that."""
+"""Calls of a part of any kind on a batch: its output, and the gradient of the output."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from polopt.part import Part
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PartCall:
-    """A part called on a batch.
+    """A call of a part on a batch.
 
-    piece: (rows, index) if the batch is the index-th of the micro-batches of so many rows of another one, which
-    `experience` then remembers. part: another part than the one that is checked.
+    piece: (rows, index) if the batch is the index-th micro-batch of that many rows of another batch; `experience` then
+        refers to that full batch.
+    part: a part to call in place of the one that is checked.
     """
 
     batch: SampleBatch
@@ -30,17 +31,19 @@ class PartCall:
     part: Part | None = None
 
     def on(self, part: Part) -> CallResult:
-        """The outcome of a fresh copy of the part, so that no call knows of another."""
+        """Returns the result of calling a fresh copy of the part, so that no state is shared between calls."""
         return judge(copy.deepcopy(self.part or part), self.batch, self.experience)
 
 
 @dataclasses.dataclass(frozen=True)
 class CallResult:
-    """What a part said.
+    """The output of a part.
 
-    value: an objective's loss, a scalar; a credit's advantages [B, T]; a reward [B] or [B, T]; of a selection the
-    numbers of the rows it kept, and `kept` these rows. grads: an objective's gradient for each leaf of the batch, 0
-    where it did not reach. name: what the value is.
+    value: an objective's loss, a scalar; a credit's advantages [B, T]; a reward [B] or [B, T]; for a selection, the
+        indices of the rows it kept.
+    grads: an objective's gradient for each leaf of the batch, 0 for a leaf without influence.
+    kept: the rows that a selection kept.
+    name: a name for the value.
     """
 
     value: Tensor
@@ -51,7 +54,7 @@ class CallResult:
 
 
 def judge(part: Part, batch: SampleBatch, experience: Experience | None = None) -> CallResult:
-    """What a part says of a batch, or of a micro-batch of it that is given apart."""
+    """Calls a part on a batch, or on a micro-batch of it that is passed as `experience`."""
     experience = batch.experience if experience is None else experience
     if not isinstance(part, Objective):
         found = part(experience)
@@ -64,6 +67,6 @@ def judge(part: Part, batch: SampleBatch, experience: Experience | None = None) 
 
 
 def gradients(loss: Tensor, leaves: dict[str, Any]) -> dict[str, Tensor]:
-    """d loss / d leaf; 0 for a leaf without influence."""
+    """Computes d loss / d leaf; 0 for a leaf without influence."""
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(leaves, found, strict=True))

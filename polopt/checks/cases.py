@@ -1,4 +1,4 @@
-"""What is tried on a batch: each function here gives calls of a row's part, and what must hold of them."""
+"""Generators of test cases: each function yields calls of a row's part and the properties that must hold of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EQUAL = (0.1, 0.7, 1000.1, -3.3)
 NEAR, FAR = -2.0, -91.0
 STEP = 1e-6
 DECIDED = Fields()
-FEW = 8  # numbers that are nudged one by one
+FEW = 8  # up to this many numbers are perturbed one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ class PartRow:
 
     honest: a part whose value, differentiated, must give this part's gradient; None where there is none
         because the formula itself stops a gradient. "self" is the usual case.
-    relative: the credit of an all-equal group is exactly 0.
-    key: what a selection keeps, whatever the order of the rows.
-    keeps: what a selection does. "rows": some rows, and the same again if it chooses among those it chose. "share":
-        some of the rows there are, so fewer again. "decisions": all rows, and a share of their decisions.
+    relative: the credit of a group of equal rewards is exactly 0.
+    key: the key of the rows that a selection keeps, whatever the order of the rows.
+    keeps: how a selection filters. "rows": some rows, and the same again when applied to its own output. "share":
+        a fraction of the rows, so fewer when applied again. "decisions": all rows, and a fraction of their decisions.
         "repeats": some rows, and some of them several times.
     batch: makes the batch from a seed.
     """
@@ -63,11 +63,11 @@ class PartRow:
     batch: Callable[..., SampleBatch] = random_batch
 
 
-# What is asked of more than one kind ------------------------------------------------------------------------------
+# Test cases for more than one kind of part --------------------------------------------------------------------
 
 
 def paddings(T: int) -> dict[str, tuple[list[int], int]]:
-    """Where T columns stand in a wider batch, and how wide it is."""
+    """Returns, for each way of padding, the columns that T columns take in a wider batch, and that batch's width."""
     ways = {
         "padding on the right": (list(range(T)), 2 * T),
         "padding on the left": (list(range(1, T + 1)), T + 1),
@@ -107,7 +107,7 @@ def empty(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def nothing_here(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """A row without decisions beside others; a micro-batch without, of a batch that has some; a whole batch without."""
+    """Yields test cases without decisions: in one row among others, in a micro-batch, and in the whole batch."""
     B = len(batch.mask)
     silent = batch.replace(mask=batch.mask & (torch.arange(B) > 0)[:, None])
     yield TestCase("a row without decisions", {"silent": PartCall(silent)}, [IsFinite("silent")])
@@ -121,7 +121,7 @@ def nothing_here(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def hide(batch: SampleBatch, value: float, names: frozenset[str]) -> SampleBatch:
-    """The batch with this value off the mask, in the fields, extras and leaves of these names."""
+    """Returns the batch with `value` off the mask, in the fields, extras and leaves of these names."""
 
     def put(x: Tensor) -> Tensor:
         mask = batch.mask.reshape(*batch.mask.shape, *[1] * (x.ndim - 2))
@@ -135,8 +135,11 @@ def hide(batch: SampleBatch, value: float, names: frozenset[str]) -> SampleBatch
 
 
 def hideable(row: PartRow, batch: SampleBatch) -> frozenset[str]:
-    """What may hold anything off the mask: fields that are meaningful only at decisions, all that the policy says, and
-    the extras that the row's own batches fill with NaN there."""
+    """Returns the names of all tensors that may hold any value off the mask.
+
+    These are the fields that are meaningful only at decisions, all outputs of the policy (for an objective), and the
+    extras that the row's own batches fill with NaN there.
+    """
     e = batch.experience
     fields = {n for n in (*PER_DECISION, "reward") if (v := getattr(e, n)) is not None and v.ndim == 2}
     extras = {f"extras.{k}" for k, v in row.batch(0).experience.extras.items() if k in e.extras and _spoilt(v)}
@@ -160,7 +163,7 @@ def poison(row: PartRow, batch: SampleBatch, laws: Callable[[SampleBatch], list[
 
 
 def spoken(name: str) -> str:
-    """A field as a person says it: there are several log-probabilities."""
+    """Returns the name of a field in words, which distinguishes the several log-probabilities."""
     words = {"rollout_logp": "the sampler's logp", "ref_logp": "the reference's logp"}
     return f"the policy's {name.removeprefix('said.')}" if name.startswith("said.") else words.get(name, name)
 
@@ -184,7 +187,7 @@ def split(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def occupied(batch: SampleBatch) -> SampleBatch:
-    """The rows that hold decisions."""
+    """Returns the rows that hold decisions."""
     return batch.rows(batch.mask.any(1).nonzero().flatten())
 
 
@@ -209,7 +212,9 @@ def single(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def lines(batch: SampleBatch) -> dict[str, dict[str, Tensor]]:
-    """Directions in which to move what the policy says: all of it alike, each number if there are few, and any."""
+    """Returns directions in which to perturb the policy's outputs: all ones, each number if there are few, and two
+    random.
+    """
     shapes = {k: v.shape for k, v in batch.leaves.items()}
     found = {"along ones": {k: torch.ones(s, dtype=torch.float64) for k, s in shapes.items()}}
     if sum(s.numel() for s in shapes.values()) <= FEW:
@@ -225,7 +230,7 @@ def lines(batch: SampleBatch) -> dict[str, dict[str, Tensor]]:
 
 
 def slopes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Central differences along lines, with the batch clean so that a line may point anywhere."""
+    """Yields central differences along lines, on a clean batch so that a line may have any direction."""
     if row.honest is None:
         return
     here, honest = PartCall(batch), None if row.honest == "self" else row.honest
@@ -238,7 +243,7 @@ def slopes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def extremes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """-2 against -91 in float32, in both directions, for each pair of log-probabilities and both signs of A."""
+    """Yields -2 against -91 in float32, both ways round, for each pair of log-probabilities; A of both signs."""
     batch = batch.to(torch.float32)
     for here, there in ((NEAR, FAR), (FAR, NEAR)):
         policy, other = (torch.full(batch.mask.shape, x, dtype=torch.float32) for x in (here, there))
@@ -251,7 +256,9 @@ def extremes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def on_policy(batch: SampleBatch) -> SampleBatch:
-    """The batch as it is before the first update: sampler, learner and reference say the same."""
+    """Returns the batch before the first update: behaviour policy, old policy and reference assign the current policy's
+    log-probabilities.
+    """
     e, logp = batch.experience, batch.leaves["logp"].detach()
     said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
     names = [(name, old) for name in said for old in (name, f"old_{name}") if old in e.extras]
@@ -261,7 +268,7 @@ def on_policy(batch: SampleBatch) -> SampleBatch:
 
 
 def idle(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Without any advantage, before the first update and after."""
+    """Yields batches whose advantage is 0 everywhere, before the first update and after."""
     laws: list[Property] = [IsFinite("idle"), IsZero("idle", leaf="logp")]
     nothing = batch.replace(advantage=torch.zeros(batch.mask.shape, dtype=torch.float64))
     for way, idling in (("advantage 0, ratio 1", on_policy(nothing)), ("advantage 0", nothing)):
@@ -269,7 +276,7 @@ def idle(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def along(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Before the first update, which way the policy moves; and that it moves at all."""
+    """Yields batches before the first update, to check that the loss moves the policy, and in which direction."""
     batch = on_policy(batch)
     mask, advantage = batch.mask, batch.experience.advantage
     law = ImprovesOutcome("first", torch.where(mask, advantage, 0), still=not (mask & (advantage != 0)).any())
@@ -308,7 +315,7 @@ def still(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def equal(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """All-equal groups, groups of one, in float32, with rewards that sums round: finite; exactly 0 if relative."""
+    """Yields equal rewards and groups of one in float32, with rewards whose sums round: finite, 0 if relative."""
     batch, B = batch.to(torch.float32), len(batch.mask)
     groups = {
         "in each group": batch.experience.group,
@@ -326,7 +333,7 @@ def equal(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def alone(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """A row's reward depends on that row alone; or, if it says that it reads the batch, not on the rows' order."""
+    """Yields cases of a reward that depends on its row alone; if the part reads the batch, not on the row order."""
     B = len(batch.mask)
     whole, shapes = PartCall(batch), [batch.mask.shape, batch.mask.shape[:1]]
     yield TestCase("", {"whole": whole}, [HasShape("whole", shapes), NoGradient("whole"), IsFinite("whole")])
@@ -372,14 +379,14 @@ def chosen_of_nothing(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 
 
 def whole_rows(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Rows come out whole and in their order, nothing is decided that was not; nothing in, nothing out."""
+    """Yields test cases of a selection: rows stay whole and in order, no decision is added; no rows give no rows."""
     yield TestCase("", {"once": PartCall(batch)}, [KeepsOrder("once", batch.experience, row.keeps)])
     none = PartCall(batch.rows(torch.arange(0)))
     yield TestCase("no rows", {"none": none}, [HasShape("none", [torch.Size([0])])])
 
 
 def chosen_again(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Choosing among what was chosen changes nothing; a share of it is a part of it."""
+    """Yields a selection applied twice: the second time changes nothing, or, for a fraction, keeps no more."""
     if row.keeps == "repeats":
         return
     once = PartCall(batch)

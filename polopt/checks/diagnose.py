@@ -1,4 +1,4 @@
-"""What a check that goes wrong may turn out to be: a rule that can be named, which somebody may have wanted."""
+"""Diagnoses of failed checks: named rules that explain a failure and that may be intended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.objectives import Regulariser
 
 
 def _hidden(found: CheckResult, row: PartRow) -> CheckResult:
-    """NaN and infinity are one thing, numbers another."""
+    """Notes that only NaN and infinity off the mask break the check, where other numbers do not."""
     if found.said.startswith("other numbers"):
         return found
     return dataclasses.replace(found, said=f"{found.said}; other numbers there do not matter", short="NaN, inf")
@@ -38,7 +38,7 @@ def _ordered(found: CheckResult, row: PartRow) -> CheckResult:
 
 
 def _divided(found: CheckResult, row: PartRow) -> CheckResult:
-    """A plain loss whose micro-batches do not add up: does it only divide by its own size?"""
+    """Tests whether a plain loss whose micro-batches do not add up only divides by its own micro-batch's size."""
     if "raises" in found.said:
         return found
     named = measure.normaliser(row.part, row.batch)
@@ -55,7 +55,9 @@ def _divided(found: CheckResult, row: PartRow) -> CheckResult:
 
 
 def _idling(found: CheckResult, row: PartRow) -> CheckResult:
-    """A distance to a reference moves without advantages, and so does a penalty on the ratio; nothing else may."""
+    """Accepts movement without advantages as a choice if a reference or, off policy, a penalty on the ratio explains
+    it.
+    """
     on_policy = found.said.startswith("advantage 0, ratio 1")
     referred = "ref_logp" in row.part.required_fields or any(isinstance(p, Regulariser) for p in row.part.parts())
     if "finite" in found.said or "nan" in found.said or (on_policy and not referred):
@@ -65,7 +67,7 @@ def _idling(found: CheckResult, row: PartRow) -> CheckResult:
 
 
 def _thinned(found: CheckResult, row: PartRow) -> CheckResult:
-    """A share of a share is smaller by its nature."""
+    """Accepts a selection of a fraction, which applied again keeps a smaller fraction."""
     batch = row.batch(0, clean=True)
     once = judge(copy.deepcopy(row.part), batch).kept
     assert once is not None, "a selection gives an Experience"

@@ -1,4 +1,4 @@
-"""The smallest failing example as a few lines to paste and run."""
+"""Scripts of the smallest failing example: a few lines to paste and run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTH = 110
 
 
 def script(part: Part, failure: Failure, made_by: list[str]) -> str:
-    """Lines that end in an AssertionError, or in the part's own error, on the smallest failing batch.
+    """Returns lines that end in an AssertionError, or in the part's own error, on the smallest failing batch.
 
     made_by: the lines that make `part`, or `loss` if it is a plain function.
     """
@@ -48,12 +48,12 @@ def script(part: Part, failure: Failure, made_by: list[str]) -> str:
 
 
 def _others(built: dict[str, list[str]], name: str) -> list[str]:
-    """The lines that build the other calls."""
+    """Returns the lines that build the other calls."""
     return [line for other, lines in built.items() if other != name for line in lines]
 
 
 def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
-    """The lines, after what they import and use."""
+    """Returns the lines after the imports and the definitions that they use."""
     imports = [line for line in made_by if line.startswith(("from ", "import "))]
     rest = [line for line in made_by if line not in imports]
     text = "\n".join([*rest, *lines])
@@ -75,19 +75,19 @@ def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
 
 
 def made_from(part: Part) -> list[str]:
-    """The lines that build a part."""
+    """Returns the lines that build a part."""
     code, strangers = as_code(part)
     try:
         faithful = to_plain(eval(code, {**SCOPE, **strangers})) == to_plain(part)
     except Exception:
         faithful = False
-    if not faithful:  # it prints as something else
+    if not faithful:  # its repr does not rebuild it
         return ["from polopt.part import build", f"part = build({part.to_dict()!r})"]
     return [*(f"{name} = locate({quoted(name_of(cls))})" for name, cls in strangers.items()), f"part = {code}"]
 
 
 def literal(x: Any) -> str:
-    """A value as code. Numbers are float64 where nothing else is said."""
+    """Formats a value as code; a tensor without a dtype in the code is float64."""
     if isinstance(x, list):
         return f"[{', '.join(map(literal, x))}]"
     if not isinstance(x, Tensor):
@@ -99,12 +99,12 @@ def literal(x: Any) -> str:
 
 
 def _shortest(numbers: Any) -> Any:
-    """float32 numbers in as few digits as tell them apart."""
+    """Rounds float32 numbers to the fewest digits that distinguish them."""
     return [_shortest(n) for n in numbers] if isinstance(numbers, list) else float(str(numpy.float32(numbers)))
 
 
 def called(function: str, arguments: Mapping[str, str], indent: str = "") -> str:
-    """A call with its arguments, on one line if it fits."""
+    """Formats a call with its arguments, on one line if it fits."""
     flat = f"{function}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
     if len(indent) + len(flat) <= WIDTH:
         return flat
@@ -113,7 +113,7 @@ def called(function: str, arguments: Mapping[str, str], indent: str = "") -> str
 
 
 class FunctionWriter:
-    """A plain function's calls: `found = loss(**narrow)`."""
+    """Writes calls of a plain function: `found = loss(**narrow)`."""
 
     def __init__(self, part: PlainLoss) -> None:
         self.part = part
@@ -141,11 +141,11 @@ class FunctionWriter:
 
 
 class PartWriter:
-    """A part's calls: `found = part(*narrow).loss`, or `found = part(narrow)` where there is no evaluation."""
+    """Writes calls of a part: `found = part(*narrow).loss`, or `found = part(narrow)` where there is no evaluation."""
 
     def __init__(self, part: Part) -> None:
         self.part, self.judges = part, isinstance(part, Objective)
-        # A part with state must not know of its other calls.
+        # A part with state is copied, so that its calls do not affect each other.
         self.name = "copy.deepcopy(part)" if part.state_dict() else "part"
 
     def build(self, name: str, call: PartCall) -> list[str]:

@@ -1,18 +1,25 @@
-"""What a check found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Literal
 
-# choice: it does not hold, and by a rule that can be named, which somebody may have wanted.
+# choice: the property does not hold, by a rule that can be named and may be intended.
 Verdict = Literal["holds", "choice", "breaks"]
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckResult:
-    """title: what was checked. said: what was found, in a sentence; short, in a word or two where the verdict alone
-    says too much. why: why it matters. measured: named numbers. example: lines that show it, to paste and run."""
+    """The result of one check.
+
+    title: the property that was checked.
+    said: the result in a sentence.
+    short: the result in a word or two, where the verdict alone is too coarse.
+    why: why the property matters.
+    measured: named numbers.
+    example: lines that reproduce the failure, to paste and run.
+    """
 
     title: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""What every guard must satisfy, over all calls of a finite set."""
+"""Properties that every guard must satisfy, over all calls of a finite set."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from polopt.guards import AllowedByAll, Guard, ToolCall
 
 @dataclasses.dataclass(frozen=True)
 class GuardRow:
-    """A guard to check. calls: all that there are. reference: whether a call is allowed after others, found out by
-    other means. update: a guard to narrow it with. widens: whether its own updates may allow what was refused."""
+    """A guard to check.
+
+    calls: the complete set of calls.
+    reference: whether a call is allowed after others, computed independently of the guard.
+    update: a guard to narrow it with.
+    widens: its own updates may allow a call that was refused before.
+    """
 
     part: Guard
     calls: Sequence[ToolCall]
@@ -23,7 +28,7 @@ class GuardRow:
 
 
 def memories(row: GuardRow, length: int = 2) -> list[tuple[ToolCall, ...]]:
-    """Every sequence of calls that can have run, of at most this length."""
+    """Returns every sequence of allowed calls of at most this length."""
     found: list[tuple[ToolCall, ...]] = [()]
     longest = found
     for _ in range(length):
@@ -33,7 +38,7 @@ def memories(row: GuardRow, length: int = 2) -> list[tuple[ToolCall, ...]]:
 
 
 def brute_force(row: GuardRow) -> None:
-    """Every call, after every sequence of calls that can have run."""
+    """Compares the verdict on every call, after every sequence of allowed calls, with the reference."""
     for memory in memories(row):
         for call in row.calls:
             found, expected = row.part(call, memory).allow, row.reference(call, memory)
@@ -41,7 +46,7 @@ def brute_force(row: GuardRow) -> None:
 
 
 def narrowing(row: GuardRow) -> None:
-    """One guard more, or one call more in the memory, allows nothing that was refused."""
+    """Tests that an additional guard, or an additional call in the memory, allows no call that was refused."""
     both = AllowedByAll(guards=[row.part, row.update])
     for memory in memories(row, 1):
         for call in row.calls:
@@ -56,14 +61,14 @@ def narrowing(row: GuardRow) -> None:
 
 
 def stateless(row: GuardRow) -> None:
-    """What it was asked before changes no verdict, and neither does asking a refused call."""
+    """Tests that earlier evaluations, of refused calls too, change no verdict."""
     first = [row.part(call) for call in row.calls]
     again = [row.part(call) for call in reversed(row.calls)][::-1]
     assert first == again, "a second question gets another verdict"
 
 
 def refusals(row: GuardRow) -> None:
-    """A refusal has a reason, and a tool that nobody has heard of is refused."""
+    """Tests that every refusal has a reason, and that an unknown tool is refused."""
     for call in (*row.calls, ToolCall("no such tool", {})):
         verdict = row.part(call)
         assert verdict.allow or verdict.reason, f"{call} is refused without a reason"

@@ -1,4 +1,4 @@
-"""Bias and variance of a sentence on problems whose gradient is known."""
+"""Bias and variance of an algorithm's gradient on problems whose exact gradient is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import digits, lengths
 from polopt.lab.provided import TREE
 
-LISTED = 3  # answers in a group of which every combination is listed
+LISTED = 3  # group size up to which every combination of answers is enumerated
 BATCHES = 300
 PROMPTS = 4
 
@@ -37,10 +37,12 @@ MEASURED = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class GradientComparison:
-    """The mean of -d loss against the exact gradient of the expected outcome.
+    """The mean of -d loss compared with the exact gradient of the expected outcome.
 
-    cosine: between them. scale: the factor that fits best. left: |mean - scale exact| / |scale exact|, and left_se,
-    what that would be, root mean square, if only sampling error were left; 0 where every batch was listed.
+    cosine: between the two.
+    scale: the factor that fits best.
+    left, left_se: |mean - scale exact| / |scale exact|, and the root mean square of it if only sampling error were
+        left; left_se is 0 where every batch was enumerated.
     variance, variance_se: of one batch's gradient in units of scale squared, and the standard error.
     """
 
@@ -73,7 +75,7 @@ class GradientComparison:
 
 
 class Actor:
-    """A policy without its critic's parameters: bias is about the policy's gradient alone."""
+    """A policy without its critic's parameters, since bias concerns the policy's gradient alone."""
 
     def __init__(self, policy: TabularPolicy) -> None:
         self.policy = policy
@@ -86,9 +88,10 @@ class Actor:
 
 
 def measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison] | str:
-    """Bias and variance on `digits`, every batch listed, and on `lengths`, sampled; off policy too if asked.
+    """Measures bias and variance on `digits`, every batch enumerated, and on `lengths`, sampled; off policy too if
+    requested.
 
-    The reference is the policy, the critic exact. A sentence of why not where the lab cannot tell.
+    The reference is the policy, the critic is exact. Returns a sentence with the reason where nothing can be measured.
     """
     try:
         return _measured(algorithm, off_policy)

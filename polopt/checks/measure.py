@@ -1,4 +1,4 @@
-"""What a loss turns out to be: what it divides by, which way it moves the policy, how lengths enter."""
+"""Measurements of a loss: its normaliser, the direction in which it moves the policy, and its dependence on length."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Maker = Callable[..., SampleBatch]
 SEEDS = range(4)
 CLOSE = 1e-6
 
-# What a micro-batch may have been divided by, simplest first.
+# Candidates for the normaliser of a micro-batch, simplest first.
 SIZES: dict[str, Callable[[Experience], float]] = {
     "decisions": lambda e: float(e.mask.sum()),
     "rows that hold decisions": lambda e: float(e.mask.any(1).sum()),
@@ -41,12 +41,14 @@ AVERAGED = {
 }
 
 
-# What it divides by ---------------------------------------------------------------------------------------------
+# Normaliser ---------------------------------------------------------------------------------------------
 
 
 def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
-    """What a loss divides by that knows only its micro-batch, and how much the weight of a decision then varies
-    under plain averaging over micro-batches of one row. None if none of `SIZES` explains it."""
+    """Finds the quantity by which a loss that sees only its micro-batch divides; None if none of `SIZES` explains it.
+
+    Also returns how much the weight of a decision then varies under plain averaging over micro-batches of one row.
+    """
     batches = [make(seed, clean=True) for seed in SEEDS]
     for name, size in SIZES.items():
         full = all(_scaled(part, occupied(b), size, rows) for b in batches for rows in (1, 3))
@@ -59,7 +61,7 @@ def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
 
 
 def _scaled(part: Part, batch: SampleBatch, size: Callable[[Experience], float], rows: int) -> bool:
-    """Whether size x loss, and size x gradient, of the micro-batches add up to the whole's."""
+    """Tests whether size x loss, and size x gradient, of the micro-batches add up to those of the whole batch."""
     whole, start = judge(part, batch), 0
     total, grads = torch.zeros_like(whole.value), []
     for micro in batch.experience.split(rows):
@@ -72,11 +74,11 @@ def _scaled(part: Part, batch: SampleBatch, size: Callable[[Experience], float],
     return same(total, n * whole.value) and same(torch.cat(grads), n * whole.grads["logp"])
 
 
-# What it stops ----------------------------------------------------------------------------------------------------
+# Stopped gradients ----------------------------------------------------------------------------------------------------
 
 
 def stopped(row: PartRow) -> bool:
-    """Whether the gradient is the value's slope once all that the part detaches is held still."""
+    """Tests whether the gradient is the value's slope once every detached tensor is held constant."""
     for seed in SEEDS:
         batch = row.batch(seed, clean=True)
         here, stops = batch.evaluation(), StopGradients()
@@ -105,13 +107,18 @@ def _loss(part: Part, batch: SampleBatch, said: Evaluation) -> Tensor:
     return part(batch.experience, said).loss
 
 
-# Which way it moves -----------------------------------------------------------------------------------------------
+# Direction -----------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Push:
-    """-d loss / d logp on policy against A: cosine, and the factor that fits best. fitted: the cosine once each row's
-    advantages may be divided by its length. unit: whose advantage a decision answers for, its own or its row's."""
+    """-d loss / d logp on policy compared with A.
+
+    cosine: between the two.
+    scale: the factor that fits best.
+    fitted: the cosine once each row's advantages may be divided by its length.
+    unit: whether a decision's gradient follows its own advantage ("decision") or its row's ("row").
+    """
 
     cosine: float
     scale: float
@@ -120,8 +127,8 @@ class Push:
 
 
 def push(part: Part, batch: SampleBatch) -> Push:
-    """How a loss pushes log-probabilities before the first update, each decision with an advantage of its own; and
-    with one for each row, if that explains more."""
+    """Measures how a loss moves log-probabilities before the first update, each decision with an advantage of its own;
+    with one advantage for each row, if that explains more."""
     found = _push(part, batch, "decision")
     if found.fitted > 1 - CLOSE or not math.isfinite(found.fitted):
         return found
@@ -140,7 +147,7 @@ def _push(part: Part, batch: SampleBatch, unit: str) -> Push:
 
 
 def reads_advantage(part: Part, make: Maker) -> bool:
-    """Whether other advantages give another gradient."""
+    """Tests whether other advantages give another gradient."""
     for seed in SEEDS:
         batch = make(seed, clean=True)
         turned = batch.replace(advantage=1 - 2 * batch.experience.advantage)
@@ -151,7 +158,9 @@ def reads_advantage(part: Part, make: Maker) -> bool:
 
 
 def direction(part: Part, make: Maker, title: str, why: str) -> CheckResult:
-    """How far the gradient at ratio 1 goes along A grad log p, for a loss that does go that way."""
+    """Measures the cosine of the gradient at ratio 1 with A grad log p, for a loss that passes the check of its
+    direction.
+    """
     found = push(part, on_policy(occupied(make(0, clean=True))))
     measured = {"cosine": found.cosine, "scale": found.scale}
     told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
@@ -165,7 +174,7 @@ def direction(part: Part, make: Maker, title: str, why: str) -> CheckResult:
 
 
 def lengths(part: Part, make: Maker) -> CheckResult:
-    """How a decision's weight depends on the length of its row, on policy, with advantage 1 everywhere."""
+    """Measures how a decision's weight depends on the length of its row, on policy, with advantage 1 everywhere."""
     batch = make(0, clean=True)
     T = batch.mask.shape[1]
     sizes = sorted({1, max(1, T // 4), max(1, T // 2), T})[: len(batch.mask)]
@@ -194,21 +203,21 @@ def lengths(part: Part, make: Maker) -> CheckResult:
 
 
 def repeats(part: Part, make: Maker) -> bool:
-    """Whether several calls on one batch say the same, random numbers and all."""
+    """Tests whether several calls on one batch return the same loss and gradient, without a fixed seed."""
     part = part.but(seed=None) if isinstance(part, PlainLoss) else part
     for seed in SEEDS:
         batch = make(seed, clean=True)
         first, *others = (judge(part, batch) for _ in range(3))
         for other in others:
             pairs = ((first.grads["logp"], other.grads["logp"]), (first.value, other.value))
-            # NaN twice is the same twice.
+            # Two NaNs count as equal.
             if not all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs):
                 return False
     return True
 
 
 def decided(make: Maker) -> Maker:
-    """Batches as `make` makes them, without the rows that hold no decision."""
+    """Wraps `make`: the batches without the rows that hold no decision."""
 
     def made(seed: int, clean: bool = False) -> SampleBatch:
         batch = make(seed, clean=clean)
@@ -218,6 +227,6 @@ def decided(make: Maker) -> Maker:
 
 
 def finite(part: Part, make: Maker) -> bool:
-    """Whether the loss and its gradient are, on batches that hide nothing."""
+    """Tests whether the loss and its gradient are finite on clean batches."""
     found = [judge(part, make(seed, clean=True)) for seed in SEEDS]
     return all(bool(f.value.isfinite().all() and f.grads["logp"].isfinite().all()) for f in found)

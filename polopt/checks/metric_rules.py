@@ -1,4 +1,4 @@
-"""What every off-policy metric must satisfy, on logs of a small problem whose truth is known."""
+"""Properties that every off-policy metric must satisfy, on logs of a small problem whose true value is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ LOGS = 60
 
 @dataclasses.dataclass(frozen=True)
 class MetricRow:
-    """A metric to check. log: an even number of independent episodes, from a seed. truth: what it estimates on them."""
+    """A metric to check.
+
+    log: an even number of independent episodes, from a seed.
+    truth: the true value of the metric's estimand.
+    """
 
     part: Metric
     log: Callable[[int], LoggedDecisions]
@@ -32,7 +36,9 @@ def _same(found: Measured, expected: Measured, what: str, scale: float = 1.0, in
 
 
 def row_order(row: MetricRow) -> None:
-    """Another order of the episodes; neighbours stay in one part of a log that is cut by even and odd numbers."""
+    """Tests that the order of the episodes changes nothing; neighbours keep their parity, which may split a log in
+    halves.
+    """
     table = row.log(0)
     n = len(table)
     for way, order in (("reversed", np.arange(n)[::-1]), ("moved up by two", np.roll(np.arange(n), 2))):
@@ -40,22 +46,24 @@ def row_order(row: MetricRow) -> None:
 
 
 def duplicates(row: MetricRow) -> None:
-    """The log followed by itself."""
+    """Tests that the log followed by itself gives the same estimate."""
     table = row.log(1)
     twice = table[np.tile(np.arange(len(table)), 2)]
     _same(row.part(twice), row.part(table), "every episode twice", intervals=False)
 
 
 def units(row: MetricRow) -> None:
-    """Rewards, and values with them, in other units."""
+    """Tests that scaling the rewards, and the values with them, scales the estimate."""
     table = row.log(2)
     larger = {n: 1000 * getattr(table, n) for n in ("reward", "q", "v") if getattr(table, n) is not None}
     _same(row.part(dataclasses.replace(table, **larger)), row.part(table), "1000 times the reward", 1000)
 
 
 def coverage(row: MetricRow) -> None:
-    """Of so many logs, as many intervals hold the truth as their level promises, less 6 % for skew: at least as many as
-    the binomial gives in all but one of 10^4 cases, and no more than that."""
+    """Tests that intervals cover the true value as often as their level promises, less 6 % for skew.
+
+    The number of covering intervals out of `LOGS` must lie between the binomial quantiles of 10^-4 and 1 - 10^-4.
+    """
     from scipy import stats
 
     found = [row.part(row.log(100 + seed)).intervals["estimate"] for seed in range(LOGS)]

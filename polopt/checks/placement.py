@@ -1,4 +1,4 @@
-"""Where a part stands to be checked: alone, or inside the plainest sentence that has a place for it."""
+"""Placement of a part for its checks: alone, or inside the plainest algorithm that has a place for it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Battery = Sequence[battery.Check | battery.Rule]
 SUMMED = Surrogate(trust=Unclipped(), aggregate=SequenceSum(length=1))
 COMPARED = RelativeAdvantage(baseline=LeaveOneOut(), scale=None)
 
-# Kind of part, what it is called, and how it takes its place in an objective.
+# Class of the part, its name in messages, and the function that places it in an objective.
 IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective]], ...] = (
     (Objective, "objective", lambda part, host: part),
     (SurrogateTerm, "trust region", lambda part, host: host.but(trust=part)),
@@ -74,7 +74,13 @@ IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class PartKind:
-    """word: the kind of part. whole: what the checks call. battery: the checks. sentence: what the lab measures."""
+    """A part in its place.
+
+    word: the kind of part.
+    whole: the part that the checks call.
+    battery: the checks.
+    sentence: the algorithm whose gradient the lab measures.
+    """
 
     word: str
     whole: Part
@@ -83,10 +89,10 @@ class PartKind:
 
 
 def places(subject: Part) -> list[PartKind]:
-    """Where a part stands; for an algorithm, where each of its parts does.
+    """Places a part; for an algorithm, each of its parts.
 
     Raises:
-        ValueError: a kind of part that no battery is for.
+        ValueError: a kind of part without a battery.
     """
     if isinstance(subject, Algorithm):
         parts = [subject.objective, subject.credit, subject.reward, *subject.select, *subject.sampling.filters]
@@ -95,7 +101,7 @@ def places(subject: Part) -> list[PartKind]:
 
 
 def place(part: Part) -> PartKind:
-    """Raises ValueError for a kind of part that no battery is for."""
+    """Places one part. Raises ValueError for a kind of part without a battery."""
     if isinstance(part, PlainLoss):
         return PartKind("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
     for kind, word, stand in IN_OBJECTIVES:
@@ -116,5 +122,5 @@ def place(part: Part) -> PartKind:
 
 
 def sentence(**parts: Any) -> Algorithm:
-    """The plainest unbiased algorithm but for these parts."""
+    """Returns the plainest unbiased algorithm, with these parts replaced."""
     return Algorithm(**{"sampling": Rollouts(group=4), "credit": COMPARED, "objective": SUMMED, **parts})

@@ -1,4 +1,4 @@
-"""A plain function of tensors as an objective, so that it can stand wherever an objective can."""
+"""Plain functions of tensors wrapped as objectives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.fields import ExperienceError
 from polopt.names import nearest
 from polopt.objectives import Objective
 
-# What an argument is given, by the names that it goes by: all of them are [B, T], but for the last four.
+# Meaning of an argument by its common names: all are [B, T], except logits and the last four.
 GIVEN = {
     "policy": ("logp", "logps", "log_prob", "log_probs", "logprob", "logprobs", "per_token_logps", "new_logp"),
     "old": ("old_logp", "old_logps", "old_log_prob", "old_log_probs", "old_logprobs", "old_per_token_logps"),
@@ -37,13 +37,15 @@ MEANS = {name: meaning for meaning, names in GIVEN.items() for name in names}
 
 
 class PlainLoss(Objective):
-    """`loss(logp, old_logp, advantage, mask, ...)`: any of the arguments of `GIVEN`, by name; a scalar comes out.
+    """Wraps a function `loss(logp, old_logp, advantage, mask, ...)` of any of the arguments of `GIVEN`, by name, to a
+    scalar.
 
-    All are [B, T], but logits [B, T, V], reward and group [B], and two numbers that are known of the whole optimiser
-    batch: decisions, how many it holds, and rows. old_logp is the sampler's, unless the function asks for both.
+    All arguments are [B, T], but logits [B, T, V], reward and group [B], and two numbers of the whole optimiser batch:
+    its count of decisions, and of rows. old_logp is the behaviour policy's, unless the function takes both.
 
-    numbers: give the mask as numbers instead of bool. first: the loss is the first of the things that are returned.
-    seed: what random numbers are drawn from in each call; None leaves the generator alone.
+    numbers: passes the mask as numbers instead of bool.
+    first: the loss is the first of several returned values.
+    seed: the seed of the random numbers in each call; None leaves the generator alone.
 
     Raises:
         ValueError: an argument without default that is none of these, or no argument for the log-probabilities.
@@ -71,7 +73,7 @@ class PlainLoss(Objective):
         return frozenset({"entropy", "value", "logits"} & set(self.asked.values()))
 
     def arguments(self, experience: Experience, evaluation: Evaluation) -> dict[str, Any]:
-        """What the function is called with."""
+        """Returns the arguments of the function's call, by name."""
         return {name: self._given(meaning, experience, evaluation) for name, meaning in self.asked.items()}
 
     def _given(self, meaning: str, experience: Experience, evaluation: Evaluation) -> Any:
@@ -107,7 +109,7 @@ class PlainLoss(Objective):
             return Loss(self._scalar(self.returned(experience, evaluation)), {})
 
     def returned(self, experience: Experience, evaluation: Evaluation) -> Any:
-        """What the function returns, whatever that is."""
+        """Returns the function's output unchanged."""
         return self.function(**self.arguments(experience, evaluation))
 
     def _scalar(self, found: Any) -> Tensor:
@@ -119,10 +121,11 @@ class PlainLoss(Objective):
 
 
 def as_loss(function: Callable[..., Any], experience: Experience, evaluation: Evaluation) -> PlainLoss:
-    """A function as an objective, tried on a batch: with the mask as bool, or as numbers if it cannot do with bool.
+    """Wraps a function as an objective and tries it on a batch: with a bool mask, or with numbers if it fails on bool.
 
     Raises:
-        ValueError: arguments that have no meaning, no scalar returned, no gradient, or whatever the function raises.
+        ValueError: arguments that have no meaning, no scalar returned, no gradient, or any error of the function
+            itself.
     """
     name, (B, T) = name_of_function(function), experience.mask.shape
     errors: list[Exception] = []
@@ -142,13 +145,13 @@ def as_loss(function: Callable[..., Any], experience: Experience, evaluation: Ev
 
 
 def is_loss(function: Callable[..., Any]) -> bool:
-    """Whether a function wants to be given anything: log-probabilities, or something that has no default."""
+    """Tests whether a function takes log-probabilities, or any argument without default."""
     wanted = parameters(function)
     return any(MEANS.get(p.name) == "policy" or _must(p) for p in wanted)
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """A function's; a module's are those of its `forward`."""
+    """Returns the parameters of a function, or of a module's `forward`."""
     return list(inspect.signature(getattr(function, "forward", function)).parameters.values())
 
 
@@ -164,10 +167,10 @@ def name_of_function(function: Callable[..., Any]) -> str:
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
-    """The arguments to give a function, each with its meaning.
+    """Returns the arguments to pass to a function, each with its meaning.
 
     Raises:
-        ValueError: one without default that has none, or none for the log-probabilities.
+        ValueError: an argument without default that has no meaning, or none for the log-probabilities.
     """
     found, name = {}, name_of_function(function)
     for argument in parameters(function):

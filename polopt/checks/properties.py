@@ -1,4 +1,4 @@
-"""What must hold between the outcomes of calls."""
+"""Properties that must hold between the results of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = Callable[[Experience], list[Any]]
 
 
 def seen(outcome: CallResult, call: str) -> Iterator[tuple[str, Tensor, Reference]]:
-    """What there is to see of an outcome: its name, the tensor, and how it is written."""
+    """Yields the tensors of a result: name, tensor, and the reference that writes it as code."""
     yield outcome.name, outcome.value, Reference(call)
     for leaf, grad in outcome.grads.items():
         yield f"gradient of {leaf}", grad, Reference(call, "grad", leaf)
@@ -28,13 +28,13 @@ def number(x: Tensor | float) -> str:
 
 
 def about(name: str, found: Tensor, expected: Tensor) -> str:
-    """What is wrong, but for the numbers."""
+    """Returns the kind of a violation, without its numbers."""
     kinds = ("" if x.isfinite().all() else "not finite" for x in (found, expected))
     return f"{name}: {' against '.join(kinds)}"
 
 
 def worst(found: Tensor, expected: Tensor) -> str:
-    """Where two tensors differ most, in words."""
+    """Describes the largest difference between two tensors in words."""
     if found.shape != expected.shape:
         return f"has shape {list(found.shape)}, expected {list(expected.shape)}"
     if not expected.isfinite().all():
@@ -53,7 +53,8 @@ def close(x: Tensor, y: Tensor, rtol: float, atol: float) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SameResult:
-    """Two calls say the same: row i of `found` is row rows[i] of `expected`, whose column t is columns[t] of `found`.
+    """Two calls return the same: row i of `found` is row rows[i] of `expected`, whose column t is columns[t] of
+    `found`.
 
     slack: how much coarser gradients may be than values.
     """
@@ -90,9 +91,9 @@ class SameResult:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PiecesAdd:
-    """The pieces' losses and metrics add up to the whole's; their gradients, put together, are the whole's.
+    """The losses and metrics of micro-batches add up to the whole batch's; their gradients concatenate to its own.
 
-    rows: which row of the whole each row of the pieces is, one after another.
+    rows: the row of the whole batch for each row of the micro-batches, one after another.
     """
 
     pieces: Sequence[str]
@@ -132,7 +133,7 @@ class PiecesAdd:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class IsFinite:
-    """No NaN and no infinity in what a call says; metrics: nor in its metrics."""
+    """The output of a call holds no NaN and no infinity; with `metrics`, nor do its metrics."""
 
     call: str
     metrics: bool = False
@@ -150,7 +151,7 @@ class IsFinite:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class IsZero:
-    """What a call says is exactly 0: all of it, or only a leaf's gradient, or only where `where` [B, T] is True."""
+    """The output of a call is exactly 0: all of it, or only a leaf's gradient, or only where `where` [B, T] is True."""
 
     call: str
     where: Tensor | None = None
@@ -173,8 +174,7 @@ class IsZero:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImprovesOutcome:
-    """A step against the gradient raises the log-probabilities of what earned more: -sum grad A > 0, or 0 if `still`
-    is allowed."""
+    """A gradient step raises the log-probabilities of larger advantages: -sum grad A > 0, or = 0 if `still` is set."""
 
     call: str
     advantage: Tensor
@@ -223,14 +223,14 @@ class FiniteDifference:
 
 
 def written(x: Tensor) -> str:
-    """A tensor as code; a number if it is the same everywhere."""
+    """Formats a tensor as code; as one number if all its elements are equal."""
     alike = x.numel() and x.is_floating_point() and bool((x == x.flatten()[0]).all())
     return number(x.flatten()[0]) if alike else f"torch.tensor({x.tolist()})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HasType:
-    """What a call says has this type of number."""
+    """The output of a call has this dtype."""
 
     call: str
     dtype: torch.dtype
@@ -245,7 +245,7 @@ class HasType:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HasShape:
-    """What a call says has one of these shapes."""
+    """The output of a call has one of these shapes."""
 
     call: str
     shapes: Sequence[torch.Size]
@@ -260,7 +260,7 @@ class HasShape:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NoGradient:
-    """What a call says carries no gradient."""
+    """The output of a call carries no gradient."""
 
     call: str
 
@@ -273,7 +273,7 @@ class NoGradient:
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Rows told apart by some of their fields: those of equal fields may stand for each other."""
+    """A key that identifies rows by some of their fields: rows with equal fields are interchangeable."""
 
     names: tuple[str, ...] = ("extras.row", "mask")
 
@@ -285,7 +285,7 @@ class Fields:
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def code(self, call: str, experience: Experience) -> Code:
-        """The sorted keys of the rows that a call keeps, as code."""
+        """Returns the sorted keys of the rows that a call keeps, as code."""
         columns: list[str | Reference] = []
         for name in self.names:
             extra = name.removeprefix("extras.")
@@ -323,7 +323,10 @@ class KeepsRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeepsOrder:
-    """A selection's rows come out in their order and as they were. keeps: what may be missing, as in `PartRow`."""
+    """A selection returns its rows in order and unchanged.
+
+    keeps: which rows or decisions may be missing, as in `PartRow`.
+    """
 
     call: str
     given: Experience
@@ -353,7 +356,7 @@ class KeepsOrder:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeepsFewer:
-    """A share of a share: some of the decisions are left, not all, and no more than before."""
+    """A selection of a fraction, applied twice, keeps some of the decisions: not all, and no more than before."""
 
     found: str
     before: str
@@ -373,8 +376,8 @@ class KeepsFewer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeepsDecisions:
-    """A selection keeps the decisions that another call keeps, whose column t is columns[t] of `found`; none at all if
-    there is no other."""
+    """A selection keeps the decisions that another call keeps, whose column t is columns[t] of `found`; without another
+    call, it keeps none."""
 
     found: str
     expected: str = ""

@@ -1,4 +1,4 @@
-"""Everything that is checked of a part, a plain loss or an algorithm, as one report."""
+"""Reports of all checks of a part, a plain loss or an algorithm."""
 
 from __future__ import annotations
 
@@ -37,8 +37,13 @@ from polopt.solvers import Solver
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """name: the subject, as it was named. kind: what kind of part it is. lab: bias and variance, or why there are
-    none. refused: why nothing could be checked."""
+    """A report on one part.
+
+    name: the subject, as it was named.
+    kind: the kind of part.
+    lab: bias and variance, or why there are none.
+    refused: why nothing could be checked.
+    """
 
     name: str
     kind: str
@@ -59,17 +64,22 @@ def check(
     made_by: list[str] | None = None,
     batch: Maker | None = None,
 ) -> list[Report]:
-    """What holds of a part or of a plain function `loss(logp, old_logp, advantage, mask, ...)`, and what breaks.
+    """Checks a part or a plain function `loss(logp, old_logp, advantage, mask, ...)`, and reports what holds and what
+    breaks.
 
-    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and a
-    metric on logs of a small problem. name: what to call it. lab: measure bias and variance, too. made_by: lines of
-    code that make the subject, for the examples: the part under the name `part`, a function under the name `loss`.
-    batch: makes a batch from a seed; `clean=True` must hide nothing off the mask. None takes the first of
-    `batches.MAKERS` that suits the part.
+    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and
+    a metric on logs of a small problem.
+
+    name: the subject's name in the report.
+    lab: also measure bias and variance.
+    made_by: lines of code that make the subject, for the examples: the part under the name `part`, a function under the
+        name `loss`.
+    batch: makes a batch from a seed; `clean=True` must leave no NaN and no extreme value off the mask. None takes the
+        first of `sample_batches.MAKERS` that suits the part.
 
     Raises:
         ValueError: a function with arguments that a check cannot give or that returns no scalar, a kind of part without
-            a battery, a part that needs what the batches have not.
+            a battery, a part that reads fields which the batches lack.
     """
     if isinstance(subject, Solver):
         return [Report(name or repr(subject), "solver", solver_findings(subject), "")]
@@ -99,10 +109,10 @@ def check(
 
 
 def suitable(part: Part, batch: Maker | None) -> Maker:
-    """What makes batches that the part can read.
+    """Returns the first batch maker whose batches the part can read.
 
     Raises:
-        ValueError: nothing does.
+        ValueError: there is none.
     """
     refusals = []
     for make in MAKERS if batch is None else (batch,):
@@ -113,7 +123,7 @@ def suitable(part: Part, batch: Maker | None) -> Maker:
 
 
 def refusal(part: Part, make: Maker) -> str:
-    """Why a part cannot be checked on these batches; empty if it can."""
+    """Returns why a part cannot be checked on these batches; empty if it can."""
     made, e = make(0), make(0).experience
     filled = {n for n in SHAPES if getattr(e, n) is not None} | {f"extras.{k}" for k in e.extras}
     missing = sorted(part.required_fields - filled)
@@ -131,14 +141,14 @@ def refusal(part: Part, make: Maker) -> str:
     except ExperienceError as error:
         return f"{part!r} refuses the batches of the check: {error}"
     except Exception:
-        return ""  # the checks say what it raises
+        return ""  # the checks report what it raises
     return ""
 
 
 def findings(place: PartKind, made_by: list[str], make: Maker) -> list[CheckResult]:
-    """What was found of one part in its place."""
+    """Runs the battery of one part in its place."""
     if isinstance(place.whole, PlainLoss) and not measure.finite(place.whole, make):
-        # Rows without decisions have a check of their own; they shall not hide what else there is to find.
+        # Rows without decisions have a check of their own, and must not mask other failures.
         make = measure.decided(make)
     row, drawn = _row(place.whole, make), None
     if isinstance(place.whole, PlainLoss):
@@ -161,7 +171,7 @@ SEEDED = ["drawn = loss", "loss = lambda **given: (torch.manual_seed(0), drawn(*
 
 
 def _row(part: Part, make: Maker) -> PartRow:
-    """What a checked row would have to say of itself, found out."""
+    """Infers the properties of a part that a `PartRow` declares."""
     needs = sorted(part.required_fields)
     of_rows = all(n.startswith("extras.") or "BT" not in SHAPES[n] for n in needs)
     key = Fields(tuple(needs)) if needs and of_rows else Fields()
@@ -170,14 +180,14 @@ def _row(part: Part, make: Maker) -> PartRow:
 
 
 def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
-    """What a selection seems to do: see `PartRow`."""
+    """Infers how a selection filters: see `PartRow`."""
     if not isinstance(part, Select):
         return "rows"
     batch = make(0, clean=True)
     try:
         kept = judge(copy.deepcopy(part), batch).kept
     except Exception:
-        return "rows"  # the checks say what it raises
+        return "rows"  # the checks report what it raises
     assert kept is not None, "a selection gives an Experience"
     rows = kept.extras["row"]
     if len(rows.unique()) < len(rows):
@@ -186,12 +196,12 @@ def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
 
 
 def _relative(part: Credit, make: Maker) -> bool:
-    """Whether groups that agree get no credit at all, where no sum rounds: so then they must everywhere."""
+    """Tests whether groups of equal rewards get zero credit for rewards whose sums do not round; then all must."""
     e = make(0, clean=True).experience
     try:
         return all(not part.but()(e.replace(reward=e.outcome * 0 + r)).count_nonzero() for r in (1.0, 2.0))
     except Exception:
-        return False  # the checks say what it raises
+        return False  # the checks report what it raises
 
 
 def _finding(check: Check | Rule, row: PartRow, made_by: list[str]) -> CheckResult:
@@ -204,7 +214,9 @@ def _finding(check: Check | Rule, row: PartRow, made_by: list[str]) -> CheckResu
 
 
 def _moving(row: PartRow, made_by: list[str]) -> list[CheckResult]:
-    """Which way a loss moves the policy; if that is the right one, also how far, and how lengths enter."""
+    """Checks the direction in which a loss moves the policy; if it is right, measures its cosine and the effect of
+    length.
+    """
     if not measure.reads_advantage(row.part, row.batch):
         return [
             CheckResult(

@@ -1,4 +1,4 @@
-"""Random ragged batches with every field filled in, and with NaN and 1e30 wherever nobody may look."""
+"""Random ragged batches with every field filled in, and with NaN and 1e30 at all positions that must not be read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ LEAVES = ("logp", "entropy", "value", "logits")
 
 @dataclasses.dataclass(frozen=True)
 class SampleBatch:
-    """A batch and what the current policy says of it; the leaves collect gradients. A leaf "extras.x" is said as x in
-    the evaluation's extras."""
+    """A batch and the current policy's outputs on it; the leaves collect gradients.
+
+    A leaf "extras.x" becomes x in the extras of the evaluation.
+    """
 
     experience: Experience
     leaves: dict[str, Tensor]
@@ -32,7 +34,7 @@ class SampleBatch:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing stands off the mask that could do harm."""
+        """Whether the policy's outputs are finite off the mask, too."""
         return all(bool(leaf.isfinite().all()) for leaf in self.leaves.values())
 
     def evaluation(self) -> Evaluation:
@@ -52,12 +54,14 @@ class SampleBatch:
         return dataclasses.replace(self, leaves={k: v.detach() + step.get(k, 0) for k, v in self.leaves.items()})
 
     def replace(self, **changes: Any) -> SampleBatch:
-        """Other fields of the experience."""
+        """Returns a copy with other fields of the experience."""
         return dataclasses.replace(self, experience=self.experience.replace(**changes))
 
 
 def random_mask(generator: torch.Generator, B: int, T: int) -> Tensor:
-    """Right padding, holes inside as between turns, one full row, one row with a single decision, one with none."""
+    """Samples a mask: right padding, holes as between turns, one full row, one row with a single decision, one with
+    none.
+    """
     length = torch.randint(2, T + 1, (B, 1), generator=generator)
     mask = torch.arange(T) < length
     hole = torch.rand(B, T, generator=generator) < 0.25
@@ -69,7 +73,7 @@ def random_mask(generator: torch.Generator, B: int, T: int) -> Tensor:
 
 
 def poison_like(x: Tensor) -> Tensor:
-    """NaN, 1e30 and -inf in turn."""
+    """Returns NaN, 1e30 and -inf in turn, in the shape of x."""
     poison = torch.tensor([float("nan"), 1e30, -float("inf")], dtype=x.dtype)
     return poison[torch.arange(x.numel()) % 3].reshape(x.shape)
 
@@ -79,12 +83,12 @@ def poisoned(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def below_0(x: Tensor) -> Tensor:
-    """Log-probabilities: the numbers, and -0.01 in the place of larger ones."""
+    """Clamps log-probabilities to at most -0.01."""
     return x.clamp(max=-0.01)
 
 
 def law(generator: torch.Generator, *shape: int) -> Tensor:
-    """Log-probabilities of 4 choices of 6, [*shape, 4]."""
+    """Samples log-probabilities of 4 choices out of 6, [*shape, 4]."""
     return torch.randn(*shape, 6, generator=generator, dtype=torch.float64).log_softmax(-1)[..., :4]
 
 
@@ -93,7 +97,7 @@ def _seeded(seed: int) -> torch.Generator:
 
 
 def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
-    """Float64; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
+    """Samples a float64 batch; groups of 4, 3 and 1 (and one of an empty row alone) in mixed order.
 
     Odd seeds have rewards [B, T], others [B]; seeds 2 and 3 of each four have episode ends [B, T].
     """
@@ -119,7 +123,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         "value": normal(B, T),
         "logits": normal(B, T, VOCABULARY),
     }
-    # Of a generator of their own, so that one more leaves the others as they are.
+    # Each has a generator of its own, so that an additional name does not change the others.
     for number, name in enumerate(sorted(REDUCTIONS)):
         leaves[f"extras.{name}"] = torch.randn(B, T, generator=_seeded(1000 * seed + number), dtype=torch.float64)
     fields["value_target"] = torch.randn(B, T, generator=_seeded(seed), dtype=torch.float64)
@@ -155,13 +159,13 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
 
 
 def outcome_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
-    """With the outcome, 0 or 1, for a reward."""
+    """Samples a random batch whose reward is the outcome, 0 or 1."""
     batch = random_batch(seed, clean=clean)
     return batch.replace(reward=batch.experience.outcome)
 
 
 def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch:
-    """A random batch whose decisions are Gaussian steps in D dimensions: means, noise and intervals in extras."""
+    """Samples a batch whose decisions are Gaussian steps in D dimensions: means, noise and intervals in extras."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
     B, T = batch.mask.shape
     old = torch.randn(B, T, D, generator=g, dtype=torch.float64)
@@ -179,7 +183,7 @@ def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatc
 
 
 def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
-    """As `random_batch`, and whatever a teacher, a layer inside and a sum over the vocabulary can say."""
+    """Samples a `random_batch` with the outputs of a teacher, of an inner layer and of a sum over the vocabulary."""
     batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     mask = batch.mask
@@ -198,13 +202,16 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 
-# What a part may need, from the plainest on.
+# Makers of batches with more and more fields.
 MAKERS = (random_batch, outcome_batch, gaussian_batch, taught_batch)
 
 
 def with_columns(batch: SampleBatch, columns: Tensor, T: int) -> SampleBatch:
-    """The same decisions at other columns of a wider batch; the new columns hold no decisions, but poison, or -1 in a
-    clean batch and where an extra has an integer for each column."""
+    """Moves the decisions to other columns of a wider batch.
+
+    The new columns hold no decisions, but poison; in a clean batch, and in an extra with an integer for each column,
+    -1.
+    """
 
     def widen(x: Tensor, blank: bool) -> Tensor:
         shape = (x.shape[0], T, *x.shape[2:])

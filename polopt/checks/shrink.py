@@ -1,4 +1,4 @@
-"""The smallest batch on which something still goes wrong: fewest rows and columns, simplest numbers."""
+"""The smallest batch on which a check still fails: fewest rows and columns, simplest numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.fields import SHAPES
 
 Fails = Callable[[SampleBatch], bool]
 
-# Numbers from simple to less simple; for log-probabilities none that is positive, for advantages not 0.
+# Numbers from simple to less simple: none positive for log-probabilities, no 0 for advantages.
 SIMPLE = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 LOGS = (-1.0, -2.0, -0.5, 0.0)
 SIGNED = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
@@ -24,7 +24,7 @@ ROUNDS = 4
 
 
 def smallest(batch: SampleBatch, fails: Fails) -> SampleBatch:
-    """A batch that fails, and of which nothing can be left out or made simpler. `batch` itself must fail."""
+    """Returns a failing batch from which nothing more can be left out or simplified. `batch` itself must fail."""
     for _ in range(ROUNDS):
         before = batch
         for step in (_fewer_rows, _fewer_columns, _fewer_fields, _simpler_mask, _simpler_numbers):
@@ -35,7 +35,7 @@ def smallest(batch: SampleBatch, fails: Fails) -> SampleBatch:
 
 
 def _keep(batch: SampleBatch, smaller: SampleBatch, fails: Fails) -> SampleBatch:
-    """The smaller one if it still fails and something is decided in it."""
+    """Returns the smaller batch if it still fails and holds a decision, else `batch`."""
     return smaller if smaller.mask.any() and fails(smaller) else batch
 
 
@@ -45,7 +45,7 @@ def _fewer(
     without: Callable[[SampleBatch, Tensor], SampleBatch],
     fails: Fails,
 ) -> SampleBatch:
-    """Leave out halves, quarters, ... and single ones."""
+    """Leaves out halves, quarters, ... and single ones, while the batch still fails."""
     step = size(batch) // 2
     while step:
         start = 0
@@ -63,7 +63,7 @@ def _fewer_rows(batch: SampleBatch, fails: Fails) -> SampleBatch:
 
 
 def _numbered(batch: SampleBatch, keep: Tensor) -> SampleBatch:
-    """Some of the rows; where rows say which they are, they are numbered anew."""
+    """Selects some of the rows; the extra "row" is renumbered."""
     batch = batch.rows(keep)
     return batch.replace(extras={"row": torch.arange(len(keep))}) if "row" in batch.experience.extras else batch
 
@@ -73,7 +73,7 @@ def _fewer_columns(batch: SampleBatch, fails: Fails) -> SampleBatch:
 
 
 def columns(batch: SampleBatch, keep: Tensor) -> SampleBatch:
-    """The batch with some of its columns."""
+    """Selects some of the columns."""
     T, old = batch.mask.shape[1], batch.experience
 
     def cut(x: Any) -> Any:
@@ -86,7 +86,7 @@ def columns(batch: SampleBatch, keep: Tensor) -> SampleBatch:
 
 
 def _fewer_fields(batch: SampleBatch, fails: Fails) -> SampleBatch:
-    """Fields, extras and leaves that nothing depends on."""
+    """Drops fields, extras and leaves that the failure does not depend on."""
     old = batch.experience
     for name in [n for n in (*SHAPES, "horizon") if n != "mask" and getattr(old, n) is not None]:
         batch = _keep(batch, batch.replace(**{name: None}), fails)
@@ -112,7 +112,7 @@ def _simpler_mask(batch: SampleBatch, fails: Fails) -> SampleBatch:
 
 
 def _simpler_numbers(batch: SampleBatch, fails: Fails) -> SampleBatch:
-    """Each tensor the same everywhere if that will do, else each of its numbers as simple as it can be."""
+    """Makes each tensor constant if the batch still fails, else each of its numbers as simple as possible."""
     for slot in _slots(batch):
         for simpler in _candidates(slot.read(batch), slot.name):
             found = _keep(batch, slot.write(batch, simpler), fails)
@@ -150,7 +150,7 @@ def _slots(batch: SampleBatch) -> list[_Slot]:
 
 
 def _each(batch: SampleBatch, slot: _Slot, fails: Fails) -> SampleBatch:
-    """The numbers of one tensor one by one."""
+    """Simplifies the numbers of one tensor one by one."""
     if not slot.read(batch).is_floating_point():
         return batch
     for place in torch.ones_like(slot.read(batch)).nonzero().tolist():
@@ -165,7 +165,7 @@ def _each(batch: SampleBatch, slot: _Slot, fails: Fails) -> SampleBatch:
 
 
 def _candidates(x: Tensor, name: str) -> Iterator[Tensor]:
-    """A tensor with one number everywhere, simplest first, as long as it is simpler than what it was."""
+    """Yields tensors with one number everywhere, simplest first, as long as they are simpler than x."""
     if x.is_floating_point():
         hardest = max((_effort(float(v), name) for v in x.flatten()), default=0)
         alike = bool(x.numel()) and bool((x == x.flatten()[0]).all())
@@ -190,6 +190,6 @@ def _simpler(number: float, name: str) -> Iterator[float]:
 
 
 def _effort(number: float, name: str) -> int:
-    """How many marks a reader has to take in."""
+    """Returns the complexity of a number for a reader: its rank among the simple ones, else its count of characters."""
     simple = FIRST.get(name, SIMPLE)
     return simple.index(number) if number in simple else len(SIMPLE) + len(repr(number))

@@ -1,4 +1,4 @@
-"""What every solver must satisfy: one that was resumed, and one that meets the same game in another order."""
+"""Properties that every solver must satisfy on random games: exact resumption, no dependence on action order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from polopt.problems.games import History, Rules
 from polopt.solvers import Solver
 
 SEEDS = (0, 1, 2)
-# Iterations of a check; those after which a solution must be better than at the start.
+# Iterations of a short check; iterations after which a solution must be better than at the start.
 FEW, MANY = 6, 100
 
 
 def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
-    """The rules of a game of two players whose payoffs add up to 0: each is dealt one of the cards, then they take up
-    to so many moves in turn; how many actions there are, when a game ends and what it pays is drawn from the seed."""
+    """Returns the rules of a random zero-sum game of two players.
+
+    Chance gives each player one of the cards, then the players alternate for up to `most_moves` moves; the number of
+    actions, the end of the game and the payoffs are random functions of the seed.
+    """
 
     def drawn(*place: object) -> random.Random:
         return random.Random(repr((seed, *place)))
@@ -43,7 +46,7 @@ def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
 
 
 def reordered(rules: Rules) -> Rules:
-    """The same game, with actions and chance outcomes in the opposite order."""
+    """Returns the rules with actions and chance outcomes in the opposite order."""
 
     def other(history: History) -> Chance | Decision | End:
         there = rules(history)
@@ -57,7 +60,7 @@ def reordered(rules: Rules) -> Rules:
 
 
 def solver_findings(solver: Solver) -> list[CheckResult]:
-    """What holds of a solver, and what breaks, on random games.
+    """Checks a solver on random games.
 
     Raises:
         ValueError: there are no random problems of the class that it solves.
@@ -68,7 +71,7 @@ def solver_findings(solver: Solver) -> list[CheckResult]:
 
 
 def _games() -> Iterator[tuple[ExtensiveGame, ExtensiveGame]]:
-    """Random games, each with itself in another order."""
+    """Yields random games, each with its reordered copy."""
     for seed in SEEDS:
         rules = random_rules(seed)
         yield game_of(f"random game {seed}", rules), game_of(f"random game {seed}", reordered(rules))
@@ -86,7 +89,7 @@ def _result(title: str, broken: str, held: str, why: str) -> CheckResult:
 
 
 def _resumes(solver: Solver) -> CheckResult:
-    """A copy that goes on from a saved state ends with the bits of a run without interruption."""
+    """Checks that a copy resumed from a saved state ends with the bits of an uninterrupted run."""
     broken = ""
     for game, _ in _games():
         whole = _iterated(copy.deepcopy(solver), game, FEW)
@@ -101,7 +104,7 @@ def _resumes(solver: Solver) -> CheckResult:
 
 
 def _leaves_the_state(solver: Solver) -> CheckResult:
-    """An iteration changes neither the state that it is given nor the solver."""
+    """Checks that an iteration changes neither the state that it is given nor the solver."""
     broken = ""
     for game, _ in _games():
         own = copy.deepcopy(solver)
@@ -116,7 +119,7 @@ def _leaves_the_state(solver: Solver) -> CheckResult:
 
 
 def _reorders(solver: Solver) -> CheckResult:
-    """The order of actions and chance outcomes changes nothing."""
+    """Checks that the order of actions and chance outcomes changes nothing."""
     worst = 0.0
     for game, other in _games():
         tables = []
@@ -131,7 +134,7 @@ def _reorders(solver: Solver) -> CheckResult:
 
 
 def _improves(solver: Solver) -> CheckResult:
-    """The solution gets better."""
+    """Checks that the solution gets better."""
     broken = ""
     for game, _ in _games():
         own = copy.deepcopy(solver)

@@ -1,4 +1,4 @@
-"""What is asked of a part's settings and state, whatever it computes."""
+"""Properties of a part's settings and state, independent of its computation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ SCOPE = {**ROOMS, "inf": float("inf"), "Support": Support, "Algorithm": algorith
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rule:
-    """Something that must hold of a part whatever the batch. test: raises AssertionError."""
+    """A property that must hold of a part whatever the batch.
+
+    test: raises AssertionError if it does not.
+    """
 
     name: str
     title: str
@@ -47,7 +50,7 @@ class Rule:
         self.test(row)
 
     def failure(self, row: PartRow) -> Failure | None:
-        """What is wrong; there is no batch to show it on."""
+        """Returns the failure of the property, without a batch; None if it holds."""
         try:
             self.test(row)
         except AssertionError as error:
@@ -67,7 +70,7 @@ def exactly(found: Tensor, expected: Tensor) -> None:
 
 
 def state_resumes(row: PartRow) -> None:
-    """k + m calls equal k calls, save, load into a part built from YAML, m calls: bit for bit."""
+    """Tests that k + m calls equal k calls, save, load into a part built from YAML, m calls: bit for bit."""
     through, stopped = copy.deepcopy(row.part), copy.deepcopy(row.part)
     for seed in (0, 1):
         output(through, row, seed)
@@ -79,7 +82,7 @@ def state_resumes(row: PartRow) -> None:
 
 
 def copies_are_apart(row: PartRow) -> None:
-    """Using a copy changes neither the state of the original nor that of a part built afresh."""
+    """Tests that using a copy changes neither the state of the original nor that of a newly built part."""
     original = copy.deepcopy(row.part)
     before = copy.deepcopy(original.state_dict())
     expected = output(copy.deepcopy(row.part), row, 0)
@@ -106,9 +109,9 @@ def repr_builds(row: PartRow) -> None:
 
 
 def as_code(part: Part) -> tuple[str, dict[str, type[Part]]]:
-    """The call that builds a part, and the classes it names that are not polopt's own.
+    """Returns the call that builds a part, and the classes it names that are defined outside polopt.
 
-    A class of somebody else prints with the file or module where it is found, which is no Python.
+    The repr of such a class contains the file or module where it is found, which is not valid Python.
     """
     code, strangers = repr(part), {}
     for inner in part.parts():

@@ -1,4 +1,4 @@
-"""Stopped gradients: finite differences of a loss in which what was detached is held still."""
+"""Stopped gradients: finite differences of a loss in which every detached tensor is held constant."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DETACH = (Tensor.detach, Tensor.detach_, torch.detach, Tensor.data.__get__)  # t
 
 
 class StopGradientMismatch(RuntimeError):
-    """The second run stopped other gradients than the first, so nothing can be held still."""
+    """The second run stopped other gradients than the first, so that no tensor can be held constant."""
 
 
 class StopGradients(TorchFunctionMode):
-    """Notes what a computation detaches, or computes without gradient, in the order in which it does.
+    """Records the tensors that a computation detaches, or computes without gradient, in order.
 
-    `held` runs a computation again with those same tensors in those same places: what is left to move is what the
-    gradient sees.
+    `held` repeats a computation with those same tensors in those same places, so that its output varies only through
+    the tensors that the gradient flows through.
     """
 
     def __init__(self) -> None:
@@ -43,16 +43,16 @@ class StopGradients(TorchFunctionMode):
         return held
 
     def watched(self, run: Callable[[], T]) -> T:
-        """Run, and note what is stopped."""
+        """Runs a computation and records its stopped tensors."""
         self.stopped, self._replay = [], None
         with self:
             return run()
 
     def held(self, run: Callable[[], T]) -> T:
-        """Run with what was stopped in the watched run.
+        """Runs a computation with the stopped tensors of the recorded run.
 
         Raises:
-            Unlike: this run stops something else.
+            StopGradientMismatch: this run stops something else.
         """
         self._replay = 0
         with self:

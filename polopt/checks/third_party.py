@@ -1,4 +1,4 @@
-"""The losses inside TRL and verl as plain functions, called without a trainer, with what their trainers would give."""
+"""The losses of TRL and verl as plain functions, called without a trainer, with the inputs that their trainers pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRL: dict[str, dict[str, Any]] = {
 
 
 EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by their number, which makes it exact"
-# How the losses of a library were called, and what was read there and not run.
+# How the losses of a library are called, and which claims come from reading its code without running it.
 LIBRARIES = {
     "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
     "defaults of `GRPOConfig`, one process, one micro-batch a step. `delta`, off by default, bounds the ratio where "
@@ -60,8 +60,11 @@ NOTES = {
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A loss of another library. fed: what it was given beyond logp, old_logp and mask, in words. note: what its own
-    documentation, or its code, says of what a check finds."""
+    """A loss of another library.
+
+    fed: its inputs beyond logp, old_logp and mask, in words.
+    note: a statement of its own documentation or code on a check's result.
+    """
 
     name: str
     version: str
@@ -71,7 +74,8 @@ class Peer:
 
 
 def peer(name: str) -> Peer:
-    """`trl:dapo`, `trl:dapo/delta=4`, `verl:vanilla`, `verl:vanilla/seq-mean-token-mean`: the loss of that name.
+    """Returns the loss of a name such as `trl:dapo`, `trl:dapo/delta=4`, `verl:vanilla` or
+    `verl:vanilla/seq-mean-token-mean`.
 
     Raises:
         ValueError: the library is not installed, with how to install it, or has no such loss.
@@ -94,7 +98,7 @@ def peer(name: str) -> Peer:
 
 
 def trl_loss(name: str) -> Peer:
-    """GRPOTrainer's loss for one of `TRL`, `dapo` or `dapo/delta=4`, with the defaults of its config for the rest.
+    """Returns GRPOTrainer's loss for one of `TRL`, `dapo` or `dapo/delta=4`, with its config's defaults for the rest.
 
     Raises:
         ValueError: no such loss or setting.
@@ -121,14 +125,14 @@ def trl_loss(name: str) -> Peer:
 
 
 def row_advantage(advantage: Tensor, mask: Tensor) -> Tensor:
-    """[B] mean of a row's advantages over its decisions."""
+    """Computes the mean of a row's advantages over its decisions, [B]."""
     own = (advantage * mask).where(mask, advantage.new_zeros(()))
     return own.sum(1) / mask.sum(1).clamp(min=1)
 
 
 @functools.cache
 def trl_defaults() -> dict[str, Any]:
-    """The defaults of GRPOConfig."""
+    """Returns the defaults of GRPOConfig."""
     import trl
 
     found = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
@@ -147,7 +151,7 @@ def trl_compute_loss(
     importance: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """GRPOTrainer._compute_loss, unbound, on a stand-in that answers with the given log-probabilities.
+    """Calls GRPOTrainer._compute_loss, unbound, on a stand-in trainer that returns the given log-probabilities.
 
     One process, one micro-batch an optimiser step. settings: those of GRPOConfig, loss_type above all; epsilon_high
     None is epsilon, as in the trainer. importance: [B, T] the correction for vLLM, if there is one.
@@ -198,7 +202,7 @@ MODES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum",
 
 
 def verl_loss(name: str) -> Peer:
-    """A registered policy loss of verl, `vanilla` or `vanilla/MODE`, with the defaults of ActorConfig.
+    """Returns a registered policy loss of verl, `vanilla` or `vanilla/MODE`, with the defaults of ActorConfig.
 
     Raises:
         ValueError: no such loss or mode.

@@ -1,4 +1,4 @@
-"""Trials, the laws that they are held to, and what is said and shown of a law that does not hold."""
+"""Test cases, the properties that they must satisfy, and violations with the code that reproduces them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Told = Callable[[str], CallResult]
 
 
 def quoted(text: str) -> str:
-    """A string as code, in double quotes."""
+    """Formats a string as code, in double quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 class CodeWriter(Protocol):
-    """How an outcome is written in a script."""
+    """Writes the outputs of a call as expressions of a script."""
 
     def value(self, call: str) -> str: ...
 
@@ -33,7 +33,7 @@ class CodeWriter(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What a call said: its value, a leaf's gradient, a metric; or the batch it was given, or the rows it kept."""
+    """A reference to a call's output: its value, a leaf's gradient, a metric, its input batch, or the rows it kept."""
 
     call: str
     what: Literal["value", "grad", "metric", "batch", "kept"] = "value"
@@ -44,7 +44,7 @@ class Reference:
 
 
 class Code:
-    """An expression of a script: text, and what calls said, in turn."""
+    """An expression of a script: text and references to outputs of calls, in turn."""
 
     def __init__(self, *parts: str | Reference) -> None:
         self.parts = parts
@@ -61,10 +61,11 @@ class Code:
 
 
 class Violation(AssertionError):
-    """A law that does not hold.
+    """A property that does not hold.
 
-    about: what of the outcome is wrong, the same for every batch on which it is. found, expected: expressions of a
-    script. check: the assertion over the names `found` and `expected`; none if finding it is error enough.
+    about: the kind of violation, the same for every batch on which it occurs.
+    found, expected: expressions of a script.
+    check: the assertion over the names `found` and `expected`; empty if evaluating `found` raises already.
     """
 
     def __init__(self, sentence: str, about: str, found: Code, expected: Code | None = None, check: str = "") -> None:
@@ -73,25 +74,26 @@ class Violation(AssertionError):
         self.found, self.expected, self.check = found, expected, check
 
     def under(self, way: str) -> Violation:
-        """The same, with the trial's way in front of the sentence."""
+        """Returns a copy with the test case's description in front of the sentence."""
         sentence = f"{way}: {self.sentence}" if way else self.sentence
         return Violation(sentence, self.about, self.found, self.expected, self.check)
 
 
 class Property(Protocol):
-    """Something that holds of the outcomes of named calls."""
+    """A property of the results of named calls."""
 
     def check(self, told: Told) -> None:
-        """Raises Violation where it does not hold."""
+        """Raises Violation where the property does not hold."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TestCase:
-    """Calls, and what must hold of them.
+    """Calls, and the properties that must hold of their results.
 
-    way: which one of a check's trials this is, in words. part_of: the way of a coarser trial of the same check, to
-    which this one is the closer look. refusable: its batch is one that a part may refuse.
+    way: a description of the case among those of its check.
+    part_of: the description of a coarser case of the same check, which this one narrows down.
+    refusable: the part may refuse the batch.
     """
 
     way: str
@@ -103,8 +105,11 @@ class TestCase:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What is wrong, in a sentence. trial, broken: the smallest example that was found, and the law that it breaks.
-    rule: the name of a function of `polopt.checks.state`, where no batch is to blame."""
+    """A failure in a sentence.
+
+    trial, broken: the smallest failing example that was found, and the property that it violates.
+    rule: the name of a function of `polopt.checks.state`, for a failure that no batch causes.
+    """
 
     sentence: str
     trial: TestCase | None = None

@@ -1,4 +1,7 @@
-"""The commands. Importing them imports no torch: each imports what it needs when it runs, so that help is at once."""
+"""The commands of the command line.
+
+Importing them imports no torch: each imports its dependencies when it runs, so that help is fast.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def bridges(
     slugs: Slugs = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as docs/bridges.md has it.")] = False,
 ) -> None:
-    """Say which methods run in TRL, verl, SkyRL, prime-rl and slime; of methods that are named, also why not."""
+    """List which methods run in TRL, verl, SkyRL, prime-rl and slime; for methods given by name, also why not."""
     from polopt.bridges import table
 
     if markdown:

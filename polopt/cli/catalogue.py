@@ -33,7 +33,7 @@ Slugs = Annotated[
 ]
 Slug = Annotated[str, typer.Argument(metavar="METHOD", autocompletion=wording.complete_method)]
 
-# Columns below which a table of methods would be a column of words.
+# Width in columns below which methods are listed instead of tabulated.
 NARROW = 100
 
 
@@ -76,7 +76,7 @@ def _known(option: str, value: str | None, known: Sequence[str]) -> None:
 
 
 def method_lines(found: Sequence[Entry]) -> Iterator[str]:
-    """One line for each method, in columns, whatever its length: for grep and its like."""
+    """Yields one line for each method, in columns, without wrapping: for grep and similar tools."""
     rows = [(m.slug, m.room, m.tier, _source(m)) for m in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, m in zip(rows, found, strict=True):
@@ -84,7 +84,7 @@ def method_lines(found: Sequence[Entry]) -> Iterator[str]:
 
 
 def show_methods(screen: Console, found: Sequence[Entry]) -> None:
-    """The methods over the whole width, and what the tiers mean."""
+    """Prints the methods over the whole width, and the meaning of the tiers."""
     if screen.width >= NARROW:
         screen.print(_methods_table(found))
     else:
@@ -166,7 +166,7 @@ def diff(
     left: Annotated[str, typer.Argument(metavar="A", autocompletion=wording.complete_method)],
     right: Annotated[str, typer.Argument(metavar="B", autocompletion=wording.complete_method)],
 ) -> None:
-    """Say exactly what differs: two methods, YAML files (of algorithms or recipes), or file.py:function."""
+    """Print the exact differences of two methods, YAML files (of algorithms or recipes), or file.py:function."""
     with checked():
         found = list(_differences(_side(left), _side(right)))
     screen = wording.screen()
@@ -183,7 +183,7 @@ def diff(
 
 
 def _side(name: str) -> Part | dict[str, Any]:
-    """What a name stands for: what a method builds, or a recipe's settings by dotted path."""
+    """Returns the part that a method builds, or a recipe's settings by dotted path, for a name."""
     from polopt.part import Part, build
     from polopt.yaml_data import by_path, read_yaml_file
 
@@ -264,7 +264,7 @@ def _claims_page(rows: list[catalogue.ClaimResult], planned: list[tuple[str, str
 
 
 def _claim_line(row: catalogue.ClaimResult) -> Padding:
-    """One claim: verdict and statement, then what was measured, the criterion and the baseline."""
+    """Formats one claim: verdict and statement, then the measurement, the criterion and the baseline."""
     mark = ("holds", "green") if row.holds else ("fails", "bold red")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")

@@ -59,7 +59,7 @@ def chat(
 
 
 def _typed(screen: Console) -> Iterator[str]:
-    """Lines of standard input, up to an empty one or the end."""
+    """Yields lines of standard input, up to an empty one or the end."""
     if screen.is_terminal:
         screen.print("An empty line ends the conversation.", style="dim")
     while True:

@@ -1,4 +1,4 @@
-"""What was checked, as one page of markdown."""
+"""The results of checks as one page of markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polopt
 from polopt.checks import CheckResult, Report
 from polopt.checks.third_party import LIBRARIES
 
-# version, what was fed, note, report
+# version, inputs, note, report
 Row = tuple[str, str, str, Report]
 
 LEGEND = """\
@@ -18,7 +18,7 @@ own](check.md)."""
 
 
 def page(names: list[str], rows: list[Row]) -> str:
-    """A table of verdicts, then each finding that is not "holds": who, what, why, and the smallest example."""
+    """Formats a table of verdicts, then each finding that is not "holds": losses, result, reason, smallest example."""
     titles = list(dict.fromkeys(f.title for *_, report in rows for f in report.findings))
     versions = list(dict.fromkeys(version for version, *_ in rows if version))
     versions += [f"polopt {polopt.__version__}", f"PyTorch {torch.__version__}"]
@@ -48,7 +48,7 @@ def _mark(finding: CheckResult) -> str:
 
 
 def _fed(rows: list[Row]) -> str:
-    """How other libraries' losses were called, and what they say of themselves, each sentence once."""
+    """Formats the inputs of other libraries' losses, and the notes of their own documentation, each sentence once."""
     told: dict[str, list[str]] = {}
     for _, fed, note, report in rows:
         for text in (fed, note):
@@ -62,7 +62,7 @@ def _fed(rows: list[Row]) -> str:
 
 
 def _section(title: str, rows: list[Row]) -> str:
-    """One check: what was found of whom, each sentence once."""
+    """Formats the results of one check by loss, each sentence once."""
     found: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], CheckResult] = {}
     for *_, report in rows:

@@ -1,4 +1,4 @@
-"""What `polopt check` does."""
+"""The implementation of `polopt check`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ COLOURS = {"holds": "green", "choice": "yellow", "breaks": "bold red"}
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is checked. made_by: lines that make it, for the examples; None if its own name will do. version, fed,
-    note: of another library's loss."""
+    """The subject of a check. made_by: lines that make it, for the examples; None if its own name suffices. version,
+    fed, note: of another library's loss."""
 
     name: str
     thing: Part | Callable[..., Any]
@@ -43,7 +43,7 @@ class Subject:
 
 
 def run(names: list[str], *, as_json: bool, as_markdown: bool, lab: bool, batch: str | None) -> None:
-    """`polopt check`."""
+    """Runs `polopt check`."""
     with checked():
         make = None if batch is None else _loaded(batch)
     subjects = [_subject(name) for name in names]
@@ -72,7 +72,7 @@ def _reports(subject: Subject, make: Callable[..., SampleBatch] | None, lab: boo
     return check(subject.thing, subject.name, lab=lab, made_by=subject.made_by, batch=make)
 
 
-# What is meant -----------------------------------------------------------------------------------------------------
+# Subjects -----------------------------------------------------------------------------------------------------
 
 
 def _subject(name: str) -> Subject:
@@ -92,7 +92,7 @@ def _subject(name: str) -> Subject:
 
 
 def _from_settings(name: str) -> Part:
-    """`{part: objectives.Clip, low: 0.1}`, or `{name: grpo, group: 4}`."""
+    """Builds a part from `{part: objectives.Clip, low: 0.1}`, or `{name: grpo, group: 4}`."""
     data = read_yaml(name, "the part")
     if isinstance(data, dict) and "part" in data:
         return build(data)
@@ -102,7 +102,7 @@ def _from_settings(name: str) -> Part:
 
 
 def _own(name: str) -> Subject:
-    """A part, a class of parts, a plain loss, or a function that builds a part."""
+    """Loads a part, a class of parts, a plain loss, or a function that builds a part."""
     found = _loaded(name)
     a_class = isinstance(found, type)
     thing = _built(found, name) if isinstance(found, type) else found
@@ -119,13 +119,13 @@ def _own(name: str) -> Subject:
 
 
 def _loaded(name: str) -> Any:
-    """What is found under a name; a file that does not load is the person's."""
+    """Loads the object of a name; errors while loading count as user errors."""
     with checked():
         return locate(name)
 
 
 def _built(cls: Callable[..., Any], name: str) -> Any:
-    """A part of a class, with its defaults."""
+    """Builds a part of a class, with its defaults."""
     try:
         return cls()
     except TypeError as error:
@@ -135,7 +135,7 @@ def _built(cls: Callable[..., Any], name: str) -> Any:
         ) from None
 
 
-# What is shown -----------------------------------------------------------------------------------------------------
+# Output -----------------------------------------------------------------------------------------------------
 
 
 def _print(screen: Console, subject: Subject, reports: list[Report]) -> None:
@@ -150,7 +150,7 @@ def _print(screen: Console, subject: Subject, reports: list[Report]) -> None:
             screen.print(Text.assemble((finding.title, "bold red"), f"  {finding.said}"))
             screen.print(Padding(Text(finding.why), (0, 0, 0, 2)))
             if finding.example:
-                # Never wrapped: the lines are there to be pasted.
+                # Never wrapped, so that the lines can be pasted.
                 lines = [f"    {line}".rstrip() for line in finding.example.split("\n")]
                 screen.print(Text("\n".join(["", *lines, ""])), soft_wrap=True)
         if isinstance(report.lab, list):
@@ -179,7 +179,7 @@ def _findings(report: Report) -> Table:
 
 
 def _lab(rows: list[GradientComparison]) -> Table:
-    """Each number against the exact gradient of the expected outcome."""
+    """Formats the comparisons with the exact gradient of the expected outcome."""
     table = Table(box=None, pad_edge=False, title_justify="left", caption_justify="left")
     table.title = "Mean gradient against the exact one"
     table.caption = (

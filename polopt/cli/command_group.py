@@ -1,4 +1,4 @@
-"""The command's door: mistakes of the person get one sentence, mistakes of ours keep their traceback."""
+"""Error handling of the command line: user errors become one sentence, internal errors keep their traceback."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from polopt.errors import PoloptWarning, UserError
 
 
 class UsageError(UserError, ValueError):
-    """What was asked cannot be done; the message is the sentence to show."""
+    """The arguments cannot be used; the message is the sentence to show."""
 
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """For looking up what a person named: every error in here is about that name."""
+    """Converts errors to `UsageError` while names given by the user are looked up: every error there is about such a
+    name.
+    """
     try:
         yield
     except UserError:
@@ -37,9 +39,9 @@ def checked() -> Iterator[None]:
 
 
 class CommandGroup(TyperGroup):
-    """All commands. An error that is a sentence is shown in red and ends with code 2.
+    """The group of all commands. A `UserError` is shown as one sentence in red and ends with code 2.
 
-    POLOPT_TRACEBACK=1 shows where it came from.
+    POLOPT_TRACEBACK=1 shows its traceback.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -64,13 +66,13 @@ class CommandGroup(TyperGroup):
 
 
 def show(sentence: str, style: str) -> None:
-    """One sentence on the screen, by the process that speaks."""
+    """Prints one sentence to standard error, on the main process only."""
     if leading():
         Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(sentence), style=style))
 
 
 def of_file(error: OSError | SafetensorError | json.JSONDecodeError) -> str:
-    """One sentence for what a file, a disk or a server refused."""
+    """Formats an error of a file, a disk or a server as one sentence."""
     if not isinstance(error, OSError):
         what = "weights cannot be read or written" if isinstance(error, SafetensorError) else "JSON cannot be read"
         reason = " ".join(str(error).split())[:200]
@@ -82,16 +84,16 @@ def of_file(error: OSError | SafetensorError | json.JSONDecodeError) -> str:
 
 
 def quiet() -> None:
-    """Keep other libraries' progress bars and advice off the screen."""
+    """Suppresses other libraries' progress bars and warnings."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    # Scorers that read a policy's answer as Python meet odd ones.
+    # Scorers parse policies' answers as Python, which may be malformed.
     warnings.filterwarnings("ignore", category=SyntaxWarning)
 
 
 def show_warnings() -> None:
-    """Print `PoloptWarning`s as one yellow sentence each, without the line of code that gave them."""
+    """Prints each `PoloptWarning` as one yellow sentence, without the line of code that raised it."""
     usual = warnings.showwarning
 
     def shown(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:

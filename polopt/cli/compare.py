@@ -28,9 +28,9 @@ def compare(
     run: Annotated[Path | None, typer.Option("--run", help="Where the runs go; runs/compare-A-B if none.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train methods on one recipe with several seeds, and say how much better and how surely.
+    """Train methods on one recipe with several seeds, and report the differences with intervals.
 
-    Interrupted, it goes on where it was: the same command again.
+    After an interruption, the same command continues.
     """
     from polopt.display.trials import Board
     from polopt.training import compare as runner
@@ -65,7 +65,7 @@ def compare(
 
 
 def result_table(comparison: Comparison) -> Table:
-    """Scores over seeds and the difference to the first method, with intervals."""
+    """Tabulates scores over seeds and the difference to the first method, with intervals."""
     from polopt.training.estimates import SHARE
 
     first = comparison.methods[0].name

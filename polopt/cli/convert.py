@@ -31,7 +31,7 @@ def convert(
         int | None, typer.Option("--rank", min=1, help="Of an adapter made of two models; the least exact one if none.")
     ] = None,
 ) -> None:
-    """Hand a policy over: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
+    """Convert a policy: a run's checkpoint as a model or adapter; an adapter and its base as one model; the
     difference of a model and --base as an adapter."""
     from polopt.training import conversion
 
@@ -59,7 +59,7 @@ def convert(
 
 
 def _describe(found: conversion.Difference) -> None:
-    """What an adapter leaves out of the difference that it was made of."""
+    """Prints the approximation error of an adapter made from a difference of models."""
     screen, errors = wording.screen(), found.found.error
     worst = max(errors, key=lambda name: errors[name])
     screen.print(f"rank {found.found.rank}, {len(errors)} maps")

@@ -1,4 +1,4 @@
-"""polopt train --dry-run: what would run and what it takes."""
+"""polopt train --dry-run: the resolved recipe and its estimated memory and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.training.recipe import Recipe, name_of_method
 
 
 def describe(recipe: Recipe) -> None:
-    """The complete recipe, each stage's sentence, and last, where it stays in sight, what the run will take."""
+    """Prints the complete recipe, each stage's algorithm, and last, where they stay visible, the estimates."""
     screen = wording.screen()
     screen.print(Syntax(recipe.to_yaml().rstrip(), "yaml", background_color="default"))
     for name, algorithm in recipe.algorithms.items():
@@ -31,7 +31,7 @@ def describe(recipe: Recipe) -> None:
 
 
 def takes(recipe: Recipe, found: Estimate) -> Table:
-    """Parameters, memory and time."""
+    """Tabulates parameters, memory and time."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("parameters", count(found.parameters), "")
     held = ", ".join(f"{k} {size(v)}" for k, v in found.memory.items.items() if v)
@@ -47,6 +47,6 @@ def takes(recipe: Recipe, found: Estimate) -> Table:
 
 
 def between(span: Span) -> str:
-    """A range of seconds."""
+    """Formats a range of seconds."""
     low, high = duration(span.low), duration(span.high)
     return low if low == high else f"{low} to {high}"

@@ -18,7 +18,7 @@ from polopt.cli.command_group import UsageError, checked
 if TYPE_CHECKING:
     from polopt.metrics import Interval, Measured
 
-# What the numbers mean, in the order in which they are printed.
+# Labels of the numbers, in the order of printing.
 NAMES = {
     "estimate": "estimate",
     "logged": "mean return of the log",
@@ -72,7 +72,7 @@ def _columns(pairs: list[str]) -> dict[str, str]:
 
 
 def plain(found: Measured) -> dict[str, Any]:
-    """As JSON data; an end that is infinite is null."""
+    """Converts a result to JSON data; an infinite end of an interval is null."""
     intervals = {name: dataclasses.asdict(interval) for name, interval in found.intervals.items()}
     for interval in intervals.values():
         interval |= {end: None for end in ("low", "high") if not math.isfinite(interval[end])}

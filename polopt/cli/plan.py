@@ -1,4 +1,4 @@
-"""polopt plan: memory, time and cost of a run that is not begun."""
+"""polopt plan: memory, time and cost of a run before it starts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def plan(
     threads: Annotated[int, _option("CPU threads for --calibrate.", MACHINE)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Say what a run would take, on any machine, before it is begun: memory per device, time, cost."""
+    """Estimate what a run would take, on any machine, before it starts: memory per device, time, cost."""
     if calibrate is not None:
         _calibrate(calibrate, threads)
         return
@@ -126,8 +126,8 @@ def _job(
     apart: int,
     **settings: Any,
 ) -> PlannedJob:
-    """The job that the options and a recipe describe. batch, how: what the options change of a stage, and of how a
-    machine is used; settings: of `planning.job_of`."""
+    """Builds the job that the options and a recipe describe. batch, how: the options' changes of a stage, and of the
+    use of a machine; settings: of `planning.job_of`."""
     from polopt.config import parse
     from polopt.training.language_recipe import LanguageStageSpec
     from polopt.training.planning import job_of
@@ -149,7 +149,7 @@ def _job(
 def _asked(
     recipe: str | None, model: str | None, method: str | None
 ) -> tuple[PolicySpec, LanguageStageSpec, ModelShape, dict[str, Any]]:
-    """Policy, main stage, the model's shape, and what else a recipe says."""
+    """Returns policy, main stage, the model's shape, and the other settings of a recipe."""
     from polopt.plan import models
     from polopt.plan.shape import shape_of
     from polopt.training import recipe as recipe_file
@@ -173,7 +173,7 @@ def _asked(
 
 
 def _of_device(device: Device, learners: int, free: bool) -> dict[str, Any]:
-    """What is usual on a device; free: where no recipe says otherwise."""
+    """Returns the default settings of a device; free: there is no recipe that sets them."""
     usual: dict[str, Any] = {"sharding": "fsdp" if learners > 1 else "ddp"}
     if device.kind == "cpu":
         return usual | {"engine": "native"}
@@ -181,7 +181,7 @@ def _of_device(device: Device, learners: int, free: bool) -> dict[str, Any]:
 
 
 def _filled(config: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's config with what transformers takes where it is silent."""
+    """Fills in a recipe's config with the defaults of transformers."""
     from transformers import AutoConfig
 
     settings = dict(config)
@@ -199,7 +199,7 @@ def _device(asked: str, file: Path | None, calibrated: list[Any], price: float |
 
 
 def known(device: Device, calibrated: list[Any]) -> efficiency.Known:
-    """The efficiencies measured on this device, else the assumed ones."""
+    """Returns the efficiencies measured on this device, else the assumed ones."""
     from polopt.plan import efficiency
 
     record = next((r for r in calibrated if r["device"]["name"] == device.name), None)
@@ -218,7 +218,7 @@ def _calibrate(file: Path, threads: int) -> None:
 
 
 def show(screen: Console, found: Plan) -> None:
-    """The plan as a page."""
+    """Prints the plan."""
     job = found.job
     screen.print(
         f"{job.shape.name}, {format.count(job.shape.parameters)} parameters, {job.precision}; "

@@ -34,10 +34,10 @@ def recipes(
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Name, stages and tasks of each recipe, from its YAML as it stands."""
+    """Returns name, stages and tasks of each recipe, from its YAML."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where it is there, is ten times as fast
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, if installed, is ten times as fast
     found = []
     for name in shipped.names():
         data = yaml.load(shipped.path(name).read_text(encoding="utf-8"), loader)

@@ -1,4 +1,4 @@
-"""What a run came to: accuracy before and after, problems solved and unsolved, where to look."""
+"""Results of a run: accuracy before and after, problems solved and unsolved, the output files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KIND = 60
 
 
 def show_results(console: Console, run: Run) -> None:
-    """The end of `polopt train`."""
+    """Prints the results at the end of `polopt train`."""
     from polopt.report import run_notices, write_report
 
     page = write_report(run.folder)
@@ -50,7 +50,7 @@ def show_results(console: Console, run: Run) -> None:
 
 
 def others_of(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The first and last measurement of each set of other problems, by its name."""
+    """Returns the first and last measurement of each set of other problems, by its name."""
     found = {}
     for name in dict.fromkeys(record["name"] for record in records):
         own = [record for record in records if record["name"] == name]
@@ -63,8 +63,8 @@ def accuracy_table(
     after: Mapping[str, Any],
     others: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Table:
-    """Held-out accuracy with 95 % intervals, over the mix and for each kind of task; below, problems of which nothing
-    was learned."""
+    """Tabulates held-out accuracy with 95 % intervals, over the mix and for each kind of task; below, problems that
+    were not trained on."""
     first_score, (score, last_score) = score_of(before)[1], score_of(after)
     heading = label_of(score, last_score).capitalize()
     table = Table(title=f"{heading}, 95 % intervals", title_justify="left", box=None, pad_edge=False)
@@ -89,7 +89,7 @@ def accuracy_table(
 
 
 def points(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None) -> str:
-    """The change of accuracy in percentage points with its interval, problem by problem: +3.7 [-0.4, +7.9]."""
+    """Formats the change of accuracy in percentage points with its paired interval: +3.7 [-0.4, +7.9]."""
     from polopt.training.evaluate import change
 
     found = change(before, after, kind)
@@ -99,7 +99,7 @@ def points(before: Mapping[str, Any], after: Mapping[str, Any], kind: str | None
 
 
 def samples_table(samples: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A few problems, solved and unsolved, of as many kinds as there are."""
+    """Tabulates a few problems, solved and unsolved, of as many kinds as possible."""
     chosen = _some(samples, True) + _some(samples, False)
     table = Table(title="Some of its answers", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
@@ -127,7 +127,7 @@ def _some(samples: Sequence[Mapping[str, Any]], solved: bool) -> list[Mapping[st
 
 
 def pass_table(record: Mapping[str, Any]) -> Table:
-    """Each estimate over the mix, the main one for each kind of task."""
+    """Tabulates each estimate over the mix, and the main one for each kind of task."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     table.add_column("95 % interval", justify="right", no_wrap=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polopt.training.run import Run
     from polopt.training.solve_recipe import SolveRecipe
 
-# Lines of a run where there is no terminal, about.
+# Approximate number of lines of a run without a terminal.
 LINES = 10
 
 
@@ -79,7 +79,7 @@ def solve(
 
 
 def _named(text: str, what: str) -> str | dict[str, Any]:
-    """A name, or a name and settings as YAML."""
+    """Parses a name, or a name and settings as YAML."""
     if not text.lstrip().startswith("{"):
         return text
     from polopt.yaml_data import read_yaml
@@ -91,13 +91,13 @@ def _named(text: str, what: str) -> str | dict[str, Any]:
 
 
 def _short(spec: str | Mapping[str, Any]) -> str:
-    """The name of a method or problem as part of a folder's name; of `my_game.py:build`, the file's."""
+    """Returns the name of a method or problem as part of a folder's name; for `my_game.py:build`, the file's."""
     name = spec if isinstance(spec, str) else str(spec["name"])
     return Path(name.partition(":")[0]).stem if ":" in name else name
 
 
 def _numbers(record: Mapping[str, Any]) -> str:
-    """The measures of a record, as exploitability 0.0123 chips, value -0.0556."""
+    """Formats the measures of a record, as exploitability 0.0123 chips, value -0.0556."""
     names = [name for name in record if name not in ("step", "unit", "seconds")]
     units = [f" {record['unit']}", *[""] * len(names)]
     return ", ".join(f"{name} {record[name]:.4g}{unit}" for name, unit in zip(names, units, strict=False))

@@ -79,7 +79,7 @@ def train(
 
 
 def _resume(run: Path, changes: list[str] | None, *, cluster: str | None, anyway: bool) -> None:
-    """Continue a run, extended by the changes."""
+    """Continues a run, extended by the changes."""
     from polopt.training import launch
     from polopt.training.run import Run
 
@@ -90,7 +90,7 @@ def _resume(run: Path, changes: list[str] | None, *, cluster: str | None, anyway
 
 
 def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:
-    """A recipe with the changes that options ask for."""
+    """Loads a recipe with the changes of the options."""
     from polopt.training import recipe as recipe_file
 
     settings = wording.settings(changes or [])
@@ -100,7 +100,7 @@ def loaded(recipe: str | None, method: str | None, seed: int | None, changes: li
 
 
 def method_of(recipe: Recipe) -> str:
-    """The last stage's method as part of a folder's name; of `my_method.py:build`, the file's."""
+    """Returns the last stage's method as part of a folder's name; for `my_method.py:build`, the file's."""
     from polopt.training.recipe import name_of_method
 
     method = name_of_method(recipe.stages[recipe.main_stage].method)
@@ -108,7 +108,7 @@ def method_of(recipe: Recipe) -> str:
 
 
 def _watch(folder: Path, work: Callable[[tuple[Watcher, ...]], Run]) -> None:
-    """Show a run to its end, or to Ctrl-C. Of processes that train together, one shows it."""
+    """Runs and displays a run to its end, or to Ctrl-C; only the main process displays it."""
     if not leading():
         work(())
         return

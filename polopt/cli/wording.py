@@ -1,4 +1,4 @@
-"""The screen, and settings as a person types them."""
+"""The console, and parsing of settings given on the command line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from polopt.cli.command_group import UsageError
 if TYPE_CHECKING:
     from polopt.training.run import Which
 
-# Columns where nobody says how wide the page is: a pipe, a log.
+# Width in columns where it is unknown: a pipe, a log.
 WIDE = 110
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Where to write. Texts are shown as they are: a list in brackets is no markup."""
+    """Returns the console to write to, without markup, so that brackets are printed as they are."""
     console = Console(stderr=stderr, highlight=False, markup=False)
     if not console.is_terminal:  # width and height together: of a dumb terminal rich ignores one alone
         console.size = ConsoleDimensions(int(os.environ.get("COLUMNS") or WIDE), console.height)
@@ -30,7 +30,7 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 def sentence(lines: Iterable[tuple[int, str, str]]) -> Table:
-    """An algorithm's settings, as `polopt.outline` has them."""
+    """Tabulates an algorithm's settings, as listed by `polopt.outline`."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -40,17 +40,17 @@ def sentence(lines: Iterable[tuple[int, str, str]]) -> Table:
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Methods for the shell's completion."""
+    """Lists methods for the shell's completion."""
     return [slug for slug in catalogue.slugs() if slug.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Recipes for the shell's completion."""
+    """Lists recipes for the shell's completion."""
     return [name for name in recipes.names() if name.startswith(incomplete)]
 
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`--set a.b=1` as {"a.b": 1}; values are YAML."""
+    """Parses `--set a.b=1` to {"a.b": 1}; values are YAML."""
     from polopt.yaml_data import YamlError, read_yaml
 
     found: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def method(text: str) -> str | dict[str, Any]:
-    """A method as typed: a name, or a name and settings as YAML, `{name: rloo, kl: 0}`."""
+    """Parses a method: a name, or a name and settings as YAML, `{name: rloo, kl: 0}`."""
     if not text.strip():
         raise UsageError("--method is empty; name one, as in --method gspo, or leave it out")
     if not text.lstrip().startswith("{"):
@@ -84,7 +84,7 @@ def method(text: str) -> str | dict[str, Any]:
 
 
 def checkpoint(text: str) -> Which:
-    """Which checkpoint of a run is meant."""
+    """Parses a checkpoint of a run: its step, best or last."""
     if text == "best":
         return "best"
     if text == "last":
@@ -95,7 +95,7 @@ def checkpoint(text: str) -> Which:
 
 
 def fresh_folder(name: str) -> Path:
-    """runs/NAME-1, or the first number that is free."""
+    """Returns runs/NAME-1, or the first number that is free."""
     number = 1
     while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1

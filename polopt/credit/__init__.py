@@ -1,4 +1,4 @@
-"""Which decision earned it: advantages from rewards."""
+"""Credit assignment: advantages of decisions from rewards."""
 
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale

@@ -1,4 +1,4 @@
-"""Credit between prompts: whose answers are better than other prompts' answers."""
+"""Credit between prompts: advantages of a prompt's answers relative to those of other prompts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from polopt.experience import Experience
 class AcrossGroups(Credit):
     """A_i = (m_g - mean m) / (std m + eps), m_g the mean return of row i's group, each group counted once.
 
-    All rows of a group share it, so it still speaks where a group is unanimous: down if all are wrong, up if all are
-    right. std is the sample's. One group, or groups that are all equal, have advantage 0. within: what a group is.
+    All rows of a group share it, so that a unanimous group has an advantage, too: negative if all rows are wrong,
+    positive if all are right. std is the sample's. One group, or groups that are all equal, have advantage 0.
+    within: the grouping.
 
-    The baseline compares prompts, not answers to one prompt: easy prompts are praised for being easy.
+    The baseline compares prompts, not answers to one prompt: easy prompts get positive advantages for being easy.
     """
 
     eps: float = 1e-6

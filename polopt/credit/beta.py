@@ -13,20 +13,20 @@ from polopt.credit.parts import Grouping, Scale
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 
-# The paper's code never multiplies by more than a million.
+# The paper's code never multiplies an advantage by more than a million.
 LEAST = 1e-6
-# Below this variance rates differ by rounding, and the density would be a spike with nothing in it but rounding.
+# Below this variance rates differ by rounding only, and the density would be a spike of rounding errors.
 LEVEL = 1e-12
 
 
 def normaliser(rates: Tensor) -> tuple[float, float]:
-    """The Beta(alpha, beta) of least expected gradient variance for success rates [Q] of so many prompts.
+    """Computes the Beta(alpha, beta) of least expected gradient variance for the success rates [Q] of Q prompts.
 
     With Beta(a, b) fitted to the rates by their mean m and sample variance v, k = m (1 - m) / v - 1:
 
         a = k m,   b = k (1 - m),   alpha = max(1, 1 + a / 3),   beta = max(1, 1 + b / 3)
 
-    Fewer than two prompts, or rates that are all equal, tell nothing: alpha = beta = 1, the uniform density.
+    Fewer than two prompts, or rates that are all equal, determine no fit: alpha = beta = 1, the uniform density.
     """
     if len(rates) < 2:
         return 1.0, 1.0
@@ -38,7 +38,7 @@ def normaliser(rates: Tensor) -> tuple[float, float]:
 
 
 def density(rates: Tensor, alpha: float, beta: float) -> Tensor:
-    """Beta(alpha, beta) at each rate in [0, 1], for alpha, beta >= 1."""
+    """Computes the density of Beta(alpha, beta) at each rate in [0, 1], for alpha, beta >= 1."""
     size = math.lgamma(alpha) + math.lgamma(beta) - math.lgamma(alpha + beta)
     return (torch.xlogy(alpha - 1, rates) + torch.xlogy(beta - 1, 1 - rates) - size).exp()
 
@@ -46,9 +46,9 @@ def density(rates: Tensor, alpha: float, beta: float) -> Tensor:
 class BetaScale(Scale):
     """(high - low) * max(f(p), 1e-6), with p the group's mean return rescaled to [0, 1] and f a Beta density.
 
-    low, high: the least and the greatest return that there can be. shape: alpha and beta of f; None fits them to the
+    low, high: the least and the greatest possible return. shape: alpha and beta of f; None fits them to the
     batch's groups, each counted once (`normaliser`). (1, 1) is the constant 1. (3/2, 3/2) is 8 / pi times the
-    population's standard deviation, for returns of 0 and 1. within: what a group is.
+    population's standard deviation, for returns of 0 and 1. within: the grouping.
 
     Divided by it, R - mean becomes (R' - p) * min(1 / f(p), 1e6) of the rescaled R'. At p = 0 or 1, f may be 0, and
     so is R' - p. Source: BNPO, arXiv:2506.02864.
@@ -76,7 +76,7 @@ class BetaScale(Scale):
             )
         index, count = ops.group_index(self.within(experience))
         mean = ops.group_mean(returns.double(), index)
-        rates = ((mean - self.low) / (self.high - self.low)).clamp(0, 1)  # rounding may step over the border
+        rates = ((mean - self.low) / (self.high - self.low)).clamp(0, 1)  # rounding may exceed the bounds
         per_group = rates.new_zeros(len(count)).index_copy(0, index, rates)
         alpha, beta = self.shape or normaliser(per_group)
         return ((self.high - self.low) * density(rates, alpha, beta).clamp(min=LEAST)).to(returns.dtype)

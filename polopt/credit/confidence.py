@@ -1,4 +1,4 @@
-"""How sure the policy was of a whole row, and of a prompt's answers together."""
+"""Measures of the policy's confidence in a whole row, and of the diversity of a prompt's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polopt import ops
 from polopt.credit.parts import Measure
 from polopt.experience import Experience
 
-# Longer texts are compared as texts: a number of that many digits is not an answer.
+# Longer texts are compared as texts, not parsed as numbers.
 MOST_DIGITS = 50
 DECIMAL = re.compile(r"[-+]?(?=\.?[0-9])([0-9]+|[0-9]{1,3}(,[0-9]{3})+)?(\.[0-9]+)?")
 
@@ -36,7 +36,7 @@ class Confidence(Measure):
 
 
 class SemanticEntropy(Measure):
-    """How many different things a prompt's G answers say, SE / log G; 0 where all say the same and for one answer:
+    """Normalised semantic entropy SE / log G of a prompt's G answers; 0 where all mean the same and for one answer:
 
         SE = -(1/K) sum_k log p(C_k),    p(C_k) = sum_{i in C_k} w_i / sum_{i in group} w_i
 
@@ -44,7 +44,7 @@ class SemanticEntropy(Measure):
     a rare cluster weighs as much as a common one, and where the w_i differ SE / log G may exceed 1.
 
     weigh: w_i is the answer's probability ("sequence"), its |o_i|-th root ("length"), or 1 ("count"). Probabilities of
-    long answers differ by so many orders of magnitude that "sequence" lets one of them be the group.
+    long answers differ by so many orders of magnitude that under "sequence" one of them dominates the group.
 
     The canonical form of `extras["answer"]`: white space runs are one space, none at the ends; case is folded; one full
     stop at the end is left out; a decimal number, or a fraction of two, is its value (7.50 = +7.5 = 15/2,
@@ -71,28 +71,28 @@ class SemanticEntropy(Measure):
         group, weight = experience.group, self._log_weight(experience)
         cluster = ops.crossed(group, self._meaning(experience))
         surprise = ops.group_logsumexp(weight, group) - ops.group_logsumexp(weight, cluster)
-        # Each cluster once: its rows share it evenly.
+        # Each cluster counts once: its weight is divided evenly among its rows.
         once = 1 / ops.group_size(cluster).double()
         entropy = ops.group_sum(surprise * once, group) / ops.group_sum(once, group)
         size = ops.group_size(group)
         return torch.where(size > 1, entropy / size.clamp(min=2).double().log(), 0)
 
     def _log_weight(self, experience: Experience) -> Tensor:
-        """[B] log w_i, float64."""
+        """Returns log w_i, [B], float64."""
         if self.weigh == "count":
             return torch.zeros(len(experience), dtype=torch.float64, device=experience.device)
         logp = torch.where(experience.mask, experience.rollout_logp, 0).double().sum(1)
         return logp if self.weigh == "sequence" else logp / experience.lengths.clamp(min=1)
 
     def _meaning(self, experience: Experience) -> Tensor:
-        """[B] the same number for the same canonical form."""
+        """Numbers the answers [B] by their canonical form."""
         numbers: dict[str, int] = {}
         forms = (canonical(text, self.pattern) for text in experience.extras["answer"])
         return torch.tensor([numbers.setdefault(f, len(numbers)) for f in forms], device=experience.device).long()
 
 
 def canonical(text: str, pattern: str = "") -> str:
-    """One form for answers that say the same; see `SemanticEntropy`."""
+    """Returns the canonical form of an answer, equal for equal meanings; see `SemanticEntropy`."""
     if pattern and (found := list(re.finditer(pattern, text, re.DOTALL))):
         match = found[-1]
         text = match.group(1) or "" if match.re.groups else match.group()

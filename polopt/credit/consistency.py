@@ -1,4 +1,4 @@
-"""What a prompt's answers say, and whether other phrasings of the prompt are told the same."""
+"""Measures of the terms in a prompt's answers, and of their consistency over paraphrases of the prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.experience import Experience
 
 
 def term_counts(experience: Experience) -> Tensor:
-    """[B, U] how often each row decided each of the U terms of the batch: token ids, in any order."""
+    """Counts each of the U terms (token ids, in any order) of the batch in the decisions of each row, [B, U]."""
     mask = experience.mask
     _, number = torch.unique(torch.where(mask, experience.extras["tokens"], -1), return_inverse=True)
     counts = torch.zeros(len(mask), int(number.max()) + 1 if number.numel() else 0, dtype=torch.float64)
@@ -23,17 +23,17 @@ def term_counts(experience: Experience) -> Tensor:
 
 
 def shares(counts: Tensor) -> Tensor:
-    """[N, U] counts as shares of each row's sum; a row of zeros stays one."""
+    """Normalises counts [N, U] by each row's sum; a row of zeros stays 0."""
     return counts / counts.sum(-1, keepdim=True).clamp(min=1)
 
 
 def share_entropy(p: Tensor) -> Tensor:
-    """[..., U] shares -> their entropy in nats."""
+    """Computes the entropy in nats of shares [..., U]."""
     return -torch.special.xlogy(p, p).sum(-1)
 
 
 def share_distance(p: Tensor, q: Tensor) -> Tensor:
-    """Jensen-Shannon divergence of shares [..., U] in bits, 0 to 1; that of nothing to something is 1."""
+    """Jensen-Shannon divergence of shares [..., U] in bits, 0 to 1; 1 where exactly one of the two is all 0."""
     mixed = share_entropy((p + q) / 2) - (share_entropy(p) + share_entropy(q)) / 2
     some = [x.sum(-1) > 0 for x in (p, q)]
     distance = torch.where(some[0] & some[1], mixed / math.log(2), (some[0] != some[1]).to(p.dtype))
@@ -41,9 +41,10 @@ def share_distance(p: Tensor, q: Tensor) -> Tensor:
 
 
 class SameMeaning(Grouping):
-    """Rows whose tasks mean the same: `Task.row` holds the same value under `field`. A task without one stands alone.
+    """Groups rows of tasks with one meaning: equal values of `Task.row[field]`. A task without the field is its own
+    group.
 
-    `sampling.ConsecutiveTasks` brings such tasks together, where they follow each other in the data.
+    `sampling.ConsecutiveTasks` puts such tasks into one batch if they follow each other in the data.
     """
 
     field: str = "meaning"
@@ -62,8 +63,8 @@ class SameMeaning(Grouping):
 class TermEntropy(Measure):
     """H / log U of the terms that a prompt's answers use together: 1 if its U terms are equally frequent, 0 for one.
 
-    H is the entropy of the terms' shares, over all rows of the prompt; a term is a token id. Nothing that is said
-    needs to be true for it. Source: InfoCons, arXiv:2512.12858.
+    H is the entropy of the terms' shares, over all rows of the prompt; a term is a token id. The measure does not
+    depend on the correctness of the answers. Source: InfoCons, arXiv:2512.12858.
     """
 
     of: Grouping = SamePrompt()
@@ -79,16 +80,16 @@ class TermEntropy(Measure):
 
 
 class ParaphraseConsistency(Measure):
-    """How little an answer depends on the phrasing, 0 at best. Phrasings are the prompts, `of`, of one meaning,
+    """Consistency of a prompt's answers over its phrasings, 0 at best. Phrasings are the prompts, `of`, of one meaning,
     `within`.
 
         entropy: -|H_v - mean_w H_w|, H_v the entropy of the terms that phrasing v's answers use together
         content: -mean over the other phrasings w of JS(row, w), the row's own shares of terms against w's, in bits
 
-    Each phrasing counts once. One phrasing alone is steady. Equal entropies need not mean equal contents: two phrasings
-    with nothing in common can be as steady as can be by the first, and are at -1 by the second. On answers of one term
-    the second is self-consistency, the share of other phrasings' answers that are the same, minus 1. Source of the
-    first: InfoCons, arXiv:2512.12858.
+    Each phrasing counts once. A single phrasing is consistent. Equal entropies do not imply equal contents: two
+    phrasings without a common term can be perfectly consistent by "entropy" and are at -1 by "content". On answers of
+    one term "content" is self-consistency, the share of other phrasings' answers that are equal, minus 1. Source of
+    "entropy": InfoCons, arXiv:2512.12858.
     """
 
     by: Literal["entropy", "content"] = "entropy"
@@ -118,5 +119,5 @@ class ParaphraseConsistency(Measure):
 
 
 def _pooled(counts: Tensor, prompt: Tensor) -> Tensor:
-    """[B, U] -> [prompts, U]."""
+    """Sums the counts [B, U] of each prompt's rows to [prompts, U]."""
     return counts.new_zeros(int(prompt.max()) + 1 if len(prompt) else 0, counts.shape[1]).index_add(0, prompt, counts)

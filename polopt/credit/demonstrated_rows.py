@@ -1,4 +1,4 @@
-"""Credit for groups that hold a solution somebody else found."""
+"""Credit for groups that include demonstrations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.experience import Experience
 
 
 class IncludeDemonstrations(Credit):
-    """Another credit, to which a demonstrated row is a row of its group like any other."""
+    """Another credit that treats a demonstrated row as a row of its group like any other."""
 
     credit: Credit = RelativeAdvantage()
 
@@ -25,9 +25,9 @@ class IncludeDemonstrations(Credit):
 
 
 class AnchoredDemonstrations(Credit):
-    """Another credit of the rollouts alone; a demonstrated row has `factor` times the highest advantage of its group's.
+    """Another credit, of the rollouts alone; a demonstration gets `factor` times the highest advantage of its group.
 
-    Demonstrations then move no group's mean, and are always worth more than what the policy found, if factor > 1. In a
+    Demonstrations then change no group's mean, and if factor > 1 their advantage exceeds that of every rollout. In a
     group whose rollouts are all equal, all advantages are 0, the demonstration's as well. Source: the advantage
     anchoring of TempSamp-R1, arXiv:2509.18056.
     """
@@ -48,7 +48,7 @@ class AnchoredDemonstrations(Credit):
             return torch.zeros_like(mask, dtype=experience.precision)
         own = self.credit(experience[~shown])
         advantage = own.new_zeros(mask.shape).index_copy(0, (~shown).nonzero().flatten(), own)
-        # Of each rollout the highest, and below everything for the others, so that they are nobody's maximum.
+        # The highest advantage of each rollout; -inf for demonstrations, so that they are no group's maximum.
         counts = mask & ~shown[:, None]
         highest = -ops.group_least(torch.where(counts, -advantage, torch.inf).amin(1), experience.group)
         anchor = torch.where(highest > -torch.inf, self.factor * highest, 0)

@@ -1,4 +1,4 @@
-"""Which rows are compared with each other, and what may part them."""
+"""Groupings of the rows that are compared with each other, and measures that split groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.situation import Situation
 
 
 class SamePrompt(Grouping):
-    """Rows of one prompt or start state: the batch's `group`."""
+    """Groups the rows of one prompt or start state: the batch's `group`."""
 
     parts_prompts = True
 
@@ -25,8 +25,10 @@ class SamePrompt(Grouping):
 
 
 class SameTask(Grouping):
-    """Rows of one task, however they began: `extras["index"]`, the task's number. Rows of a task that a guide lists
-    several times are several groups."""
+    """Groups the rows of one task, whatever their start: `extras["index"]`, the task's number.
+
+    A task that a prompt augmenter lists several times has several groups by prompt, and one by task.
+    """
 
     reads = frozenset({"extras.index"})
 
@@ -35,14 +37,14 @@ class SameTask(Grouping):
 
 
 class WholeBatch(Grouping):
-    """All rows of the batch."""
+    """Groups all rows of the batch."""
 
     def forward(self, experience: Experience) -> Tensor:
         return torch.zeros(len(experience), dtype=torch.long, device=experience.device)
 
 
 class SameKind(Grouping):
-    """Rows of one kind of task: `extras["kind"]`, one label for each row."""
+    """Groups the rows of one kind of task: `extras["kind"]`, one label for each row."""
 
     reads = frozenset({"extras.kind"})
 
@@ -51,7 +53,7 @@ class SameKind(Grouping):
 
 
 class Strata(Grouping):
-    """Rows of one prompt that also agree in a measure."""
+    """Groups the rows of one prompt that also agree in a measure."""
 
     by: Measure
     within: Grouping = SamePrompt()
@@ -65,7 +67,7 @@ class Strata(Grouping):
 
 
 def alone(within: Grouping, situation: Situation) -> Iterator[str]:
-    """A refusal where every group of `within` holds one row, which differs from nothing."""
+    """Yields a refusal if every group of `within` holds a single row, which no other row can be compared with."""
     if situation.group == 1 and within.parts_prompts:
         yield (
             "its groups hold one row each, which there is nothing to compare with, so that nothing is learned; set "
@@ -81,7 +83,7 @@ class DecisionCount(Measure):
 
 
 class TurnCount(Measure):
-    """Number of turns in which something was decided."""
+    """Number of turns with at least one decision."""
 
     reads = frozenset({"turn"})
 
@@ -92,7 +94,7 @@ class TurnCount(Measure):
 
 
 class MeanEntropy(Measure):
-    """Mean entropy of the sampler at the row's decisions, in nats; 0 for a row without decisions."""
+    """Mean entropy of the behaviour policy at the row's decisions, in nats; 0 for a row without decisions."""
 
     reads = frozenset({"entropy"})
 
@@ -102,7 +104,7 @@ class MeanEntropy(Measure):
 
 
 class FieldMeasure(Measure):
-    """A number that the world or the loop noted of each row: `extras[name]`, [B]."""
+    """A number that the environment or the training loop recorded for each row: `extras[name]`, [B]."""
 
     name: str
 

@@ -24,11 +24,12 @@ class HalfGroupAdvantage(Credit):
         inter: upper * R - lower * m_L in the upper half, lower * R - upper * m_U in the lower
         intra: R - m_U in the upper half,                 R - m_L in the lower
 
-    by: what halves a group; the lower half has floor(n / 2) of n rows. mu: a number, a schedule, or a number for each
-    row. upper, lower: factors on the halves' returns where halves are compared; the larger one favours its half.
+    by: the measure that splits a group; the lower half has floor(n / 2) of n rows. mu: a number, a schedule, or a
+    number for each row. upper, lower: factors on the halves' returns where halves are compared; the larger one
+    favours its half.
 
-    Level rows that the border runs through count in both halves, by their share (`upper_share`). A group that is
-    all level is therefore centred on its mean, and a group of one has advantage 0. Equal halves and mu = 1/2 with
+    Tied rows at the border count in both halves, by their share (`upper_share`). A group of equal rows is therefore
+    centred on its mean, and a group of one has advantage 0. Equal halves and mu = 1/2 with
     factors 1 give R minus the group's mean. Source: CANON, arXiv:2509.23962.
     """
 
@@ -58,10 +59,10 @@ class HalfGroupAdvantage(Credit):
 
 
 def upper_share(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """1 for rows in the upper half of their group by x, 0 in the lower, which holds floor(n / 2) of n rows.
+    """Returns 1 for rows in the upper half of their group by x, 0 in the lower, which holds floor(n / 2) of n rows.
 
-    Level rows that the border runs through belong to both halves, each by the share of them that lies above it:
-    which of them came first must not decide.
+    Tied rows at the border belong to both halves, each by the fraction of them above it, so that the order of the
+    rows has no influence.
     """
     below, level = ops.places(x, group)
     above = below + level - ops.group_size(group) // 2
@@ -69,7 +70,7 @@ def upper_share(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor,
 
 
 def _mean(x: Tensor, weight: Tensor, group: Tensor) -> Tensor:
-    """Each row's group's weighted mean; exactly x where the group is all equal, whatever the weights."""
+    """Computes the weighted mean of each row's group; exactly x where the group is all equal, whatever the weights."""
     least = ops.group_least(x, group)
     mass = ops.group_sum(weight, group)
     return least + torch.where(mass > 0, ops.group_sum(weight * (x - least), group) / mass, 0)

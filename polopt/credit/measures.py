@@ -1,4 +1,4 @@
-"""Numbers that are known of a whole row: weights, thresholds, what halves a group."""
+"""Measures of a whole row: weights, thresholds, criteria that split a group."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from polopt.schedules import Schedule, now
 
 
 def amount(setting: float | Schedule | Measure, experience: Experience) -> float | Tensor:
-    """What a setting is worth now: a number, or [B] numbers, one for each row."""
+    """Returns the current value of a setting: a number, or one for each row, [B]."""
     return setting(experience) if isinstance(setting, Measure) else now(setting)
 
 
 class AnswerEntropy(Measure):
-    """Entropy of the answers of the row's group: -sum_c f_c log f_c, f_c the share of rows that answered c.
+    """Entropy of the answers of the row's group: -sum_c f_c log f_c, f_c the share of rows with answer c.
 
-    Answers are `extras["answer"]`, and alike if their texts are. base: of the logarithm, 2 for bits, e for nats. It is
-    0 where all answered alike and at most log(n) in a group of n.
+    Answers are `extras["answer"]`, compared as texts. base: of the logarithm, 2 for bits, e for nats. The entropy is
+    0 where all answers are equal and at most log(n) in a group of n.
     """
 
     base: float = 2.0
@@ -39,7 +39,7 @@ class AnswerEntropy(Measure):
         group = self.within(experience)
         answer = torch.tensor(ops.numbered(experience.extras["answer"]), dtype=torch.long, device=group.device)
         share = ops.group_size(ops.crossed(group, answer)).double() / ops.group_size(group)
-        # An answer's share is the chance of drawing one of its rows: the sum over answers is a mean over rows.
+        # An answer's share is the probability of drawing one of its rows: the sum over answers is a mean over rows.
         return -ops.group_mean(share.log(), group) / math.log(self.base)
 
 
@@ -57,8 +57,8 @@ class SuccessRate(Measure):
 
 
 class LogisticMeasure(Measure):
-    """1 / (1 + exp(-slope (x - centre))): a soft step of another measure. A negative slope steps down, and the two of
-    opposite slopes add up to 1."""
+    """1 / (1 + exp(-slope (x - centre))): a logistic step of another measure. A negative slope steps down, and two
+    steps of opposite slopes add up to 1."""
 
     of: Measure
     slope: float = 1.0

@@ -1,4 +1,4 @@
-"""Credit that is corrected by how sure the policy was: of a turn, of an answer, of what a prompt's answers say."""
+"""Credit modulated by the policy's confidence: in a turn, in an answer, or over the answers to a prompt."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from polopt.fields import check_shape
 class ModulatedAdvantage(Credit):
     """A'_it = times_it A_it + plus_it: another credit, scaled and shifted.
 
-    times None is 1, plus None is 0. limit: |plus_it| is cut to at most limit |times_it A_it|, so that at 1 it turns no
-    advantage round and gives none to a decision without.
+    times None is 1, plus None is 0. limit: |plus_it| is clipped to at most limit |times_it A_it|, so that at 1 it
+    flips no advantage's sign and leaves an advantage of 0 unchanged.
     """
 
     credit: Credit
@@ -63,7 +63,7 @@ class CentredAdvantage(Credit):
         if not mask.any():
             return advantage
         units = advantage[mask] if self.unit == "decision" else ops.turn_mean(advantage, experience.turn, mask)
-        # Measured from the first, so that a batch of one advantage gives exactly 0.
+        # Measured from the first, so that a batch of equal advantages gives exactly 0.
         mean = units[0] + (units - units[0]).mean()
         return torch.where(mask, advantage - mean, 0)
 
@@ -71,8 +71,8 @@ class CentredAdvantage(Credit):
 class UncertaintyDecay(Signal):
     """f(strength x_i) on every decision of row i, for a measure x >= 0: 1 at 0, and falling.
 
-    shape "linear" is max(0, 1 - z), "exponential" exp(-z), "focal" max(0, 1 - z)^power. Beyond z = 1 nothing is learned
-    under the first and the last, instead of the opposite.
+    shape "linear" is max(0, 1 - z), "exponential" exp(-z), "focal" max(0, 1 - z)^power. Beyond z = 1 "linear" and
+    "focal" are 0 instead of changing the sign.
     """
 
     by: Measure
@@ -93,13 +93,13 @@ class UncertaintyDecay(Signal):
 
 
 class TurnCertainty(Signal):
-    """How sure the policy was in a turn, weight exp(-sharpness h), with h in [0, 1] the turn's mean entropy between the
+    """Certainty of the policy in a turn, weight exp(-sharpness h), with h in [0, 1] the turn's mean entropy between the
     lowest and the highest of the batch's turns:
 
         h = (H - min H) / (max H - min H + 1e-8).
 
-    turn: whose clarity a decision is told, its "own" turn's or the row's "next" one's, 0 where none follows. weight
-    None divides by the mean over the batch's turns, so that the signal has mean 1.
+    turn: the certainty that a decision gets, that of its "own" turn or of the row's "next" one, 0 where none follows.
+    weight None divides by the mean over the batch's turns, so that the signal has mean 1.
     """
 
     sharpness: float = 1.0
@@ -124,11 +124,11 @@ class TurnCertainty(Signal):
 
 
 class RelativeSurprisal(Signal):
-    """weight (c_q - c_i) on every decision of row i: sure answers lose, unlikely ones gain; 0 in a group in which no
-    row's outcome reaches `solved`.
+    """weight (c_q - c_i) on every decision of row i: negative for confident answers, positive for unlikely ones; 0 in a
+    group in which no row's outcome reaches `solved`.
 
     of: the answer's confidence c_i. than: c_q, "prompt" for exp(`extras["prompt_logp"]`), one over the prompt's
-    perplexity, or "group" for the mean of the group's c_i, which moves the group as a whole neither up nor down.
+    perplexity, or "group" for the mean of the group's c_i, with which the signal sums to 0 over the group.
     """
 
     weight: float = 0.3

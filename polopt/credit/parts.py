@@ -1,4 +1,4 @@
-"""The kinds of part that credit is made of."""
+"""The kinds of part that credit is composed of."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from polopt.values import check_values
 class Credit(Part):
     """`credit(experience) -> advantage [B, T]`, 0 outside the mask, without gradient.
 
-    Runs once on the whole optimiser batch, before any split, so group and batch statistics are whole.
-    judges_demonstrations: whether it, and the reward, are shown the demonstrated rows too; otherwise these are paid
-    their outcome, and each of their decisions has advantage 1.
+    Runs once on the whole optimiser batch, before any split, so that group and batch statistics are complete.
+    judges_demonstrations: whether the credit, and the reward, also see the demonstrated rows; otherwise the reward of
+    these is their outcome, and each of their decisions has advantage 1.
     """
 
     judges_demonstrations: ClassVar[bool] = False
 
     def __call__(self, experience: Experience) -> Tensor:
-        """The advantages that `forward` computes.
+        """Returns the advantages that `forward` computes.
 
         Raises:
-            ExperienceError: a field that the part reads is missing, or holds what nothing can be learned from.
+            ExperienceError: a field that the part reads is missing, or holds values that cannot be learned from.
         """
         check_values(experience, by=name_of(type(self)))
         return super().__call__(experience)
@@ -36,14 +36,14 @@ class Credit(Part):
         raise NotImplementedError
 
     def value_target(self, experience: Experience) -> Tensor | None:
-        """Returns what a critic should predict before each decision, [B, T], without gradient: that of the one credit
-        inside this one that has any. None if no credit has, or several have."""
+        """Returns a critic's targets before each decision, [B, T], without gradient: those of the one credit inside
+        this one that has any. None if no credit has, or several have."""
         found = [credit for credit in _credits(self) if "value_target" in credit.all_writes]
         return found[0].value_target(experience) if len(found) == 1 else None
 
     def credited(self, experience: Experience) -> Experience:
-        """Returns the batch with its `advantage`, its `value_target` if this credit has one, and whatever else this
-        credit leaves for the objective."""
+        """Returns the batch with its `advantage`, its `value_target` if this credit has one, and any other field that
+        this credit writes for the objective."""
         return self._with_target(experience.replace(advantage=self(experience)))
 
     def _with_target(self, experience: Experience) -> Experience:
@@ -61,7 +61,7 @@ def _credits(part: Part) -> Iterator[Credit]:
 
 
 class Baseline(Part):
-    """`baseline(experience, returns [B]) -> [B]`: what a row's return is compared with."""
+    """`baseline(experience, returns [B]) -> [B]`: the value that is subtracted from each row's return."""
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         raise NotImplementedError
@@ -75,14 +75,14 @@ class Scale(Part):
 
 
 class Measure(Part):
-    """`measure(experience) -> [B]`: one number that is known of a whole row, without gradient."""
+    """`measure(experience) -> [B]`: one number for each row, without gradient."""
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
 
 class Grouping(Part):
-    """`grouping(experience) -> [B] int`: rows of one number are compared with each other.
+    """`grouping(experience) -> [B] int`: rows with equal numbers are compared with each other.
 
     parts_prompts: whether rows of two prompts are never in one group.
     """
@@ -94,8 +94,8 @@ class Grouping(Part):
 
 
 class Signal(Part):
-    """`signal(experience) -> [B, T]`: a number that is known of each decision, without gradient. What it says of
-    anything else does not count."""
+    """`signal(experience) -> [B, T]`: a number for each decision, without gradient. Values outside the mask are
+    ignored."""
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Credit that looks at the order of the returns alone."""
+"""Credit that depends on the ranks of the returns alone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from polopt.situation import Situation
 class NormalScores(Credit):
     """Each row's rank in its group as a quantile of N(0, 1): A_i = Phi^-1((rank_i - 1/2) / n); see `ops.normal_scores`.
 
-    Equal returns share the mean of their quantiles. No increasing transformation of the returns changes anything, and
-    an outlier is worth no more than the best of n. within: groups in order; the scores within the first are ranked
-    again within the second, and so on. A group of one, or all equal, scores 0 within the first; ranked again, it may
-    come out on either side of 0, if the other scores are not symmetric.
+    Equal returns share the mean of their quantiles. The scores are invariant under increasing transformations of the
+    returns, and an outlier scores no more than the best of n. within: groupings in order; the scores within the first
+    are ranked again within the second, and so on. A group of one, or all equal, scores 0 within the first; ranked
+    again, its score may have either sign, if the other scores are not symmetric.
 
     Source: Gaussian GRPO, arXiv:2604.08539.
     """

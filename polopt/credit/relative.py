@@ -18,7 +18,7 @@ from polopt.part import Part
 from polopt.schedules import Schedule
 from polopt.situation import Situation
 
-# What counts as one: a whole row, or each of its decisions.
+# The unit of a group's statistics: a whole row, or each of its decisions.
 Unit = Literal["row", "token"]
 
 
@@ -28,7 +28,7 @@ def _count(experience: Experience, unit: Unit) -> Tensor | None:
 
 class GroupMean(Baseline):
     """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
-    1 - 1/n. within: what a group is. unit: whether each row counts once, or each of its tokens, so that the sum of
+    1 - 1/n. within: the grouping. unit: whether each row counts once, or each of its tokens, so that the sum of
     the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
 
     within: Grouping = SamePrompt()
@@ -56,8 +56,8 @@ class LeaveOneOut(Baseline):
 class MovingAverage(Baseline):
     """Average return of earlier batches, b <- decay b + (1 - decay) mean, corrected for its zero start.
 
-    The current batch enters only after it was used, so the baseline is independent of it. The first batch
-    has baseline 0. Moves in training mode only.
+    The current batch enters only after its use, so that the baseline is independent of it. The first batch
+    has baseline 0. The average is updated in training mode only.
     """
 
     decay: float = 0.9
@@ -136,7 +136,7 @@ class RelativeAdvantage(Credit):
 
 
 class BoundedAdvantage(Credit):
-    """`credit`, but `otherwise` in the groups in which some |A| reaches `limit`. within: what a group is."""
+    """`credit`, except `otherwise` in the groups in which some |A| reaches `limit`. within: the grouping."""
 
     credit: Credit
     otherwise: Credit
@@ -154,7 +154,7 @@ class BoundedAdvantage(Credit):
 
 
 class WeightedAdvantage(Part):
-    """One voice of a `WeightedSum`: a credit and its weight, a number, a schedule, or a number for each row."""
+    """One term of a `WeightedSum`: a credit and its weight, a number, a schedule, or a number for each row."""
 
     credit: Credit
     weight: float | Schedule | Measure = 1.0
@@ -165,7 +165,7 @@ class WeightedAdvantage(Part):
 
 
 class WeightedSum(Credit):
-    """sum_k weight_k A_k: several opinions on who earned it."""
+    """sum_k weight_k A_k: a weighted sum of the advantages of several credits."""
 
     shares: Sequence[WeightedAdvantage]
 
@@ -177,15 +177,15 @@ class WeightedSum(Credit):
         return self.voices(experience).sum(-1)
 
     def voices(self, experience: Experience) -> Tensor:
-        """[B, T, K] each share's weighted advantage."""
+        """Returns each term's weighted advantage, [B, T, K]."""
         return torch.stack([share(experience) for share in self.shares], -1)
 
 
 class MultiAdvantage(WeightedSum):
-    """A `WeightedSum` whose opinions also stay apart, in `extras["voices"]` [B, T, K], for a trust region of each
+    """A `WeightedSum` that also keeps its terms apart, in `extras["voices"]` [B, T, K], for a trust region of each
     (`objectives.PerAdvantageSurrogate`).
 
-    What a clip does to a sum of advantages of opposite signs is not the sum of what it does to each.
+    The clip of a sum of advantages of opposite signs is not the sum of their clips.
     """
 
     shares: Sequence[WeightedAdvantage]

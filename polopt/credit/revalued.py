@@ -1,4 +1,4 @@
-"""Credit of other rewards: what rows were paid is measured anew over the whole batch, and then credited."""
+"""Credit of transformed rewards: the returns are transformed over the whole batch, then credited."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EPS = 1e-8
 
 
 class RewardTransform(Credit):
-    """`credit` of the rewards `worth(returns [B], experience) -> [B]`, one for each row.
+    """Another credit of transformed rewards, `worth(returns [B], experience) -> [B]`, one for each row.
 
-    The batch keeps them for its reward, so that a critic learns the units in which it is used.
+    They replace the batch's reward, so that a critic is trained in the units in which its values are used.
     """
 
     credit: Credit = RelativeAdvantage()
@@ -45,11 +45,11 @@ class RewardTransform(Credit):
 
 
 class StandardisedReturns(RewardTransform):
-    """Returns in the units of their kind of task, so that no source counts for more because it pays more:
+    """Returns standardised within their kind of task, so that no source has more weight because its rewards are larger:
 
         zscore: (R - mean) / (std + eps), n - 1 in std's denominator        minmax: (R - least) / (most - least + eps)
         robust: tanh((R - median) / (1.4826 MAD + eps)), MAD the median of |R - median|
-        cdf: the share of rows that lie below, level rows counted half, 0 to 1
+        cdf: the fraction of rows below, ties counted half, 0 to 1
 
     over the rows of a group of `within` in this batch. Rows that are all alike get 0, under cdf 0.5. A credit that
     itself divides by a group's standard deviation undoes any of these that is linear. Source: GTAlign,
@@ -65,7 +65,7 @@ class StandardisedReturns(RewardTransform):
 
 
 def standardised(x: Tensor, group: Tensor, by: Norm) -> Tensor:
-    """[B] numbers in the units of their group; see `StandardisedReturns`."""
+    """Standardises numbers [B] within their group; see `StandardisedReturns`."""
     centred = x - ops.group_mean(x, group)
     if by == "zscore":
         return torch.where(centred == 0, 0, centred / (ops.group_std(x, group) + EPS))
@@ -82,14 +82,14 @@ def standardised(x: Tensor, group: Tensor, by: Norm) -> Tensor:
 
 
 def _median(x: Tensor) -> Tensor:
-    """The middle, halfway between the two middle ones of an even number."""
+    """Computes the median, the mean of the two middle values for an even number."""
     ordered = x.sort().values
     n = len(x)
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 
 def _by_group(x: Tensor, group: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """`of` each group's numbers, on each of its rows."""
+    """Applies `of` to each group's numbers, and returns the result on each of its rows."""
     found = torch.empty_like(x)
     for number in group.unique():
         rows = group == number
@@ -98,8 +98,8 @@ def _by_group(x: Tensor, group: Tensor, of: Callable[[Tensor], Tensor]) -> Tenso
 
 
 class ReturnsPlusMeasures(RewardTransform):
-    """Returns plus sum_k weight_k m_k, with measures that may look at other rows of the batch. weights: one for each
-    measure. own: the weight of what the row was paid."""
+    """own * return + sum_k weight_k m_k, with measures that may read other rows of the batch. weights: one for each
+    measure. own: the weight of the row's own return."""
 
     credit: Credit = RelativeAdvantage()
     measures: Sequence[Measure]

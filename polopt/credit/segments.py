@@ -1,4 +1,4 @@
-"""Credit of the stretches between states whose value is known."""
+"""Credit of the segments between states of known value."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from polopt.experience import Experience
 
 
 class SegmentAdvantage(Credit):
-    """A_t = V(next cut) - V(last cut at or before t): what the stretch of decisions around t was worth.
+    """A_t = V(next cut) - V(last cut at or before t): the change of value over the segment of decisions around t.
 
     cut: [B, T] `extras["cut"]`, decisions before which the value of the state, `extras["cut_value"]` [B, T], is known;
-    behind the last cut the row's own outcome stands for the next value. Decisions before the first cut, and rows
-    without one, have advantage 0. Each stretch counted once, a row's advantages add up to its outcome minus the value
-    at its first cut. It is the outcome, what the world paid, that values are in: a shaped reward does not enter.
+    after the last cut the row's own outcome takes the place of the next value. Decisions before the first cut, and
+    rows without one, have advantage 0. Each segment counted once, a row's advantages add up to its outcome minus the
+    value at its first cut. Values are in units of the environment's outcome: a shaped reward does not enter.
 
     Source: SPO, arXiv:2505.23564.
     """

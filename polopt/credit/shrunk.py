@@ -1,4 +1,4 @@
-"""A baseline between what was predicted of a prompt and what its rollouts say."""
+"""A baseline that shrinks the mean of a prompt's rollouts towards a predicted success rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polopt.fields import ExperienceError
 
 
 def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
-    """How much a mean of this variance counts beside a prior: w of least error in w mean + (1 - w) prior.
+    """Estimates the weight w of least error in w mean + (1 - w) prior, for a mean of this variance.
 
     w = D / (D + variance),   D = max(0, (mean - prior)^2 - variance)   (`ops.prior_error`)
     """
@@ -23,13 +23,13 @@ def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
 
 class ShrunkMean(Baseline):
     """w mean + (1 - w) prior, with `mean` of the n returns of the row's group and w from `trust_in_mean`: the prior as
-    long as the rollouts do not speak against it.
+    long as the rollouts are consistent with it.
 
     prior: a success rate in [0, 1] for each row, known before its rollouts; rows of a group agree. low, high: the least
-    and the greatest return that there can be, (0, 1) or (-1, 1); the prior is low + rate (high - low), and
+    and the greatest possible return, (0, 1) or (-1, 1); the prior is low + rate (high - low), and
     (high - low)^2 / 4n bounds the variance of the mean. weight: w itself, None estimates it; 1 is `GroupMean`, 0 the
     prior. others: mean and w are those of the *other* rows of the group, so that the baseline does not depend on the
-    row and biases nothing; a group of one has the prior. within: what a group is.
+    row and adds no bias; a group of one has the prior. within: the grouping.
 
     Source: V0.5, arXiv:2603.10848.
 

@@ -14,7 +14,7 @@ from polopt.fields import ExperienceError
 
 
 class ConstantAdvantage(Credit):
-    """The same advantage on every decision: 1 makes a likelihood of the score function."""
+    """A constant advantage on every decision: with 1, the policy gradient is the gradient of the log-likelihood."""
 
     value: float = 1.0
 
@@ -50,8 +50,9 @@ class RewardToGo(Credit):
 
 
 class LearnedDiscount(Credit):
-    """As `RewardToGo`, with a gamma in a buffer that begins at `start`. An outer loop moves it, as it moves the reward
-    `rewards.AlignedReward`: through `logit`, of which gamma is the sigmoid. Source: BARFI, arXiv:2310.19007."""
+    """Reward-to-go as in `RewardToGo`, with a gamma in a buffer that is initialised to `start`. An outer loop updates
+    it through `logit`, of which gamma is the sigmoid, as it updates the reward `rewards.AlignedReward`. Source: BARFI,
+    arXiv:2310.19007."""
 
     start: float = 0.99
 
@@ -69,22 +70,22 @@ class LearnedDiscount(Credit):
 class GAE(Credit):
     """Generalised advantage estimation, arXiv:1506.02438; see `ops.gae`.
 
-    A terminated row ends with value 0. A row that was truncated, or that simply stops (a fragment), goes on
-    from `final_value`: the end of our patience is not the end of the episode. lam 1 is the discounted return
+    A terminated row ends with value 0. A row that was truncated, or that is a fragment of an episode, bootstraps
+    from `final_value`: a time limit is not the end of the episode. lam 1 is the discounted return
     minus V, lam 0 the one-step temporal difference. A critic's target is the lambda-return A + V.
 
-    cut "zero" makes an exception: what was cut off is worth 0 from there on, as if it had terminated. It is for
-    limits that are part of the task and in the policy's hands, such as a language model's token limit, where
-    going on from `final_value` would pay for never stopping.
+    cut "zero" makes an exception: a truncated episode has value 0 from there on, as if it had terminated. It is for
+    limits that are part of the task and in the policy's control, such as a language model's token limit, where
+    bootstrapping from `final_value` would reward endless answers.
 
-    open "last" makes another one, for rows that simply stop, neither terminated nor truncated, because they go on in a
+    open "last" makes another one, for rows that are neither terminated nor truncated because they continue in a
     later batch: they end with the value before their last decision, as if that one had changed nothing. Its own
-    advantage is then (gamma - 1) V + r: with gamma 1 and no reward exactly 0, and the others' that of the decisions
-    behind them. "cut" treats them as cut off. Source: extended GAE in T-PPO, arXiv:2506.15050.
+    advantage is then (gamma - 1) V + r, with gamma 1 and no reward exactly 0, and that of the others comes from the
+    decisions after them. "cut" treats them as truncated. Source: extended GAE in T-PPO, arXiv:2506.15050.
 
     Raises:
         ExperienceError: a row did not terminate and the batch has no `final_value`, or only one for its last
-            decision although an episode was cut off before.
+            decision although an episode was truncated before.
     """
 
     gamma: float = 1.0
@@ -133,7 +134,7 @@ class GAE(Credit):
 
 
 class DecoupledTargets(Credit):
-    """The advantage of one credit, and the critic's targets of another, as two lambdas of GAE.
+    """The advantage of one credit with the critic's targets of another, such as GAE with two values of lambda.
 
     credit: computes the advantage. target: computes `value_target`. Source: decoupled GAE in VC-PPO, arXiv:2503.01491.
     """
@@ -168,7 +169,7 @@ class WhitenedAdvantage(Credit):
 
 
 class ClippedAdvantage(Credit):
-    """The advantage within -limit and limit."""
+    """The advantage, clipped to [-limit, limit]."""
 
     credit: Credit
     limit: float
@@ -182,7 +183,7 @@ class ClippedAdvantage(Credit):
 
 
 def _flagged(experience: Experience) -> Tensor:
-    """[B, T] where a row is said to be truncated, of rows of which that is said once at all of it."""
+    """Returns the flag `truncated` as [B, T]; a flag of a whole row applies to all its decisions."""
     truncated = experience.truncated
     if truncated is None:
         return torch.zeros_like(experience.mask)
@@ -190,7 +191,9 @@ def _flagged(experience: Experience) -> Tensor:
 
 
 def _ends(experience: Experience) -> tuple[Tensor, Tensor]:
-    """[B, T] where episodes terminate, and where they are cut; the last decision of a row is one of the two."""
+    """Returns where episodes terminate and where they are truncated, [B, T]; the last decision of a row is one of the
+    two.
+    """
     last = ops.last_decision(experience.mask)
     terminated = experience.terminated
     if terminated.ndim == 1:

@@ -1,4 +1,4 @@
-"""Credit of rows that answer more than once: each turn for what came of it."""
+"""Credit by turn for rows with several answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from polopt.situation import Situation
 
 
 class TurnAdvantage(Credit):
-    """On the decisions of turn k, the row's return from that turn on, relative to that of other rows:
+    """The row's return from turn k on, relative to that of other rows, on the decisions of turn k:
 
         A_k = (G_k - baseline(G_k)) / scale(G_k),    G_k = sum_{j >= k} r_j + bonus (paid_k - paid_{k-1})
 
-    r_j is all reward of turn j's decisions, paid_k what the world paid for turn k's answer, `extras["paid"]`. The bonus
-    pays a turn for being better than the one before it. It is that turn's alone: an earlier turn that had a part in it
-    would be paid for failing. Rows without a turn k are not compared in it. baseline None is 0, scale None is 1.
-
-    Source of the bonus: SCoRe, arXiv:2409.12917.
+    r_j is the total reward of turn j's decisions, paid_k the environment's reward for turn k's answer,
+    `extras["paid"]`. The bonus rewards a turn for improving on the turn before. It is that turn's alone: an earlier
+    turn that had a part in it would be rewarded for failing. Rows without a turn k are not compared in it. baseline
+    None is 0, scale None is 1. Source of the bonus: SCoRe, arXiv:2409.12917.
     """
 
     baseline: Baseline | None = LeaveOneOut()

@@ -1,4 +1,4 @@
-"""Guards: which tool calls of a policy may run."""
+"""Guards: parts that decide which tool calls of a policy may run."""
 
 from polopt.guards.conditions import condition
 from polopt.guards.guard import AllowedByAll, Guard, GuardVerdict, ToolCall, ToolCallError

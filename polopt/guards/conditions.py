@@ -1,4 +1,4 @@
-"""Conditions on an argument of a tool call, in a part of JSON Schema whose every keyword can be decided."""
+"""Conditions on an argument of a tool call, in a decidable subset of JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from polopt.guards.patterns import LinearPattern
 from polopt.names import nearest
 
-# True and False as in a schema; None where it cannot be told, which a guard takes for whatever refuses the call.
+# True and False as in a schema; None if undecidable, which a guard treats as the outcome that refuses the call.
 Outcome = bool | None
 Condition = Callable[[Any], Outcome]
 
@@ -38,13 +38,13 @@ KEYWORDS = ("const", "enum", "type", "pattern", *BOUNDS, *LENGTHS, "items", "any
 
 
 def condition(schema: Any) -> Condition:
-    """What a schema says of a value: every keyword must hold. `{}` holds of anything.
+    """Compiles a schema to a condition on a value: every keyword must hold. `{}` holds for every value.
 
     const, enum: equal to the value, to one of the values; true is not 1, and 1 is 1.0. type. pattern: the *whole* text
     matches, see `LinearPattern`. minimum, maximum, exclusiveMinimum, exclusiveMaximum. minLength, maxLength.
     minItems, maxItems, items: of every element. anyOf, not.
 
-    Otherwise than in JSON Schema, a keyword about numbers, texts or lists does not hold of a value of another type: its
+    Unlike in JSON Schema, a keyword about numbers, texts or lists does not hold for a value of another type: its
     outcome is None.
 
     Raises:
@@ -57,7 +57,7 @@ def condition(schema: Any) -> Condition:
 
 
 def all_hold(outcomes: list[Outcome]) -> Outcome:
-    """False if one is, else None if one is."""
+    """Returns the conjunction of outcomes: False if one is False, else None if one is None, else True."""
     if False in outcomes:
         return False
     return None if None in outcomes else True
@@ -110,7 +110,7 @@ def _is_number(value: Any) -> bool:
 
 
 def same_json(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal: numbers by their value, truth values only to truth values."""
+    """Tests whether two JSON values are equal: numbers by their value, truth values only to truth values."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

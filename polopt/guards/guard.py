@@ -1,4 +1,4 @@
-"""What a guard is: a part that allows or refuses each tool call before it runs."""
+"""The interface of guards: parts that allow or refuse each tool call before it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from polopt.errors import UserError
 from polopt.part import Part
 
-# What happens to a call that is refused, the strictest last: a person is asked, the model reads why, the episode ends.
+# The consequence of a refusal, the strictest last: human approval, a message to the model, the end of the episode.
 Fallback = Literal["ask", "message", "end"]
 STRICTNESS: tuple[Fallback, ...] = ("ask", "message", "end")
 
@@ -21,7 +21,8 @@ class ToolCallError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool. arguments: JSON data by name, copied when the call is made: what is judged is what runs.
+    """A call of a tool. arguments: JSON data by name, copied when the call is made, so that the checked arguments are
+    those that run.
 
     Raises:
         ToolCallError: arguments that are not JSON data.
@@ -39,10 +40,10 @@ class ToolCall:
 
     @classmethod
     def from_json(cls, text: str) -> ToolCall:
-        """A call written as `{"name": "send", "arguments": {"to": "bob"}}`.
+        """Parses a call written as `{"name": "send", "arguments": {"to": "bob"}}`.
 
         Raises:
-            ToolCallError: it is written otherwise, or holds one key twice, of which readers may take either.
+            ToolCallError: another format, or one key twice, of which JSON readers may take either.
         """
         try:
             found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
@@ -68,7 +69,7 @@ def _no_constant(name: str) -> Any:
 
 
 class GuardVerdict(NamedTuple):
-    """Whether a call may run; if not, why, and what happens instead."""
+    """The decision whether a call may run; if not, the reason, and the consequence."""
 
     allow: bool
     reason: str = ""
@@ -76,7 +77,8 @@ class GuardVerdict(NamedTuple):
 
 
 class Guard(Part):
-    """`guard(call, memory)` gives a `GuardVerdict`. memory: the calls that have run before, in order. A guard keeps no
+    """`guard(call, memory)` returns a `GuardVerdict`. memory: the calls that have run before, in order. A guard keeps
+    no
     state: the same call after the same calls gets the same verdict."""
 
     method_kind: ClassVar[str | None] = "guard"
@@ -86,9 +88,9 @@ class Guard(Part):
 
 
 class AllowedByAll(Guard):
-    """Allows a call that each of its guards allows: whatever they are, one guard more never allows what was refused.
+    """Allows a call that each of its guards allows: an additional guard never allows a call that was refused.
 
-    The strictest fallback of those that refuse it holds. guards: asked in order.
+    The strictest fallback among the refusals applies. guards: evaluated in order.
     """
 
     guards: Sequence[Guard]
@@ -98,7 +100,7 @@ class AllowedByAll(Guard):
 
 
 def strictest(verdicts: Sequence[GuardVerdict]) -> GuardVerdict:
-    """The refusal with the strictest fallback; an allowance if none refuses, a refusal if there are none."""
+    """Returns the refusal with the strictest fallback; an allowance if none refuses, a refusal if there are none."""
     refused = [verdict for verdict in verdicts if not verdict.allow]
     if refused:
         return max(refused, key=lambda verdict: STRICTNESS.index(verdict.fallback))

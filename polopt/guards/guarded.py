@@ -1,4 +1,4 @@
-"""A guard around tools: callables that check each call before it runs."""
+"""Guarded tools: callables that check each call before it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ask = Callable[[ToolCall, str], bool]
 
 
 class CallRefused(UserError, RuntimeError):
-    """A guard refused a tool call, which did not run. `call` and `verdict` say which and why; where
+    """A guard refused a tool call, which did not run. `call` and `verdict` hold the call and the reason; where
     `verdict.fallback` is "end", the agent must be stopped."""
 
     def __init__(self, call: ToolCall, verdict: GuardVerdict) -> None:
@@ -43,7 +43,7 @@ class GuardedTools(Mapping[str, Callable[..., Any]]):
         return len(self._tools)
 
     def call(self, tool: str, /, **arguments: Any) -> Any:
-        """Runs a tool on a copy of the arguments, and remembers the call; a call that raises has run, too.
+        """Runs a tool on a copy of the arguments, and records the call; a call that raises counts as run.
 
         Raises:
             CallRefused: the guard refused the call.
@@ -65,15 +65,15 @@ class GuardedTools(Mapping[str, Callable[..., Any]]):
 
 
 def approved(call: ToolCall, verdict: GuardVerdict, ask: Ask | None) -> GuardVerdict:
-    """The verdict, once a person was asked where the guard leaves it to one. Nobody to ask is a refusal."""
+    """Returns the verdict after human approval if the guard's fallback is "ask"; without `ask`, a refusal stands."""
     if not verdict.allow and verdict.fallback == "ask" and ask is not None and ask(call, verdict.reason) is True:
         return GuardVerdict(True)
     return verdict
 
 
 def guarded(tools: Mapping[str, Callable[..., Any]], guard: Guard, ask: Ask | None = None) -> GuardedTools:
-    """The tools with a guard around them, for an agent of any make.
+    """Wraps tools with a guard, for any agent.
 
-    ask: called with a call and the reason where the guard's fallback is "ask"; only True lets the call run.
+    ask: a callback, called with a call and the reason where the guard's fallback is "ask"; only True lets the call run.
     """
     return GuardedTools(tools, guard, ask)

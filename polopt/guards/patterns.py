@@ -1,4 +1,4 @@
-"""Regular expressions that match in time proportional to the text, whatever they and the text are."""
+"""Regular expressions whose matching time is proportional to the length of the text."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CATEGORIES: dict[Any, Test] = {
 class LinearPattern:
     """A regular expression of Python's syntax that must match the whole of a text.
 
-    It is run as an automaton that is in all of its states at once: no text makes it backtrack. Letters, classes,
-    `.`, `|`, groups, repetitions, and `^` and `$` around the whole are supported; what needs memory or a look around
-    (backreferences, lookahead, `\\b`), flags, and patterns of more than 2,000 states are refused.
+    The pattern runs as an automaton that is in all of its states at once, without backtracking. Letters, classes,
+    `.`, `|`, groups, repetitions, and `^` and `$` around the whole are supported; constructs that need memory or
+    context (backreferences, lookahead, `\\b`), flags, and patterns of more than 2,000 states are refused.
 
     Raises:
-        ValueError: a pattern that is refused or is none.
+        ValueError: an invalid or unsupported pattern.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -41,7 +41,7 @@ class LinearPattern:
         if tree.state.flags & ~re.UNICODE.value:
             raise ValueError(f"pattern {pattern!r:.80} sets flags, which are not supported; write [Aa] for both cases")
         self.pattern = pattern
-        # A state is (a test of the next letter, the state behind it), or the states that it is at the same time.
+        # A state is (a test of the next letter, the next state), or a list of the states that it is equivalent to.
         self._states: list[tuple[Test, int] | list[int]] = [[]]
         items = list(tree)
         if items and items[0] == (c.AT, c.AT_BEGINNING):
@@ -51,7 +51,7 @@ class LinearPattern:
         self._first = self._sequence(items, 0)
 
     def fullmatch(self, text: str) -> bool | None:
-        """Whether the whole text matches; None where finding out would take too long."""
+        """Tests whether the whole text matches; None where the match would take too long."""
         if len(text) * len(self._states) > MOST_WORK:
             return None
         alive = self._closure([self._first])
@@ -79,7 +79,7 @@ class LinearPattern:
         return len(self._states) - 1
 
     def _sequence(self, items: Any, after: int) -> int:
-        """The state from which the items lead to the state `after`."""
+        """Returns the state from which the items lead to the state `after`."""
         for item in reversed(list(items)):
             after = self._item(item[0], item[1], after)
         return after

@@ -1,4 +1,4 @@
-"""Privilege rules: which tool may be called with which arguments, and what else is refused."""
+"""Privilege rules: which tools may be called with which arguments; every other call is refused."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ANY_TOOL = "*"
 class PrivilegeRule(Part):
     """Allows or forbids calls of a tool whose arguments meet conditions.
 
-    tool: its name, or "*" for all. effect: what the rule does with a call that it matches. arguments: a condition by
+    tool: its name, or "*" for all. effect: allow or forbid a call that matches the rule. arguments: a condition by
     argument's name, see `condition`; all must hold, arguments that are not listed may be anything. priority: rules
-    are tried from the lowest number up, and at one number forbidding ones first. fallback: of what this rule forbids;
-    None is the guard's. update: rules that hold from when a call that this rule allows has run.
+    are tried from the lowest number up, and at one number forbidding ones first. fallback: of the calls that this rule
+    forbids; None is the guard's. update: rules that hold once a call that this rule allows has run.
 
     Raises:
         ValueError: no tool, or a condition that is not supported.
@@ -43,8 +43,8 @@ class PrivilegeRule(Part):
                 raise ValueError(f"PrivilegeRule of {self.tool:.60}, argument {name:.60}: {error}") from None
 
     def forward(self, call: ToolCall, missing: Literal["deny", "skip"] = "deny") -> bool:
-        """Whether it decides about the call. What cannot be told, and with missing="deny" an argument that is absent,
-        makes a rule that allows not match, and a rule that forbids match."""
+        """Tests whether the rule matches the call. With an undecidable condition, or with missing="deny" an absent
+        argument, an allowing rule does not match, and a forbidding rule does."""
         if self.tool not in (ANY_TOOL, call.name):
             return False
         absent = None if missing == "deny" else True
@@ -61,22 +61,22 @@ Table = tuple[PrivilegeRule, ...]
 
 
 class PolicyUpdate(Part):
-    """What the rules in force are once a call has run that brings `update` along: tables -> tables. A call must be
-    allowed by every table; the first judges all calls, the others those of the tools that they name."""
+    """Computes the rules in force after a call whose rule has an `update`: tables -> tables. A call must be
+    allowed by every table; the first applies to all calls, the others to those of the tools that they name."""
 
     def forward(self, tables: tuple[Table, ...], update: Table) -> tuple[Table, ...]:
         raise NotImplementedError
 
 
 class NarrowingUpdate(PolicyUpdate):
-    """The update holds beside what held before: it never allows a call that was refused."""
+    """Adds the update to the rules in force, so that it never allows a call that was refused."""
 
     def forward(self, tables: tuple[Table, ...], update: Table) -> tuple[Table, ...]:
         return tables if update in tables else (*tables, update)
 
 
 class ReplacingUpdate(PolicyUpdate):
-    """The update takes the place of the rules of the tools that it names: it may allow what was refused."""
+    """Replaces the rules of the tools that the update names, so that it may allow a call that was refused."""
 
     def forward(self, tables: tuple[Table, ...], update: Table) -> tuple[Table, ...]:
         named = {rule.tool for rule in update}
@@ -84,13 +84,13 @@ class ReplacingUpdate(PolicyUpdate):
 
 
 class Privileges(Guard):
-    """Allows what a rule allows and no rule before it forbids; everything else is refused, tools that no rule names
-    included.
+    """Allows a call that a rule allows and no rule before it forbids; every other call is refused, tools that no rule
+    names included.
 
-    rules: tried in the order of their priority. fallback: what happens to a refused call: "message" gives the model an
-    error to read, "end" ends the episode, "ask" refuses it unless a person approves. missing: whether an argument that
-    a rule restricts and a call leaves out counts against the call ("deny") or is no restriction ("skip"). updates: what
-    rules' updates may do.
+    rules: tried in the order of their priority. fallback: the consequence of a refusal: "message" returns an error to
+    the model, "end" ends the episode, "ask" refuses the call without human approval. missing: whether an argument that
+    a rule restricts and a call leaves out counts against the call ("deny") or is no restriction ("skip"). updates: the
+    effect of rules' updates.
 
     Source: Shi et al. 2025, "Progent: Programmable Privilege Control for LLM Agents", arXiv 2504.11703.
     """
@@ -105,7 +105,7 @@ class Privileges(Guard):
         return strictest([self._verdict(first, call), *(self._verdict(t, call) for t in others if names(t, call))])
 
     def tables(self, memory: Sequence[ToolCall]) -> tuple[Table, ...]:
-        """The rules in force after these calls have run."""
+        """Returns the rules in force after these calls have run."""
         tables: tuple[Table, ...] = (tuple(self.rules),)
         for call in memory:
             for table in tables:
@@ -115,7 +115,7 @@ class Privileges(Guard):
         return tables
 
     def _decider(self, table: Table, call: ToolCall) -> PrivilegeRule | None:
-        """The first rule that matches."""
+        """Returns the first rule that matches."""
         ordered = sorted(table, key=lambda rule: (rule.priority, rule.effect == "allow"))
         return next((rule for rule in ordered if rule(call, self.missing)), None)
 
@@ -131,5 +131,5 @@ class Privileges(Guard):
 
 
 def names(table: Table, call: ToolCall) -> bool:
-    """Whether some rule of the table is about the call's tool."""
+    """Tests whether some rule of the table applies to the call's tool."""
     return any(rule.tool in (ANY_TOOL, call.name) for rule in table)

@@ -1,4 +1,4 @@
-"""Privilege rules from plain data, as a recipe or a YAML file holds them."""
+"""Privilege rules from the plain data of a recipe or a YAML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.yaml_data import read_yaml_file
 
 
 def privilege_rules(data: Any, where: str = "rules") -> list[PrivilegeRule]:
-    """A list of mappings with the settings of `PrivilegeRule`, as rules. where: its name in messages.
+    """Builds rules from a list of mappings with the settings of `PrivilegeRule`. where: the list's name in messages.
 
     Raises:
         ConfigError: no list, an unknown setting (the nearest one is named) or a wrong value; the rule's place is named.
@@ -43,7 +43,7 @@ def _rule(data: Any, where: str) -> PrivilegeRule:
 
 
 def read_rules(path: str | Path) -> list[PrivilegeRule]:
-    """The rules of a YAML file, a list as for `privilege_rules`.
+    """Reads the rules of a YAML file, a list as for `privilege_rules`.
 
     Raises:
         ConfigError: the file does not exist, is no YAML, or holds no rules.

@@ -1,1 +1,1 @@
-"""One short file per published method. `polopt.catalogue` finds them."""
+"""The published methods, one short file each; `polopt.catalogue` finds them."""

@@ -1,4 +1,4 @@
-"""AdaCoT: think only where it pays, and do not unlearn when."""
+"""AdaCoT: penalties for unnecessary and missing chains of thought, with the learned trigger masked from the loss."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -41,16 +41,16 @@ def adacot(
         2  PPO on tasks that always need thought (mathematics), R = outcome, without the policy loss of the token that
            decides to think (selective loss masking): when to think, learned in stage 1, is kept;
         3  PPO on all tasks,
-           R = outcome - miss [needed and left out] - over [not needed and done] - form [malformed].
+           R = outcome - miss [needed and absent] - over [not needed and present] - form [malformed].
 
-    Sweeping miss and over walks along the front of accuracy against how often it thinks. thought, need, malformed: how
-    to tell; by default a filled `<think>` block, the world's signal "needed" (the paper has another model label it by
-    written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
+    Varying miss and over traces the Pareto front of accuracy and thinking rate. thought, need, malformed: predicates
+    on rows; by default a filled `<think>` block, the environment's signal "needed" (in the paper another model labels
+    it by written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
     `need=rewards.TaskKindIs(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought;
-    () takes the row's first token for the one that decides; deciding: how many tokens it takes.
+    () takes the row's first token as the decision to think; deciding: the number of its tokens.
 
     Terms, stages and masking are the paper's; its coefficients, reward model and PPO settings are not published, so
-    ours are PPO's as published here with the token mean, under which one deciding token among thousands weighs little.
+    ours are PPO's as published here with the token mean, under which one such token among thousands has little weight.
     The critic's loss of the masked token is left out, too.
     """
     if stage == 1:

@@ -1,4 +1,4 @@
-"""BAPO: PPO's clip, moved at every step until the right answers pull as much as the wrong ones."""
+"""BAPO: PPO's clip with bounds that are adapted at every step to balance positive and negative advantages."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method

@@ -1,4 +1,4 @@
-"""BARFI: the reward that a policy follows is itself learned, from what the policy then earns."""
+"""BARFI: bi-level optimisation of the reward function, by implicit gradients of the policy's environment return."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import LearnedDiscount
@@ -21,8 +21,8 @@ from polopt.rewards import AlignedReward
 )
 def barfi(*, group: int = 1, features: int = 1, discount: float = 0.99, entropy: float = 0.0) -> Algorithm:
     """Inner: r_phi = phi_1 + phi_2 r_primary + phi_3 r_aux of a decision in its state, and
-    Delta(theta, phi) = E sum_t grad log pi(a_t) sum_{j >= t} gamma_phi^(j - t) r_phi,j, followed to where it is 0.
-    Outer: max over phi of J(theta(phi)) - price gamma_phi, J what the world pays, along
+    Delta(theta, phi) = E sum_t grad log pi(a_t) sum_{j >= t} gamma_phi^(j - t) r_phi,j, iterated to Delta = 0.
+    Outer: max over phi of J(theta(phi)) - price gamma_phi, J the expected environment return, along
 
         dJ/dphi = -(dJ/dtheta)' (d Delta / d theta)^{-1} (d Delta / d phi)
 
@@ -33,9 +33,9 @@ def barfi(*, group: int = 1, features: int = 1, discount: float = 0.99, entropy:
     `credit.LearnedDiscount`. The outer loop is `align` of `claims.problems.bilevel`, on expectations (`Bilevel`) or on
     episodes (`SampledBilevel` of `claims.problems.sampled`, which draws those of dJ/dtheta and those of Delta's
     derivatives apart).
-    Inner updates off policy are not here. Ours are `entropy`, which makes the inner end unique, phi as a table, its
-    Adam and all step sizes; the authors' program was not to be had. Language training gives neither hints nor features,
-    and refuses it.
+    Off-policy inner updates are not implemented. Ours are `entropy`, which makes the inner solution unique, phi as a
+    table, its Adam and all step sizes; the authors' code was not available. Language training has neither hints nor
+    features, and refuses it.
     """
     changes = {"reward": AlignedReward(features=features), "credit": LearnedDiscount(start=discount)}
     kept = {"objective.regularise": [EntropyBonus(coefficient=entropy)]} if entropy else {}

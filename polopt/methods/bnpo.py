@@ -1,4 +1,4 @@
-"""BNPO: the unit of the advantage is a Beta density fitted to the prompts' success rates."""
+"""BNPO: advantages normalised by a Beta density fitted to the prompts' success rates."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import BetaScale, GroupMean, RelativeAdvantage

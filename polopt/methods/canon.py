@@ -1,4 +1,4 @@
-"""CANON: the two halves of a group, by entropy or length, are each other's baseline."""
+"""CANON: each half of a group, split by entropy or length, is the baseline of the other."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import HalfGroupAdvantage, MeanEntropy, Measure
@@ -43,7 +43,7 @@ def canon(
     upper, lower: the authors' alpha multiplies the returns of one half where halves are compared: of the lower half by
     entropy (lower=alpha), of the long one by length (upper=alpha). Their code's `_lambda` is the paper's mu.
 
-    Answers level at the border count in both halves, by their share; the authors' stable sort puts those sampled
+    Answers tied at the border count in both halves, by their share; the authors' stable sort puts those sampled
     first in the lower half. mu = 1/2 on an even group is Dr. GRPO.
     """
     return Algorithm(

@@ -1,4 +1,4 @@
-"""CFR+: CFR with regrets that are never negative, alternating players, and more weight on later strategies."""
+"""CFR+: CFR with nonnegative regrets, alternating players, and a linearly weighted average."""
 
 from polopt.method import Paper, method
 from polopt.solvers import LinearWeight, PositiveRegretSum, RegretMinimizer
@@ -16,7 +16,7 @@ from polopt.solvers import LinearWeight, PositiveRegretSum, RegretMinimizer
     tier="proven",
 )
 def cfr_plus(*, delay: int = 0) -> RegretMinimizer:
-    """As CFR, with
+    """CFR with
 
         R = max(R + r, 0),    S(I, a) += max(t - delay, 0) pi_i(I) sigma(I, a)
 

@@ -1,4 +1,4 @@
-"""CHORD: supervised fine-tuning as a voice inside reinforcement learning, faded globally and token by token."""
+"""CHORD: GRPO and supervised fine-tuning in one loss, with weights that vary over training and by token."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -20,8 +20,8 @@ from polopt.schedules import Schedule, Shape
 
 
 def fading(peak: float = 0.9, valley: float = 0.05, *, warmup: int = 0, decay: int = 200) -> Schedule:
-    """CHORD-mu's share of the demonstrations: `peak` t / warmup in batch t < warmup, then half a cosine from `peak`
-    down to `valley`, which stays; with decay 0 `valley` follows the rise at once."""
+    """Schedule of CHORD-mu, the share of the demonstrations: `peak` t / warmup in batch t < warmup, then half a cosine
+    from `peak` down to `valley`, which stays; with decay 0 `valley` follows the rise at once."""
     if decay:
         knots = {0: 0.0, warmup: peak, warmup + decay: valley}
     else:  # a jump between two batches
@@ -57,7 +57,7 @@ def chord(
 
     and A GRPO's z-score of the rollouts alone. The defaults are CHORD-phi. CHORD-mu is mu=fading(), weight=None;
     weight=ProbabilityWeight() is the paper's variant with the importance weight p. p (1 - p) goes to 0 with p, so
-    what is truly new is hardly learned: a larger mu, or no weight, is for that.
+    that truly new tokens are hardly learned: take a larger mu, or no weight, for those.
 
     each: expert rows for every rollout (64 to 256 in the reference code), from the tasks that come next. Both means
     are over the tokens of the optimiser batch; the reference code averages micro-batches.

@@ -1,4 +1,4 @@
-"""CISPO: clip the weight, never the gradient."""
+"""CISPO: REINFORCE with a clipped, detached importance weight."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -25,7 +25,7 @@ def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Al
     low = None is the paper's setting, no lower bound; it tunes the upper one and does not print it. Ours caps
     the weight at 5. TRL's epsilon_high is that cap itself, verl's is our `high`: 5.0 there is 4.0 here. No KL.
     The paper divides by the tokens of each group, verl and we by the batch's. It adds DAPO's dynamic sampling and
-    length penalty; say so with `.but(sampling=..., reward=...)`.
+    length penalty, which `.but(sampling=..., reward=...)` sets.
     """
     return Algorithm(
         sampling=Rollouts(group=group),

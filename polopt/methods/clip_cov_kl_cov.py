@@ -1,4 +1,4 @@
-"""Clip-Cov and KL-Cov: hold back the few tokens that cost most entropy."""
+"""Clip-Cov and KL-Cov: constraints on the few tokens that reduce entropy most."""
 
 from typing import Literal
 
@@ -37,7 +37,7 @@ def clip_cov_kl_cov(
     """c_it = (A_it - mean A)(logp_it - mean logp), means over the tokens of the optimiser batch; token mean of
 
         clip:   PPO's terms with r in 1 -+ clip, and 0 for a `share` of all tokens (at least one), drawn among those
-                that the clip leaves free and that have least < c < most
+                that are not clipped and that have least < c < most
         kl:     -A r, plus kl |log r| on the `percent` % of all tokens with the largest c (at least one)
 
     with GRPO's advantages and DAPO's filter. `percent` is the release's k_percent: 0.2 for 7B, 0.02 for 32B models.

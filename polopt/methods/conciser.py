@@ -1,4 +1,4 @@
-"""ConciseR: first right, then brief: length counts only where every answer to a question is right."""
+"""ConciseR: two stages, accuracy first; then a length reward on prompts whose answers are all right."""
 
 from typing import Literal
 
@@ -37,11 +37,11 @@ def conciser(
         R_i = 1 + weight (1 - L_i / limit)   where all answers to the question are right,
         R_i = 1 or 0                         elsewhere.
 
-    In a group that is all right the z-score leaves nothing but length: what was useless to GRPO becomes the signal to
-    be brief. limit None is the batch's horizon. That length counts only where all rollouts are right, the stages and
-    the entropy bonus are the paper's; how what is left of the length is measured, the weight of the bonus and the
-    group are our reading, as the authors published no training code. Dynamic sampling is off in stage 2: it would drop
-    the very groups. The z-score makes length as important as being right, whatever the weight.
+    In a group that is all right the z-score depends on length alone: groups without a signal for GRPO reward brevity.
+    limit None is the batch's horizon. That length counts only where all rollouts are right, the stages and the entropy
+    bonus are the paper's; how what is left of the length is measured, the weight of the bonus and the group are our
+    reading, as the authors published no training code. Dynamic sampling is off in stage 2: it would drop the very
+    groups. The z-score makes length as important as being right, whatever the weight.
     """
     first = dapo(group=group, low=low, high=high, refills=refills).but(reward=OutcomeReward())
     if entropy:

@@ -1,4 +1,4 @@
-"""COPO: where a group agrees, prompts are compared instead of answers."""
+"""COPO: GRPO blended with an advantage between prompts, which replaces it where a group's answers agree."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import (
@@ -33,7 +33,7 @@ def copo(
         A_local = (R_i - mean_g R) / (std_g R + eps)        A_global = (m_g - mean m) / (std m + eps)
         w = sigmoid(slope (H - centre))                     H = -sum_c f_c log2 f_c
 
-    m_g the group's mean return and f_c the share of its answers that read c. Each advantage is clipped by itself: one
+    m_g the group's mean return and f_c the share of its answers equal to c. Each advantage is clipped by itself: one
     blended advantage would be another loss wherever the two have opposite signs. Mean over each answer's tokens.
 
     H is in bits, as in the authors' code, and at most log2(group): a centre near it leaves the global term alone. 20

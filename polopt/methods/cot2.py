@@ -1,4 +1,4 @@
-"""CoT2: thoughts are mixtures of tokens, and GRPO learns how to draw them."""
+"""CoT2: continuous chains of thought, whose thoughts are mixtures of sampled tokens, trained with GRPO."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage, GroupStd
@@ -28,13 +28,14 @@ def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, 
                          token is right, and PPO's clip, a mean over steps
 
     root False is the product, which the authors run with alpha = softmax(logits / K): `Tokens(count=K, flat=True)`.
-    std divides by n, plus 1e-12. `policies.MixturePolicy` draws and judges thoughts: `Tokens` or points of the simplex
-    (`Simplex`, their Dirichlet rollouts). Theirs keeps the tokens that either of the two policies gives 1e-3; a batch
-    remembers those of its sampler and reference, which are the same until the first update. Their Dirichlet KL takes a
-    quotient of log-densities for a log-ratio; ours, k3, does not. kl reads the product's log-probability.
+    std divides by n, plus 1e-12. `policies.MixturePolicy` samples and evaluates thoughts: `Tokens` or points of the
+    simplex (`Simplex`, the authors' Dirichlet rollouts). The authors' code keeps the tokens to which either of the two
+    policies assigns 1e-3; here a batch records those of its sampler and reference, which are equal until the first
+    update. Their Dirichlet KL uses a quotient of log-densities as a log-ratio; ours, k3, does not. kl is on the
+    product's log-probability.
 
-    It needs a policy of mixtures, and language training, whose policy decides tokens, refuses it; a task is
-    `claims.problems.mnns`.
+    The method needs a policy of mixtures, so that language training, whose decisions are tokens, refuses it; a task
+    is `claims.problems.mnns`.
     """
     if stage not in (1, 2):
         raise ValueError(f"cot2: stage must be 1 or 2, found {stage}")

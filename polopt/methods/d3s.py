@@ -1,4 +1,4 @@
-"""D3S: few rollouts and few tokens first, those that pull hardest, and more of both as training goes on."""
+"""D3S: GRPO on a subset of rollouts and tokens of the largest gradient signal, with shares that grow over training."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -34,7 +34,7 @@ def d3s(
     N (as a share of the rows) and K go linearly from the first to the second number of `rows` and `tokens` in `steps`
     batches. within="group" chooses in each group for itself: D3S-I. The paper's end points are not known to us; these
     learn from 16 % of GRPO's tokens over a run ("under 20 %"). Baselines are not computed again for the kept rows.
-    Where all advantages are equal the paper takes a random subset, here the first rows; neither teaches anything.
+    Where all advantages are equal the paper takes a random subset, here the first rows; neither has a gradient.
     """
     share = [Schedule(knots=[(0, first), (steps, last)]) for first, last in (rows, tokens)]
     select = [HighestVariance(share=share[0], within=within), TopDecisions(share=share[1])]  # type: ignore[arg-type]

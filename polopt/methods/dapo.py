@@ -1,4 +1,4 @@
-"""DAPO: four changes to GRPO for long answers."""
+"""DAPO: GRPO with four changes for long answers."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -24,9 +24,9 @@ def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int 
 
         L = (1 / sum_i |y_i|) sum_it max(-A_i r_it, -A_i clip(r_it, 1 - low, 1 + high))
 
-    over groups with both right and wrong answers. Sampling goes on until the batch is full, at most `refills`
+    over groups with both right and wrong answers. Sampling continues until the batch is full, at most `refills`
     more times (verl's 10 batches in all; the paper sets no limit): then the batch is smaller. The filter
-    looks at the outcome, since length penalties differ in every group. The outcome is taken to be 0 or 1.
+    reads the outcome, since length penalties differ in every group. The outcome is assumed to be 0 or 1.
     OverlongPenalty's limit is the batch's horizon, its buffer a fifth, as 4,096 of 20,480. No KL, hence no reference.
     verl's recipe for DAPO also bounds the terms of negative advantages (clip_ratio_c 10), which the paper does not;
     `.but(**{"objective.trust.dual": 10.0})` is the recipe's. The paper's formula divides by the tokens of each group

@@ -1,4 +1,4 @@
-"""DHPO: half the token's ratio, half the answer's."""
+"""DHPO: a clipped mixture of token-level and sequence-level ratios."""
 
 from typing import Literal
 
@@ -33,7 +33,7 @@ def dhpo(
 
     with A_i as in GRPO. mix: w, a number (the paper's averaged mixing) or "entropy": the policy's entropy at the
     token, from 0 at the answer's smallest to 1 at its largest, without gradient (its entropy-guided mixing).
-    token, sequence: how far below and above 1 each ratio may go.
+    token, sequence: the clip ranges of each ratio below and above 1.
 
     No code is published. That each ratio is clipped before they are mixed is the paper's; that the larger of clipped
     and free loss is taken, as in PPO, that entropies are scaled from the answer's smallest to its largest, and all

@@ -1,4 +1,4 @@
-"""DPO: the likelihood of preferences, with the policy as its own reward model."""
+"""DPO: maximum likelihood of preferences, with the reward implied by the policy."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
@@ -24,8 +24,8 @@ def dpo(*, beta: float = 0.1, label_smoothing: float = 0.0) -> Algorithm:
 
     Log-probabilities are sums over an answer's tokens and its stop token. Where preferences follow Bradley-Terry with
     a reward r, the minimiser over enough pairs is ref exp(r / beta) / Z, the optimum of E r - beta KL(pi || ref). The
-    reference is the policy as it was when the stage began, so a stage of `sft` on the preferred answers comes before.
-    label_smoothing: how often labels are taken to be wrong. A pair's rows have no advantage.
+    reference is the policy at the start of the stage, so a stage of `sft` on the preferred answers comes before.
+    label_smoothing: the assumed rate of wrong labels. A pair's rows have no advantage.
     """
     return Algorithm(
         sampling=PreferencePairs(),

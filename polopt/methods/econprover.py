@@ -1,4 +1,4 @@
-"""EconProver: think only where it pays, and spread few attempts over voices that differ."""
+"""EconProver: imitation of the shortest right answers, then PPO with diverse prompt prefixes."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -33,14 +33,14 @@ def econprover(
 
         L = -(1 / sum_i |y_i|) sum_it logp_it over y_i = argmin |y| among the group's right answers,
 
-    so that the policy answers at once where that suffices and thinks where only thinking is right. Stage 2, diversity:
-    the tasks are parted into m parts, each has a prefix behind its prompts, " #0" to " #7", and PPO trains all of them
-    in one policy. To solve a task in k passes, spread them over the prefixes: on `metrics.cost_curve`, tokens are
-    what is paid, not passes.
+    so that the policy answers directly where that suffices, and with a chain of thought where only that is right.
+    Stage 2, diversity: the tasks are split into m parts, each has a prefix after its prompts, " #0" to " #7", and PPO
+    trains all of them in one policy. To solve a task in k passes, spread them over the prefixes:
+    `metrics.cost_curve` measures the cost in tokens, not passes.
 
-    prefixes=1 with wording="" is PPO. The paper's text beyond its summary was not at hand. Ours are: imitation for the
-    switch, where the paper is said to use preferences of a direct proof that succeeds over one with a chain of thought;
-    text tags for its trainable prefixes, and all weights learn (`train` of a stage can hold some still); parts by the
+    prefixes=1 with wording="" is PPO. The paper's text beyond its summary was not available. Ours are: imitation for
+    the switch, where the paper reportedly prefers a successful direct proof over one with a chain of thought;
+    text tags for its trainable prefixes, with all weights trained (`train` of a stage can freeze some); parts by the
     tasks' order, which should be that of difficulty.
 
     Raises:

@@ -1,4 +1,4 @@
-"""EMPG: longer steps where the agent was sure, and a bonus for turns that lead to clear ones."""
+"""EMPG: advantages scaled by the policy's certainty in each turn, and a bonus for certain next turns."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import CentredAdvantage, ModulatedAdvantage, TurnCertainty
@@ -25,11 +25,11 @@ def empg(
 
         A_ih = A_i g_ih + zeta exp(-k_next h_i,h+1),    g_ih = exp(-k h_ih) / mean over turns of exp(-k h),
 
-    minus the mean over the batch's turns, on every token of the turn. The last turn has no bonus. That a mean is taken
-    off, over turns, and no standard deviation divides, could not be confirmed at the source and is our reading. A_i is
-    GRPO's; the wrapper takes any credit. Read from `turn`, so tool output never counts. The bonus is paid whatever the
-    outcome, so it can pay for being sure too early: keep zeta small. k = zeta = 0 leaves A_i minus its mean over turns,
-    which is A_i where all rows have as many turns.
+    minus the mean over the batch's turns, on every token of the turn. The last turn has no bonus. That a mean over
+    turns is subtracted, and no standard deviation divides, could not be confirmed at the source and is our reading. A_i
+    is GRPO's; the wrapper takes any credit. Turns are those of `turn`, so tool output never counts. The bonus does not
+    depend on the outcome, so it can reward premature certainty: keep zeta small. k = zeta = 0 leaves A_i minus its mean
+    over turns, which is A_i where all rows have as many turns.
     """
     base = grpo(group=group, clip=clip, kl=kl)
     ahead = TurnCertainty(sharpness=k_next, turn="next", weight=zeta)

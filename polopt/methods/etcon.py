@@ -1,4 +1,4 @@
-"""EtCon: edit a fact by demonstrations within a trust region, then let the policy's own answers take it up."""
+"""EtCon: knowledge editing by supervised fine-tuning within a trust region, then consolidation by GRPO."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -34,14 +34,14 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
         L = -(1 / sum_i |y_i|) sum_it min(rho_it, clip(rho_it, 1 - clip, 1 + clip)),    rho = pi / pi_before
 
     with pi_before the policy before its first update on the batch: a token that has already moved by more than `clip`
-    has no gradient, and the first step is SFT's. It takes several epochs on a batch to differ from SFT. Which layers
+    has no gradient, and the first step is SFT's. Only several epochs on a batch differ from SFT. Which layers
     learn is the stage's `train:` in the recipe; the paper takes some feed-forward layers, and answers that reason
     first. Stage 2 is GRPO on questions about the new facts. bundle=True is the paper's reward for it,
 
         0.7 correct + 0.05 form + 0.15 clean + 0.1 consistent, 0 without form,
 
-    for answers in <answer>\boxed{...}</answer>; without, what the world pays. See `rewards.EtConCorrectness` and its
-    like.
+    for answers in <answer>\boxed{...}</answer>; without, the environment's reward. See `rewards.EtConCorrectness` and
+    the other terms.
 
     Only the second stage's code is public. The clipped loss is that of proximal SFT (arXiv:2508.17784), which the paper
     builds on; how often pi_before is renewed is our reading. The reward is the code's, without its model of

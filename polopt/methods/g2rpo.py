@@ -1,4 +1,4 @@
-"""G2RPO: ranks become quantiles of a normal distribution, in each kind of task."""
+"""G2RPO: ranks of returns mapped to normal quantiles, within each kind of task."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def g2rpo(
     """A_i = Psi(R_i) = Phi^-1((rank_i - 1/2) / n), equal returns sharing the mean of their quantiles: the optimal
     transport of the returns to N(0, 1). The paper's equations rank within a kind of task. We rank within the prompt's
     group, then those scores within the kind, `extras["kind"]`, as the authors' code is reported to do; it could not be
-    read. PPO's clip with a dual bound, token mean, no KL. Groups whose outcomes are all alike are sampled again, up to
+    read. PPO's clip with a dual bound, token mean, no KL. Groups whose outcomes are all equal are sampled again, up to
     `refills` times.
 
     lengths: an `LengthEnvelope`, its least, low, high and most length, for each kind, `ConditionalReward` by

@@ -1,4 +1,4 @@
-"""GRPO: a group of rollouts is its own critic."""
+"""GRPO: PPO with the group of rollouts as the baseline in place of a critic."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -26,7 +26,7 @@ def grpo(*, group: int = 64, clip: float = 0.2, kl: float = 0.04) -> Algorithm:
     with r the token ratio to the sampler and k3 = exp(ref - logp) - (ref - logp) - 1.
 
     An all-equal group and a group of one have advantage 0 (verl gives a group of one A = R). std divides by
-    n - 1, as in TRL and verl; the paper does not say. kl = 0 drops the reference policy. TRL calls this mean over
+    n - 1, as in TRL and verl; the paper leaves it open. kl = 0 drops the reference policy. TRL calls this mean over
     answers loss_type="grpo"; "bnpo" and "dapo" there are means over tokens.
     """
     return Algorithm(

@@ -1,4 +1,4 @@
-"""GRPO-Guard: one clip that fits every noise level of a flow policy."""
+"""GRPO-Guard: ratio normalisation for flow policies, so that one clip fits every noise level."""
 
 from typing import Literal
 
@@ -26,7 +26,7 @@ def grpo_guard(*, group: int = 24, clip: float = 2e-6, reduce: Literal["sum", "m
         log rho_it = s_t (log r_it + |mu_t - mu'_t|^2 / (2 s_t^2))
         L = mean_it (1 / dt_t) max(-A_i rho_it, -A_i clip(rho_it, 1 - clip, 1 + clip))
 
-    with mu' the sampler's mean. It is for policies that say their mean, `evaluation.extras["mean"]` [B, T, D], on
+    with mu' the sampler's mean. The policy must return its mean, `evaluation.extras["mean"]` [B, T, D], on
     batches that hold the sampler's `mean`, `std` [B, T] and `dt` [B, T] in extras; a language model has none.
 
     reduce "mean" divides log rho by the D dimensions, as Flow-GRPO does with log-probabilities; the clip of 2e-6 is

@@ -1,4 +1,4 @@
-"""GSPO: one ratio for the whole answer."""
+"""GSPO: GRPO with one ratio for the whole answer."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage

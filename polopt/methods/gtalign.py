@@ -1,4 +1,4 @@
-"""GTAlign: an answer is worth the geometric mean of what it is worth to the user and to the model."""
+"""GTAlign: the geometric mean of the user's and the model's utility as the reward."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import StandardisedReturns
@@ -21,7 +21,7 @@ from polopt.rewards import (
 )
 
 BLOCKS = ("thinking", "payoff", "analyze", "response")
-# What each utility has beside its terms, so that none is 0.
+# A constant in each utility, so that none is 0.
 EPSILON = 1e-4
 
 
@@ -52,19 +52,19 @@ def gtalign(
         U_user  = 1e-4 + 0.5 Q + 0.2 window(words of the response) + 0.3 exp(-characters before the response / 500)
         U_model = 1e-4 + 0.4 Q + 0.2 F + 0.2 P + 0.2 window(words of the whole)
 
-    Q what the world pays, F 1 for an answer that begins with the blocks thinking, payoff, analyze, response in this
-    order, P for payoffs that tell the parties apart, and window(L) = sigmoid(k (L - low)) sigmoid(k (high - L)). An
-    answer without a response, or without a payoff that can be read, is worth 0. user 1, model 0 is the user-only
-    baseline, and the other way round.
+    Q the environment's reward, F 1 for an answer that begins with the blocks thinking, payoff, analyze, response in
+    this order, P 1 for payoffs that differ between the parties, and window(L) = sigmoid(k (L - low)) sigmoid(k (high -
+    L)). An answer without a response, or without a payoff that can be parsed, has reward 0. user 1, model 0 is the
+    user-only baseline, and the other way round.
 
     This follows the authors' program, of which the tasks' scores and the format were read, with these differences. Its
-    quality is a judge's or BLEU; here the world's own verdict is both parties' quality. Its z-score divides by n, ours
+    quality is a judge's or BLEU; here the environment's reward is both parties' quality. Its z-score divides by n, ours
     by n - 1. Payoffs that are not finite cannot be read here.
 
-    The policy must write the four blocks: teach it to first, as the authors do. blocks=False is polopt's own, for
-    policies that do not: what reads the blocks is dropped, and Q and the length of the answer are left. P pays for
-    unequal numbers, true or not. While an answer is written, `rewards.choose` reads its payoffs, priced, and gives the
-    move to go on with.
+    The policy must write the four blocks: fine-tune it to do so first, as the authors do. blocks=False is polopt's
+    own, for policies that do not: the terms that read the blocks are dropped, and Q and the length of the answer are
+    left. P rewards unequal numbers, true or not. While an answer is generated, `rewards.choose` reads its payoffs,
+    weighted by prices, and returns the move to continue with.
     """
     soft = {"steepness": steepness, "unit": "words"}
     length = LengthWindow(low=answer[0], high=answer[1], block="response" if blocks else None, **soft)  # type: ignore[arg-type]

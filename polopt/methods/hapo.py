@@ -1,4 +1,4 @@
-"""HAPO: sampling, credit and clip that follow the entropy of each token."""
+"""HAPO: sampling temperature, advantages and clip bounds that depend on the entropy of each token."""
 
 from typing import Literal
 
@@ -32,7 +32,7 @@ def hapo(
     refills: int = 15,
     compat: Literal["text", "released"] = "text",
 ) -> Algorithm:
-    """With h_it in [-1, 1] where log H_it stands in the batch: 0 at its `quantile`, the ends at its extremes,
+    """With h_it in [-1, 1] the level of log H_it in the batch: 0 at its `quantile`, the ends at its extremes,
 
         T_it = 1 + heat h_it                                   while sampling, on the scale of the batch before
         A_i  = (R_i - m) / (s + 1e-6)                          m, s: mean and std of R over the group's tokens
@@ -41,12 +41,12 @@ def hapo(
         low_it, high_it = clip (1 + bounds max(-h, 0)), clip (1 + bounds max(h, 0))
 
     and PPO's clip of r_it to (1 - low_it, 1 + high_it), dual clip 10, token mean; R, filter and length penalty as in
-    DAPO. A group in which some |A_i| reaches 5 takes GRPO's advantage; the release looks at its padding too, which has
+    DAPO. A group in which some |A_i| reaches 5 takes GRPO's advantage; the release includes its padding, which has
     (0 - m) / s, so that with rewards far from 0 other groups fall back there. The temperature that a token was drawn at
-    is recorded and divides the learner's logits again, so that r is 1 on policy; entropies that the learner sees are
-    over that temperature, the release's over 1. h is taken over the whole optimiser batch, in the release over each
+    is recorded and divides the learner's logits again, so that r is 1 on policy; the learner's entropies are
+    at that temperature, the release's over 1. h is taken over the whole optimiser batch, in the release over each
     micro-batch. compat "released": the release divides the low side by its negative minimum, so h is |h| everywhere and
-    the rules for h <= 0 meet the pivot alone; the text has h in [-1, 1]. The release's length buffer is 0.4 of its
+    the rules for h <= 0 apply at the pivot alone; the text has h in [-1, 1]. The release's length buffer is 0.4 of its
     limit, ours DAPO's fifth; it advises to leave the penalty out where lengths fall. Overall temperature 1.
     """
     level = EntropyLevel(quantile=quantile, compat=compat)

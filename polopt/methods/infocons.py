@@ -1,4 +1,4 @@
-"""InfoCons: other phrasings of a question are a group, paid for being told as much, or the same."""
+"""InfoCons: GRPO over paraphrases of a question, with rewards for information content and its consistency."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -43,18 +43,18 @@ def infocons(
     within: Grouping | None = None,
     kl: float = 0.04,
 ) -> Algorithm:
-    """Every question is asked in V phrasings, `group` times each and each time afresh. A row of phrasing v is paid
+    """Reward of a row of phrasing v, where every question has V phrasings, with `group` independent rollouts each:
 
         helpful H_v / log U_v - steady |H_v - mean_w H_w|,
 
-    H_v the entropy of the terms that the answers to v use, U_v how many different ones, and its advantage is the
-    z-score over all rows of the question. outcome weighs what the world pays, 0 in the paper. The paper's exact forms
-    are not known to us: these are our reading of "entropy-based helpfulness and stability rewards" over groups of
+    H_v the entropy of the terms in the answers to v, U_v the number of distinct ones; the advantage is the
+    z-score over all rows of the question. outcome weights the environment's reward, 0 in the paper. The paper's exact
+    forms are not known to us: these are our reading of "entropy-based helpfulness and stability rewards" over groups of
     prompt variants.
 
-    Entropies may agree where contents do not. by="content" pays minus the Jensen-Shannon divergence between a row's
-    terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that bring
-    phrasings of their own, one after the other in the data, take within=credit.SameMeaning() and, by `but`,
+    Entropies may agree where contents do not. by="content" rewards minus the Jensen-Shannon divergence between a
+    row's terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that
+    bring phrasings of their own, one after the other in the data, take within=credit.SameMeaning() and, by `but`,
     sampling.guide None and sampling.choice ConsecutiveTasks.
     """
     if within is None:

@@ -1,4 +1,4 @@
-"""IPO: a margin of preferences to be reached, not exceeded."""
+"""IPO: a squared loss on the margin of preferences, with a finite target."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
@@ -23,8 +23,8 @@ def ipo(*, tau: float = 0.1) -> Algorithm:
     rejected one y_l to the same prompt.
 
     Log-probabilities are sums over an answer's tokens, as in the paper; TRL takes their means, which is
-    `.but({"objective.implicit.decisions": "mean"})`. tau is the strength of the KL term: preferences that nobody
-    contradicts move the policy by the margin 1 / (2 tau) and no further, where DPO's loss has no minimum.
+    `.but({"objective.implicit.decisions": "mean"})`. tau is the strength of the KL term: unanimous
+    preferences move the policy by the margin 1 / (2 tau) and no further, where DPO's loss has no minimum.
     """
     if tau <= 0:
         raise ValueError(f"ipo: tau must be > 0, found {tau}")

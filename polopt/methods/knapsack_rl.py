@@ -1,4 +1,4 @@
-"""Knapsack RL: rollouts where one more is worth most."""
+"""Knapsack RL: rollouts allocated to the tasks on which an additional one has the largest expected value."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -30,12 +30,12 @@ def knapsack_rl(
 
         V(N, p) = (1 - p^N - (1 - p)^N) p (1 - p)^2,
 
-    the chance of right and wrong answers in one group times what a step on them lifts p by, to first order; p is the
-    success rate of the task's last visit. The paper solves it by dynamic programming; V is concave in N, so giving the
-    next rollout to whomever it helps most is exact and faster. The rest is GRPO, each group its own size: a larger
-    group weighs more in the mean over answers.
+    the probability of right and wrong answers in one group times the first-order gain of p by a step on them; p is the
+    success rate of the task's last visit. The paper solves it by dynamic programming; V is concave in N, so the greedy
+    allocation of each next rollout to the task of largest gain is exact and faster. The rest is GRPO, each group its
+    own size: a larger group weighs more in the mean over answers.
 
-    Tasks of p = 0 and 1 are worth nothing to V and get `low`. As in a public program of the method for verl, which was
+    Tasks of p = 0 and 1 have V = 0 and get `low`. As in a public program of the method for verl, which was
     read for this, the others get no more than shows both kinds of answers with `confidence`; what is left goes to the
     tasks of p = 0. A task without a visit gets `group`. That program counts a task that has no more than `low` as
     worth 0, here it is V(low, p). Its learning rate, clip and KL are not those of the method; ours are GRPO's.

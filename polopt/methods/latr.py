@@ -1,4 +1,4 @@
-"""LATR: rollouts that part where the policy is undecided, and go on only if they go on differently."""
+"""LATR: tree rollouts that branch at uncertain tokens, and keep a branch only if its continuation differs."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -6,7 +6,7 @@ from polopt.methods.grpo import grpo
 from polopt.sampling import Lookahead, LookaheadRollouts
 from polopt.schedules import Schedule
 
-# Batches learned from, and the share of each group that is grown as a tree from then on.
+# Number of batches learned from, and the share of each group that comes from a tree from then on.
 COUNTDOWN = ((0, 1.0), (10, 0.75), (20, 0.5), (80, 0.25), (200, 0.0))
 
 
@@ -37,13 +37,14 @@ def latr(
     clip: float = 0.2,
     kl: float = 0.01,
 ) -> Algorithm:
-    """Of each group of G, k = round(eta G) rows are the leaves of one tree, the others are sampled as ever. At each
-    token a branch goes on with its likeliest token, and another one begins with each further token among the top 2 that
-    has p > least and lies less than `apart` below the likeliest, while there are fewer than k. A branch that is 20, 30
-    or 50 tokens old is dropped if its last tokens are too much like its parent's (edit distance over length < edit, or
-    the longest shared suffix > suffix, or ROUGE-L > rouge). A tree stops branching with about k branches (5 % fewer are
-    allowed towards the limit) that have all stood the test, or after `until` tokens, and its rows go on independently.
-    eta falls by steps with the batches (`share`). Reward, advantage and loss are GRPO's.
+    """Lookahead tree rollouts: k = round(eta G) rows of each group of G are the leaves of one tree, the others are
+    independent samples. At each token a branch continues with its likeliest token, and another one begins with each
+    further token among the top 2 that has p > least and lies less than `apart` below the likeliest, while there are
+    fewer than k. A branch that is 20, 30 or 50 tokens old is dropped if its last tokens are too much like its parent's
+    (edit distance over length < edit, or the longest shared suffix > suffix, or ROUGE-L > rouge). A tree stops
+    branching with about k branches (5 % fewer are allowed towards the limit) that have all stood the test, or after
+    `until` tokens, and its rows go on independently. eta falls by steps with the batches (`share`). Reward, advantage
+    and loss are GRPO's.
 
     r is the ratio to the policy's own probability of each token. The leaves are not drawn from it, so their gradient
     is biased, whatever the ratio; the paper relies on eta's decay. Defaults are the program's for
@@ -57,8 +58,8 @@ def latr(
     stops for all prompts of a batch together, and fills a tree that is not full with copies of its first branch, where
     we copy those that still run, in turn.
 
-    On short answers, and with a policy that is sure, nothing may be undecided: the leaves are then copies of one
-    answer, and the group teaches nothing. The log has it as tree/branched, the share of trees that branched.
+    On short answers, and with a policy of low entropy, no token may be uncertain: the leaves are then copies of one
+    answer, and the group has no gradient. The metric tree/branched is the share of trees that branched.
     """
     rule = Lookahead(least=least, apart=apart, windows=windows, edit=edit, suffix=suffix, rouge=rouge, until=until)
     steps = Schedule(knots=share, shape="step")

@@ -1,4 +1,4 @@
-"""LUSPO: GSPO in which a long answer pulls as hard, token for token, as a short one."""
+"""LUSPO: GSPO with each answer's loss multiplied by its length, so that every token has the same weight."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method

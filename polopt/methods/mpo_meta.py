@@ -1,4 +1,4 @@
-"""MPO: the rubric that the policy has learned to please is written again."""
+"""MPO: a judge's rubric that is revised during training against reward hacking."""
 
 from collections.abc import Sequence
 
@@ -33,21 +33,21 @@ def mpo_meta(
     kl: float = 0.05,
 ) -> Algorithm:
     """R_i = mean over the items of mark / most, weighted, less PPO's KL. After every `every` batches, `samples` rows of
-    the last one are shown to `meta`, with the marks that they got, and its new rubric holds from then on; value head
-    and KL go on as they were. every = infinity, or a meta that changes nothing, is PPO with a fixed judge.
+    the last one, with their marks, are the input of `meta`, whose new rubric holds from then on; value head and KL
+    are unchanged. every = infinity, or a meta that changes nothing, is PPO with a fixed judge.
 
-    The paper's judges are language models: `HTTPGrader` writes reasons and marks, `HTTPMeta` says of each row where the
-    rubric over- and under-scores, writes it again, and merges what it wrote. By default no model is asked:
-    `ProgramGrader` takes marks from programs, here the outcome and the length, and `AuditedRubric` believes an item as
-    far as it goes with a careful look at these few rows, here the outcome again: it changes weights and rewrites
-    nothing. That is the smallest working example, and ours; it pays for length, up to 32 characters, until the audit
-    has found that out.
+    The paper's judges are language models: `HTTPGrader` writes reasons and marks, `HTTPMeta` reports for each row where
+    the rubric over- and under-scores, rewrites it, and merges the rewritten ones. By default there is no judge model:
+    `ProgramGrader` takes marks from programs, here the outcome and the length, and `AuditedRubric` weights an item by
+    its agreement with an audit of these few rows, here the outcome again: the weights change, the items do not. That
+    is the smallest working example, and ours; length is rewarded, up to 32 characters, until the audit has
+    detected that.
 
     The authors' code adds integer scores in the paper's formula, and divides each by its most and takes the mean in the
-    version that was read; we take the mean, which keeps the scale where the number of items changes. It asks for each
-    item apart and runs what it cannot read as a number as code; here one reply marks all items, and a mark is a line of
-    its own or none. Rows come from the last batch, not from all since the last rubric; the first screening of rows, and
-    clusters of problems with rubrics of their own, are left out.
+    version that was read; we take the mean, which keeps the scale where the number of items changes. The code
+    requests each item separately and executes a reply that is not a number as code; here one reply marks all items,
+    and a mark is a line of its own or none. Rows come from the last batch, not from all since the last rubric; the
+    first screening of rows, and clusters of problems with rubrics of their own, are left out.
     """
     reward = RubricReward(
         items=[item.but() for item in items],

@@ -1,4 +1,4 @@
-"""NFT: supervised learning of right answers, and of wrong ones."""
+"""NFT: supervised learning on right answers, and on wrong ones through an implicit negative policy."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Policy gradients under a verifier that errs: PGBC corrects the reward, PGFC the weight of the score."""
+"""Policy gradients under a noisy verifier: PGBC corrects the reward, PGFC the weight of the score."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -32,7 +32,8 @@ def noisy_verifier(
     share: float = 0.1,
     clip: float = 0.2,
 ) -> Algorithm:
-    """A verifier pays wrong answers with probability rho0 and refuses right ones with rho1, rho0 + rho1 < 1.
+    """Corrections for a verifier that accepts wrong answers with probability rho0 and rejects right ones with rho1,
+    rho0 + rho1 < 1.
 
         backward:  R = (r - rho0) / (1 - rho0 - rho1),   A = R - mean_g R
         forward:   A = rho1 if r = 1, rho1 - 1 if r = 0
@@ -43,15 +44,15 @@ def noisy_verifier(
     of rates. The denominator is at least 0.1.
 
     kinds: (kind, rho0, rho1) of kinds of tasks with rates of their own. judge: with the name of an extra, such as
-    "signal_true", the rates are estimated on the way: of the answers that were refused a `share` is judged again,
-    rho1 = overturned / (paid + overturned), smoothed over batches and at most 0.45; `false_positive` and
-    `false_negative` are then where the estimates begin, and each of `kinds` has its own.
+    "signal_true", the rates are estimated during training: a `share` of the rejected answers is verified again,
+    rho1 = overturned / (accepted + overturned), smoothed over batches and at most 0.45; `false_positive` and
+    `false_negative` are then the initial estimates, and each of `kinds` has its own.
 
     Both corrections and the appeals are the paper's; where in GRPO they are hooked in, the default rates, smoothing and
     bounds could not be read and are ours. With one pair of rates for all tasks the uncorrected gradient already is
     (1 - rho0 - rho1) times the true one: the correction matters where rates differ, where other rewards are added, and
-    for the length of the step. The forward gradient is right on average and far from it in one batch: it mostly pushes
-    wrong answers away, without saying where to. A small policy that began with 28 % right answers fell apart under it
+    for the length of the step. The forward gradient is right on average and far from it in one batch: it mostly lowers
+    the probability of wrong answers, without a direction. A small policy with 28 % right answers at first collapsed
     within 30 batches in each of 3 seeds (benchmarks/results/methods-planted.md); start from a policy that is mostly
     right. For that the backward one is the default; the paper reports the forward one ahead under heavy noise.
     """

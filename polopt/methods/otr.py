@@ -1,4 +1,4 @@
-"""OTR: each demonstrated token is a one-step game that the policy plays against itself."""
+"""OTR: each demonstrated token as a one-step episode, with tokens sampled from the policy."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
@@ -24,11 +24,11 @@ def otr(*, draws: int | None = 256, temperature: float = 1.3, miss: float = -0.1
         L = -(1 / sum_i |y_i|) sum_it (1 / K) sum_j R(a_j) logp_it(a_j),    R = 1 if a_j = x, else miss
 
     draws None takes the expectation over the draws, which costs less and has no noise: K only adds some. With miss 0
-    and temperature 1 that is the likelihood weighed with p (dynamic fine-tuning, CHORD's importance weight).
+    and temperature 1 that is the likelihood weighted with p (dynamic fine-tuning, CHORD's importance weight).
 
     Temperature, draws and miss are our best reading of the paper; no reference code was found. logp is taken at
-    temperature 1, and the drawing temperature is not corrected for. floor bounds the punishment: a missed token below
-    e^-20 is pushed no further. Where x is never drawn only the misses teach.
+    temperature 1, and the drawing temperature is not corrected for. floor bounds the negative reward's effect: a missed
+    token below e^-20 is lowered no further. Where x is never drawn only the misses have a gradient.
     """
     return Algorithm(
         sampling=Demonstrations(),

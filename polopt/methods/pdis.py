@@ -1,4 +1,4 @@
-"""Per-decision importance sampling: what a policy would earn, from another one's log."""
+"""Per-decision importance sampling: off-policy evaluation from logged episodes."""
 
 from typing import Literal
 
@@ -27,14 +27,15 @@ def pdis(
     interval: Literal["t", "normal", "bootstrap"] = "t",
     level: float = 0.95,
 ) -> PerDecisionImportanceSampling:
-    """From n logged episodes of the behaviour policy b, the target policy pi is worth
+    """Value of the target policy pi, estimated from n logged episodes of the behaviour policy b,
 
         1/n sum_i sum_t gamma^t w_{0:t} r_t,    w_{0:t} = prod_{k <= t} pi(a_k | s_k) / b(a_k | s_k),
 
-    which is unbiased where b takes every action that pi takes. A weight waits for no later decision, so that it varies
-    less than the whole episode's. self_normalised divides each step's weights by their own mean: consistent, a little
-    biased, less variable. An episode that has ended keeps its last weight, as if it rested where both policies do the
-    same. The interval is over episodes: Student's t of their terms, a normal one or the bias-corrected bootstrap.
+    which is unbiased where b takes every action that pi takes. A weight includes no later decision, so that its
+    variance is smaller than the whole episode's. self_normalised divides each step's weights by their own mean:
+    consistent, a little biased, less variable. An episode that has ended keeps its last weight, as in an absorbing
+    state where both policies are equal. The interval is over episodes: Student's t of their terms, a normal one or the
+    bias-corrected bootstrap.
 
     The paper writes it for the value of a state and an action, whose own ratio is then left out.
     """

@@ -1,4 +1,4 @@
-"""PF-PPO: learn from the rollouts whose reward can be believed."""
+"""PF-PPO: PPO on the rollouts whose reward is most reliable."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -18,12 +18,12 @@ from polopt.sampling import RankedRows
     tier="faithful",
 )
 def pf_ppo(*, group: int = 8, best: int = 1, worst: int = 1, others: int = 0, kl: float = 0.05) -> Algorithm:
-    """Of the N = `group` answers to a prompt, ordered by reward, PPO learns from the `best` highest, the `worst` lowest
-    and `others` of the rest by chance: BW is 1, 1, 0 (the default), BR 1, 0, 1, BoN 1, 0, 0.
+    """PPO on a subset of the N = `group` answers to a prompt, ordered by reward: the `best` highest, the `worst` lowest
+    and `others` of the rest at random: BW is 1, 1, 0 (the default), BR 1, 0, 1, BoN 1, 0, 0.
 
-    Which to take is measured: `metrics.most_reliable` gives R^2 between reward and truth on what each would keep of a
-    few labelled answers, all answers among them. Advantages are computed and whitened before anything is left out; the
-    authors' code (BR) whitens what is left. Ties at the top go to the earlier row. verl draws the whole batch again
+    Measure which to take: `metrics.most_reliable` computes R^2 between reward and truth on the rows that each keeps of
+    a few labelled answers, all answers among them. Advantages are computed and whitened before anything is left out;
+    the authors' code (BR) whitens what is left. Ties at the top go to the earlier row. verl draws the whole batch again
     instead: select=[ResampledRows()] with its weights "power", "extremes" and "best".
     """
     return ppo(group=group, kl=kl).but(select=[RankedRows(best=best, worst=worst, others=others)])

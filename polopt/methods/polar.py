@@ -1,4 +1,4 @@
-"""POLAR: a reward is how much an answer looks like what the reference's author would have written."""
+"""POLAR: a reward model that discriminates whether an answer and a reference come from the same policy."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def polar(*, group: int = 8, kl: float = 0.0, judge: Judge | None = None) -> Alg
         loss = -log sigmoid(r(x, y1, y2) - r(x, y1, z)),
 
     so that its optimum is, up to what depends on (x, y1) alone, the log of how much likelier y is from the author of y1
-    than from the mixture of all policies. `rewards.judges` has this: `same_policy_pairs` draws the pairs, `fit` trains
-    a `TextScorer`, `save_scorer` puts it into a folder, and
+    than from the mixture of all policies. `rewards.judges` holds the code: `same_policy_pairs` samples the pairs, `fit`
+    trains a `TextScorer`, `save_scorer` writes it to a folder, and
 
         polar(judge=LearnedJudge(weights=folder, compares=True))
 
-    reads it; fine-tuning on ranked answers is `fit` on `Pairs` with references. Without a judge it is an untrained
-    scorer, which knows nothing: for trying out a recipe. Or take an `HTTPJudge` whose template has {reference}.
+    reads it; fine-tuning on ranked answers is `fit` on `Pairs` with references. The default judge is an untrained
+    scorer, of use only to try out a recipe. Or take an `HTTPJudge` whose template has {reference}.
 
-    The paper's scripts train with PPO, a critic and no KL; scores are comparable only beside one reference, so groups
+    The paper's scripts train with PPO, a critic and no KL; scores are comparable only for one reference, so groups
     are the baseline here. The paper reads prompt and reference, and prompt and candidate, as one string with a
-    language model; `TextScorer` reads them apart and multiplies what it read: small enough to learn in seconds.
+    language model; `TextScorer` encodes them separately and multiplies the encodings: small enough to train fast.
 
-    An optimum of E[r] alone is no copy of the author: it exaggerates whatever tells the author from the mixture. With
+    An optimum of E[r] alone is no copy of the author: it exaggerates the author's differences from the mixture. With
     the mixture for a reference policy and a KL of the right weight it would be one.
     """
     judge = LearnedJudge(compares=True) if judge is None else judge

@@ -1,4 +1,4 @@
-"""Policy cliff: the best policy jumps where rewards tie; with an entropy bonus it cannot."""
+"""Policy cliff: optimal policies are discontinuous where rewards tie; with an entropy bonus they are continuous."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method

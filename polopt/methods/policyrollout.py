@@ -1,4 +1,4 @@
-"""PolicyRollout: half of a group is sampled with the rules at hand, and all of it is learned without them."""
+"""PolicyRollout: half of each group is sampled with the rules in the prompt, and all of it is learned without them."""
 
 from typing import Any, Literal
 
@@ -37,13 +37,13 @@ def policyrollout(
     answers to a task come from pi(y | x), and as many from pi(y | x, D). Advantages are z-scores over both halves, and
     all rows are learned as answers to x alone, so that what D makes the policy do becomes what it does.
 
-    correct="none": the ratio is pi(y | x) over what the learner said of y | x before its first update, as if it had
+    correct="none": the ratio is pi(y | x) over the learner's probability of y | x before its first update, as if it had
     sampled y itself. correct="behaviour": over the probability that y was sampled with, pi_old(y | x, D): unbiased on
-    answers of one decision, but what the rules alone make likely then weighs next to nothing, and is hardly learned.
+    answers of one decision, but answers that only the rules make likely then have almost no weight.
 
     stage: the paper's three. 1 reads `length` tokens at a time of texts about the rules (without what it masks in
     images), 2 imitates worked solutions behind x alone, 3 is the above. The paper calls the document a policy.
-    Its authors' program was not to be had: that the halves are equal, share one baseline and are trained as if the
+    The authors' code was not available: that the halves are equal, share one baseline and are trained as if the
     policy had sampled them is our reading, as are clip and kl.
 
     Raises:

@@ -1,4 +1,4 @@
-"""POPE: hard tasks are learned from the middle of their solutions, and from their beginning, side by side."""
+"""POPE: hard tasks are trained both as they are and from the middle of their solutions."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -28,7 +28,7 @@ def pope(
     clip: float = 0.2,
     kl: float = 0.0,
 ) -> Algorithm:
-    """The two versions of a task are groups of their own, each with its own baseline. What stands there already is read
+    """The two versions of a task are groups of their own, each with its own baseline. The given prefix is read
     and never in the loss: no imitation. At test time nothing does. `most` is the longest share of a solution that is
     ever given away, found in steps of most / checkpoints; `tries` rollouts look from each step, once, when a task comes
     for the first time. They cost samples that are in no batch. moving=True lets the beginning grow and shrink with

@@ -1,4 +1,4 @@
-"""PPO: a critic says what was expected, a clip how far to go."""
+"""PPO: a clipped surrogate objective, with advantages from a critic."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, WhitenedAdvantage
@@ -38,8 +38,8 @@ def ppo(
     As for language: gamma 1, the reward r_t = -kl (logp_t - ref_t) plus the outcome on the last token, as
     RLHF does (0 drops the reference); the paper's control runs have kl 0, gamma 0.99 and entropy up to 0.01.
     Whitening and value clipping are the reference implementation's, not the paper's. TRL weighs L_V by 0.1;
-    verl has a critic and an optimiser apart. An answer cut off at the token limit is worth 0 from there on, as in
-    both; for control, `.but` credit.credit.cut to "bootstrap": here it was seen to pay for never stopping.
+    verl has a critic and an optimiser apart. An answer truncated at the token limit has value 0 from there on, as in
+    both; for control, `.but` credit.credit.cut to "bootstrap": for language it was observed to reward endless answers.
     """
     reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
     extra: list[Regulariser] = [ValueLoss(coefficient=value, clip=value_clip)]

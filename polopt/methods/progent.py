@@ -1,4 +1,4 @@
-"""Progent: privilege rules over the tool calls of an agent, everything else refused."""
+"""Progent: privilege rules over the tool calls of an agent; every other call is refused."""
 
 from typing import Any, Literal
 
@@ -30,19 +30,19 @@ def progent(
     missing: Literal["deny", "skip"] = "deny",
     narrow_only: bool = True,
 ) -> Privileges:
-    """Rules of a tool, (priority, allow or forbid, conditions on arguments, fallback, update), are tried from the
-    lowest priority number up, forbidding ones first at one number; the first whose conditions all hold decides:
+    """Verdict of the first rule whose conditions all hold. Rules of a tool, (priority, allow or forbid, conditions on
+    arguments, fallback, update), are tried from the lowest priority number up, forbidding ones first at one number:
 
         allow -> the call runs, and the rule's update comes into force;   forbid, or no rule at all -> its fallback.
 
-    Default: refused, tools without rules included. Fallbacks: an error for the model to read, the end of the episode,
-    or a person who is asked, without whom the call is refused.
+    Default: refused, tools without rules included. Fallbacks: an error message to the model, the end of the episode,
+    or human approval, without which the call is refused.
 
-    Deviations. The paper accepts an update that a solver proves to be narrower; here an update holds beside the rules
-    before it, so that it can only narrow, whatever it says (narrow_only=False: it takes their place). An update is
-    about the tools that it names. A restricted argument that a call leaves out counts against the call, where the
+    Deviations. The paper accepts an update that a solver proves to be narrower; here an update is added to the rules
+    before it, so that it can only narrow, whatever its content (narrow_only=False: it replaces them). An update
+    applies to the tools that it names. A restricted argument that a call leaves out counts against the call, where the
     paper's code skips it (missing="skip"); patterns match the whole text, where the code matches a beginning; a keyword
-    about numbers does not hold of a text. Supported conditions: const, enum, type, pattern, bounds, lengths, items,
+    about numbers does not hold for a text. Supported conditions: const, enum, type, pattern, bounds, lengths, items,
     anyOf, not; others are refused. Writing the rules with a language model is not part of this method.
     """
     updates: PolicyUpdate = NarrowingUpdate() if narrow_only else ReplacingUpdate()

@@ -1,4 +1,4 @@
-"""ProGRPO: sure answers lose advantage, unlikely right ones gain."""
+"""ProGRPO: advantages lowered for confident answers and raised for unlikely right ones."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""RAFT: learn the best of what you sampled."""
+"""RAFT: supervised fine-tuning on the best of the policy's own samples."""
 
 import math
 

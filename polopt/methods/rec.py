@@ -1,4 +1,4 @@
-"""REC: REINFORCE with a group's mean, clipped and regularised for data of other policies."""
+"""REC: REINFORCE with the group mean as baseline, clipped and regularised for off-policy data."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""RefCritic: a critique is worth what it lets another policy do."""
+"""RefCritic: a critic is rewarded for the accuracy of another policy that has read its critique."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from polopt.rewards import FieldReward, OutcomeReward, SumOfRewards
     tier="reading",
 )
 def refcritic(*, group: int = 8, stage: int = 2, beta: float = 1.0, kl: float = 0.04) -> Algorithm:
-    """The critic reads a problem and a solution, and writes a verdict and a critique c.
+    """Reward of a critic that reads a problem and a solution, and writes a verdict and a critique c,
 
         R = 1[verdict right] + beta 1[solution wrong, and called wrong] (1/m) sum_k 1[refined answer k right],
 
     with m answers of a second, frozen policy that has read c. stage 1 is the first term alone, stage 2 both; the
     recipe `refcritic` is a cold start by imitation, then stage 1, then stage 2. beta = 0 is stage 1.
 
-    The world pays the verdict, and tells the share of refined answers as its signal `refined` (`worlds.Critic`, where
-    the second policy is a program and m is `tries`). The paper's abstract names the two rewards. The rest was not
+    The environment rewards the verdict, and returns the share of right refined answers as its signal `refined`
+    (`worlds.Critic`, where the second policy is a program and m is `tries`). The paper's abstract names the two
+    rewards. The rest was not
     seen: how they are combined, which solutions the second counts for, beta, m and the order of the stages are our
     reading. Two further points are ours. The second policy's random numbers are the solution's, so that critiques
-    of one group differ by what they say. And a critique may give the answer away, which this reward likes: the world
-    hides it from the second policy unless told otherwise, and tells the signal `leaked` in any case.
+    of one group differ by their content alone. And a critique may reveal the answer, which this reward favours: the
+    environment hides it from the second policy by default, and returns the signal `leaked` in any case.
 
     Raises:
         ValueError: a stage other than 1 and 2.

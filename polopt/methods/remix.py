@@ -1,4 +1,4 @@
-"""ReMix: the last batches' rollouts once more, until the policy is born again."""
+"""ReMix: GRPO with replay of the last batches, until training restarts on policy."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import RelativeAdvantage
@@ -7,7 +7,7 @@ from polopt.objectives import CentredClip, EntropyBonus, ReferenceKL, Regularise
 from polopt.sampling import Replay
 from polopt.schedules import Schedule
 
-# Batches learned from, and the share of the constraint that the reference has from then on; the rest is the
+# Number of batches learned from, and the reference's share of the constraint from then on; the rest is the
 # previous policy's. As a formula of the batch's number t from 1 on: max(1 - 0.1 ceil(max(t - 50, 0) / 10), 0.5).
 CONVEX = [(0, 1.0), (50, 0.9), (60, 0.8), (70, 0.7), (80, 0.6), (90, 0.5)]
 
@@ -46,11 +46,11 @@ def remix(
     weighed by the ratio. None never restarts.
 
     Exact: r0, by a pass of pi_k over all rows before its first update; pi_(k-1), by a copy and a pass of its own.
-    Both KL terms weigh k3 by the ratio to whoever sampled the token, so that their gradient is that of KL(pi || .) per
-    token on replayed rows too. The paper takes two passes over each batch (its update-to-data ratio): set the stage's
-    `epochs` to 2. They go on after the restart; a second stage, of grpo with one epoch, would restart the optimiser as
-    well. Replayed for PPO: `.but` the credit to GAE with a ValueLoss. kl, entropy, group and the KL estimator could not
-    be confirmed and are ours; restart is 50 or 100 there, and before 50 w has not moved yet.
+    Both KL terms weight k3 by the ratio to the token's behaviour policy, so that their gradient is that of KL(pi || .)
+    per token on replayed rows too. The paper takes two passes over each batch (its update-to-data ratio): set the
+    stage's `epochs` to 2. They go on after the restart; a second stage, of grpo with one epoch, would restart the
+    optimiser as well. Replayed for PPO: `.but` the credit to GAE with a ValueLoss. kl, entropy, group and the KL
+    estimator could not be confirmed and are ours; restart is 50 or 100 there, and before 50 w has not moved yet.
     """
     weights = [(t, w) for t, w in CONVEX if restart is None or t < restart]
 

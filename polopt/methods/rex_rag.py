@@ -1,4 +1,4 @@
-"""REX-RAG: failed rows are cut, told to try another way, and go on; ratios are to the mixture of both kinds of rows."""
+"""REX-RAG: failed rows are retried with an inserted text; ratios are to the mixture of both kinds of rows."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -40,20 +40,20 @@ def rex_rag(
     kl: float = 0.001,
 ) -> Algorithm:
     """A failed rollout is probed with probability `chance`: cut in its last answer, of which the share `kept` stays,
-    told one of `texts`, and continued. At most `keep` probes for every rollout stay, those whose text the policy q
-    finds likeliest. They join the groups of the rows they come from; the credit is GRPO's, over both. With a the share
-    of probes, m the probe and p the policy,
+    extended by one of `texts`, and continued. At most `keep` probes for every rollout stay, those whose text has the
+    highest probability under the policy q. They join the groups of the rows they come from; the credit is GRPO's, over
+    both. With a the share of probes, m the probe and p the policy,
 
         r_t = p_t / ((1 - a) q_t + a m_t)
 
     stands for GRPO's ratio. m_t is q_t, but for the text, whose tokens are as likely as they are frequent after the
     same tokens among `texts`, and before the cut, where it is q_t / err^(1/j): j decisions are shared by failures
-    alone, the share err of the rollouts. In rows that no probe made m is 0, so that each of their ratios begins at
+    alone, the share err of the rollouts. In rows without a probe m is 0, so that each of their ratios begins at
     1 / (1 - a): keep a small beside the clip.
 
     That ratio is not that of the row: the product over its tokens is far off. correct="row" is the balance heuristic,
-    unbiased for whole rows, under which m is also told of rollouts that say such a text by themselves; "none" is
-    GRPO's own ratio to whoever decided, the text's frequency included.
+    unbiased for whole rows, for which m is also computed on rollouts that contain such a text by themselves; "none"
+    is GRPO's own ratio to the behaviour policy, the text's frequency included.
 
     The authors' program was read for this. It takes 1 for the first token of a text, where we take its frequency, and
     adapts `keep` to a running failure rate. Its texts are others; give `texts` in the words of your task. None may

@@ -1,4 +1,4 @@
-"""RFT: learn every different right answer that you can sample."""
+"""RFT: supervised fine-tuning on the policy's distinct right answers."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage

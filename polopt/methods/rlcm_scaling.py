@@ -1,4 +1,4 @@
-"""RLCM: classification under a written policy, rewarded in parts, and how far more compute carries it."""
+"""RLCM: classification under a written policy, with a reward of several parts, and its scaling with compute."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ def rlcm_scaling(
 ) -> Algorithm:
     """R = accuracy 1[label right] + form 1[the answer is its blocks] + length g(|y|) + rubric j
 
-    with g a trapezium over `lengths` and j in [0, 1] what a judge made of the reasoning: a world's signal, or whatever
-    else is noted of a row as `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1.
+    with g a trapezium over `lengths` and j in [0, 1] a judge's score of the reasoning: an environment's signal, or any
+    other extra of the rows, named by `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1.
     Advantages are GRPO's, without KL, as in the paper.
 
-    The paper names its terms; their weights and shapes we do not know, and these are ours. `rewards.JudgedReward` with
-    a rubric takes the place of j where there is no world to note it. Format and length can be had without a right
-    label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The paper's
-    curves over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, with what lies ahead and how sure that is.
+    The paper names its terms; their weights and shapes are not published, and these are ours. `rewards.JudgedReward`
+    with a rubric takes the place of j where the environment has no such signal. Format and length can be earned without
+    a
+    right label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The
+    paper's curves over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, which extrapolates them with
+    intervals.
     """
     terms: list[tuple[float, Reward]] = [
         (accuracy, OutcomeReward()),

@@ -1,4 +1,4 @@
-"""RLOO: each rollout is compared with the mean of the others."""
+"""RLOO: REINFORCE with the mean return of the group's other rollouts as the baseline."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import LeaveOneOut, RelativeAdvantage

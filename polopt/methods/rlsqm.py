@@ -1,4 +1,4 @@
-"""RLSQM: unit tests by what can be read off them, without running any."""
+"""RLSQM: a reward for unit tests from static analysis, without execution."""
 
 from collections.abc import Sequence
 
@@ -25,12 +25,12 @@ def rlsqm(
 ) -> Algorithm:
     """R = the mean of some `metrics` of the answer, 1 or 0 each, -1 for what is no Python; PPO with the distance to the
     supervised policy in the reward. One metric alone is the paper's training on single metrics, all of them its
-    combined reward. model=True pays a small reward model instead, fitted to the metrics on the first `batches` batches:
-    the paper fits one of the policy's size on scored samples before PPO begins.
+    combined reward. model=True takes a small reward model instead, fitted to the metrics on the first `batches`
+    batches: the paper fits one of the policy's size on scored samples before PPO begins.
 
     The paper's tests are C#, these are Python's, read by `ast` and `tokenize` and never executed. Its levels of reward
     and its KL coefficient are not known to us; 1, 0 and -1 are our reading. The function under test is named by the
-    task's row as `focal`, as in the world unit-tests. Every single metric can be had by a test that tests nothing.
+    task's row as `focal`, as in the world unit-tests. Every single metric can be met by a test that tests nothing.
     """
     quality: Reward = UnitTest(metrics=list(metrics))
     if model:

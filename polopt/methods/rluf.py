@@ -1,4 +1,4 @@
-"""RLUF: how likely people are to react, as one reward among others."""
+"""RLUF: the predicted probability of a user's positive reaction as one of several rewards."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def rluf(
 
         fit(scorer, (prompts, answers, liked), steps=...)        then  love=LearnedJudge(weights=folder, link="sigmoid")
 
-    with `metrics.chronological` for the split, `auroc` and `calibration_error` for what it is worth on later days, and
-    `release_gate` with `tic_rate` before anything is released: what policies learn to say at the end of every answer,
-    whatever was asked, is liked by the model of reactions and seen by none of the others. Weight 0 is RLHF with the
-    other rewards.
+    with `metrics.chronological` for the split, `auroc` and `calibration_error` for its quality on later days, and
+    `release_gate` with `tic_rate` before a release: a closing that policies learn to add to every answer, whatever the
+    prompt, is favoured by the model of reactions and detected by none of the others. Weight 0 is RLHF with the other
+    rewards.
 
-    helpful None is the world's outcome, safe None is left out, and love None an untrained scorer, which knows nothing:
-    for trying out a recipe. The paper optimises several objectives with CGPO and does not print their weights; a
-    weighted sum and GRPO are our reading. A log is of answers that somebody saw: rows that were shown to nobody belong
-    in no log, for a missing reaction is no dislike.
+    helpful None is the environment's outcome, safe None is left out, and love None is an untrained scorer, of use only
+    to try out a recipe. The paper optimises several objectives with CGPO and does not print their weights; a
+    weighted sum and GRPO are our reading. A log must hold only answers that a user has seen: for an unseen answer
+    a missing reaction is no dislike.
     """
     love = LearnedJudge(link="sigmoid") if love is None else love
     others = [OutcomeReward() if helpful is None else helpful, *([] if safe is None else [safe])]

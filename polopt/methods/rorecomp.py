@@ -1,4 +1,4 @@
-"""RoRecomp: short right answers against long wrong ones; the others are learned from later, if at all."""
+"""RoRecomp: batches of short right answers and long wrong ones; the other rows are replayed later, or dropped."""
 
 from typing import Literal
 
@@ -36,13 +36,13 @@ def rorecomp(
 
         A_i = (R_i - mean R) / (std R + eps) over the rows of the recomposed group,
 
-    so that short and right against long and wrong is the contrast that is left. The other rows wait in memory with
-    the log-probabilities of who sampled them. After a priority batch the next one is, with probability `compensate`, a
-    compensation batch of all that waits; nothing is sampled for it, and memory is empty again. (p, steps) lets that
-    probability fall from p to 0 along half a cosine in so many batches.
+    so that short and right against long and wrong is the contrast that is left. The other rows are buffered with
+    their behaviour log-probabilities. After a priority batch the next one is, with probability `compensate`, a
+    compensation batch of all buffered rows; nothing is sampled for it, and the buffer is empty again. (p, steps) lets
+    that probability fall from p to 0 along half a cosine in so many batches.
 
     statistics="full" takes mean and std over all that was sampled for the prompt, in both kinds of batch. A group of
-    which only right or only wrong rows are left teaches nothing with "selected", but does with "full". by="turns" is
+    which only right or only wrong rows are left has no gradient with "selected", but has one with "full". by="turns" is
     for agents whose length is the number of their calls.
 
     The paper's text and program were not at hand, only its summary: the shares, how often compensation comes (its

@@ -1,4 +1,4 @@
-"""ROVER: value the choices as if everything after them were random, and follow those values."""
+"""ROVER: regression of the policy on the action values of the uniform policy."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupStd

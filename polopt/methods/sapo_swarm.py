@@ -1,4 +1,4 @@
-"""SAPO: several learners that share their answers, and nothing else."""
+"""SAPO: decentralised learners that share rollouts, and nothing else."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -30,18 +30,19 @@ def sapo_swarm(
     low: float = 0.2,
     high: float = 0.28,
 ) -> Algorithm:
-    """Every node samples groups of answers, publishes text, task and reward, and learns from I groups of its own and J
-    that it draws evenly among what others published last; `external` is J / (I + J), 4 / 8 in the paper's best run. It
-    encodes their text itself, pays it by its own world, and passes over groups that are paid all alike. Then
+    """Loss of a node that samples groups of answers, publishes text, task and reward, and learns from I groups of its
+    own and J that it draws uniformly from the latest ones of others; `external` is J / (I + J), 4 / 8 in the paper's
+    best run. The node tokenises their text itself, computes the reward in its own environment, and skips groups of
+    equal rewards. Then
 
         L = mean_i (1/|y_i|) sum_t max(-A_i r_it, -A_i clip(r_it, 1 - low, 1 + high)),    r = pi / pi_old,
 
     with A GRPO's z-score in the group and pi_old the node's own policy before the update, for others' text too: the
-    paper learns from it as if it were the node's own. That is biased towards whoever wrote it; correct=True publishes
-    tokens and log-probabilities and takes r to the writer instead, for nodes of one tokenizer.
+    paper learns from it as if it were the node's own. That is biased towards the policy that sampled it; correct=True
+    publishes tokens and log-probabilities and takes r to that policy instead, for nodes of one tokenizer.
 
     pool: a folder that all nodes see, or "" for one inside this process; node: this one's name in it. A node alone is
-    GRPO. Nodes share where they share tasks: a task is known by its number and name. How often a node passes over
+    GRPO. Nodes share where they have common tasks: a task is identified by its number and name. How often a node skips
     groups without contrast, and from how far back it draws, the paper leaves to the node; `newest` batches of each are
     ours. It has no KL term. Another method is also called SAPO: soft adaptive policy optimisation.
     """

@@ -1,4 +1,4 @@
-"""SCoRe: two attempts at every question, and a bonus for the second being better than the first."""
+"""SCoRe: multi-turn RL for self-correction, with a bonus for improvement in the second attempt."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import LeaveOneOut, TurnAdvantage
@@ -19,7 +19,7 @@ from polopt.rewards import KLPenalty, Reward, SumOfRewards, TurnRewards
     tier="faithful",
 )
 def score(*, stage: int = 2, group: int = 4, alpha: float = 10.0, kl: float = 0.01, first_kl: float = 0.1) -> Algorithm:
-    """With r1, r2 what the world pays for the two attempts, k1 the distance to the reference token by token,
+    """With r1, r2 the environment's rewards of the two attempts, k1 the distance to the reference token by token,
 
         stage 1: maximise E[ r2 - kl KL - first_kl KL of the first attempt ]
         stage 2: maximise E[ r1 + r2 - kl KL ], with alpha (r2 - r1) more for the decisions of the second attempt
@@ -27,12 +27,12 @@ def score(*, stage: int = 2, group: int = 4, alpha: float = 10.0, kl: float = 0.
     by REINFORCE, each turn with its own return to go less the mean of the group's other rows. In stage 1 the first
     attempt stays where it is, so that the second learns to correct it, not to copy it. Each stage is a stage of a
     recipe (`polopt/recipes/score.yaml`); the reference is the policy as its stage began, in the paper the base model
-    throughout. Tasks must ask twice, as the world second-chance does; with one turn it is RLOO.
+    throughout. Tasks must have two attempts, as in the environment second-chance; with one turn this is RLOO.
 
-    The paper's text leaves open whether the first attempt is credited with the bonus of the second. It is not here:
-    its share would be -alpha r1, a price on being right at once. Given the first attempt r1 is a constant, so that the
-    bonus is in expectation 1 + alpha times the second's own reward, with r1 as a baseline. first_kl counts per token;
-    on short answers 0.1 is not strong.
+    The paper's text leaves open whether the first attempt is credited with the bonus of the second. Here it is not:
+    its share would be -alpha r1, a penalty on a right first attempt. Given the first attempt r1 is a constant, so that
+    the bonus is in expectation 1 + alpha times the second's own reward, with r1 as a baseline. first_kl counts per
+    token; on short answers 0.1 is not strong.
     """
     if stage not in (1, 2):
         raise ValueError(f"score: stage must be 1 or 2, found {stage}")

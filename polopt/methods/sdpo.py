@@ -1,4 +1,4 @@
-"""SDPO: the policy, having seen a right answer, teaches itself token by token."""
+"""SDPO: self-distillation from the policy conditioned on a right answer, token by token."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -33,8 +33,8 @@ def sdpo(*, group: int = 8, alpha: float = 0.5, top: int = 100, rate: float = 0.
 
     over the rows that have a right sibling, D the generalised Jensen-Shannon divergence on the teacher's `top`
     likeliest ids and one bucket for the rest; pi_avg moves by `rate` to the policy after every batch. No advantage is
-    read. The authors take the candidates from the student (`teacher.chosen_by`) and tell feedback of the world where no
-    sibling is right (`teachers.First`); a world says it in `Step.info["feedback"]`.
+    read. The authors take the candidates from the student (`teacher.chosen_by`) and condition on the environment's
+    feedback, `Step.info["feedback"]`, where no sibling is right (`teachers.First`).
     """
     surrogate = Surrogate(
         ratio=None,

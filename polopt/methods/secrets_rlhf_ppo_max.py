@@ -1,4 +1,4 @@
-"""PPO-max: the settings of PPO that keep RLHF from collapsing, switched on together."""
+"""PPO-max: the settings of PPO that stabilise RLHF, combined."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, ClippedAdvantage, Credit, WhitenedAdvantage
@@ -61,8 +61,8 @@ def secrets_rlhf_ppo_max(
     and whitened advantages, for which their code divides by the population's standard deviation, ours by n - 1.
 
     Left out: a critic apart from the policy, made from the reward model and with a rate of its own; and the warm-up by
-    inverse square root. Our scores are scaled by earlier batches alone, theirs by the current one too. What the paper
-    watches is logged by every run: `reference_kl`, `perplexity`, `length/mean`.
+    inverse square root. Our scores are scaled by earlier batches alone, the authors' by the current one too. The
+    paper's monitors are logged by every run: `reference_kl`, `perplexity`, `length/mean`.
     """
     score: Reward = OutcomeReward()
     score = ScaledReward(reward=score, centred=centred) if scale else score

@@ -1,4 +1,4 @@
-"""SEED-GRPO: small steps on prompts whose answers disagree."""
+"""SEED-GRPO: advantages reduced on prompts whose answers disagree."""
 
 from typing import Literal
 

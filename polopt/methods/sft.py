@@ -1,4 +1,4 @@
-"""SFT: the likelihood of demonstrations."""
+"""SFT: maximum likelihood on demonstrations."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
@@ -21,8 +21,8 @@ from polopt.sampling import Demonstrations
 def sft() -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the demonstrated tokens; prompts are masked out.
 
-    It is REINFORCE with reward 1 and importance weight 1/pi: rare tokens pull hardest. The mean is over the
-    tokens of the whole optimiser batch, not of each micro-batch. Long before this paper the practice had no
+    SFT is REINFORCE with reward 1 and importance weight 1/pi: rare tokens have the largest gradients. The mean is over
+    the tokens of the whole optimiser batch, not of each micro-batch. Long before this paper the practice had no
     other name than maximum likelihood.
     """
     return Algorithm(

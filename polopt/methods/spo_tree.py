@@ -1,4 +1,4 @@
-"""SPO-tree: siblings in a tree of rollouts are compared with each other."""
+"""SPO-tree: advantages of siblings in a tree of rollouts."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage

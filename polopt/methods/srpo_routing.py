@@ -1,4 +1,4 @@
-"""SRPO: right answers learn from their reward, wrong ones from a right sibling."""
+"""SRPO: GRPO on most rows, and self-distillation on wrong rows with a right sibling."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -40,14 +40,14 @@ def srpo_routing(
     top: int = 100,
     rate: float = 0.05,
 ) -> Algorithm:
-    """Rows that are wrong and have a right sibling go to SDPO's divergence D, weighed by the teacher's certainty; all
-    others, wrong ones without a right sibling included, to GRPO with their advantage in the full group:
+    """Loss of two branches: SDPO's divergence D, weighted by the teacher's certainty, on wrong rows with a right
+    sibling; GRPO on all others, wrong ones without a right sibling included, with their advantage in the full group:
 
         L = (sum_GRPO clipped terms + sum_SDPO w_it D_alpha(q_it, p_it)) / (all decisions)
 
     w_it = exp(-beta H_it) / mean exp(-beta H) with H the teacher's entropy, q the averaged policy that has seen the
     sibling. See sdpo for q and D. The routing and the weights are those of two independent implementations; beta and
-    the dual clip's 3 are theirs, not the paper's.
+    the dual clip's 3 come from these, not from the paper.
     """
     rewarded = Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean())
     distilled = Surrogate(

@@ -1,4 +1,4 @@
-"""Stratified GRPO: answers are compared with answers of the same structure."""
+"""Stratified GRPO: advantages relative to answers of the same structure."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import (

@@ -1,4 +1,4 @@
-"""T-PPO: nobody waits for the longest answer."""
+"""T-PPO: PPO on partial rollouts, so that no batch has to wait for the longest answer."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, DecoupledTargets
@@ -33,8 +33,8 @@ from polopt.sampling import PartialRollouts
 def t_ppo(
     *, window: int = 8192, clip: float = 0.2, lam: float = 0.95, value_lam: float = 1.0, value: float = 0.5
 ) -> Algorithm:
-    """Each batch generates at most `window` tokens of every answer. Finished answers leave, new prompts enter,
-    unfinished answers go on in the next batch. Extended GAE ends an unfinished answer y_0..y_(l-1) with
+    """PPO on batches that generate at most `window` tokens of every answer. Finished answers leave, new prompts enter,
+    unfinished answers continue in the next batch. Extended GAE ends an unfinished answer y_0..y_(l-1) with
     V(s_l) := V(s_(l-1)),
 
         delta_t = r_t + V(s_(t+1)) - V(s_t),    A_t = sum_(u >= t) lam^(u - t) delta_u,    so A_(l-1) = 0,
@@ -43,11 +43,11 @@ def t_ppo(
     batch's window, each of them policy data once, and f all tokens of the answers that this batch finished; R is their
     lambda-return with `value_lam`, at 1 the outcome.
 
-    Ratios are to the policy that sampled the window. Values of earlier windows are the critic's of now. An answer cut
-    off at the episode's own limit is worth 0 from there on, as in `ppo`; with a window as long as that this is PPO with
-    decoupled lambdas, without whitening and KL. The paper's are a window of 8k of 24k tokens and learning rates of its
-    own for actor and critic, which share a trunk and an optimiser here, and a critic that is warmed up. Which tokens
-    each loss takes, and both lambdas, could not be confirmed and are our reading.
+    Ratios are to the policy that sampled the window. Values of earlier windows are those of the current critic. An
+    answer truncated at the episode's own limit has value 0 from there on, as in `ppo`; with a window as long as that
+    this is PPO with decoupled lambdas, without whitening and KL. The paper's are a window of 8k of 24k tokens and
+    learning rates of its own for actor and critic, which share a trunk and an optimiser here, and a critic that is
+    warmed up. Which tokens each loss takes, and both lambdas, could not be confirmed and are our reading.
     """
     critic = ValueLoss(coefficient=value, clip=None)
     actor = Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean())

@@ -1,4 +1,4 @@
-"""TempSamp-R1: one known solution in every group, and a reward that does not let it push the others down."""
+"""TempSamp-R1: GRPO with a known solution in every group, and a reward shaped against its dominance."""
 
 from typing import Any, Literal
 
@@ -36,24 +36,25 @@ def tempsamp_r1(
     clip: float = 0.2,
     kl: float = 0.04,
 ) -> Algorithm:
-    """A group is `group` rollouts, of outcomes in [0, 1], and its prompt's demonstrated solution G, of outcome 1. way:
+    """GRPO on groups of `group` rollouts, of outcomes in [0, 1], and the prompt's demonstrated solution G, of outcome
+    1:
 
         "shaped"      R' = rewards.bent(R) for all of them, and z-scores over all of them (the paper's choice);
         "anchored"    z-scores of the rollouts alone, and A_G = factor * max_i A_i, with factor 1.2;
-        "discounted"  z-scores over all, G paid factor * 1, with factor 0.8;
+        "discounted"  z-scores over all, G with reward factor * 1, with factor 0.8;
         "raw"         z-scores over all, nothing else: the problem that the others solve.
 
-    The objective is GRPO's. Nobody sampled the solution, so its ratio is 1 with the gradient of the score, which is a
-    likelihood of weight A_G. The paper takes one update a batch, where all ratios are 1. The reference's KL is taken on
-    the solution as well. The paper's group of 4 (8 for Charades) is 3 (7) rollouts here, as `rows` counts them.
+    for `way`. The objective is GRPO's. The solution has no behaviour policy, so its ratio is 1 with the gradient of the
+    score, which is a likelihood of weight A_G. The paper takes one update a batch, where all ratios are 1. The
+    reference's KL is taken on the solution as well. The paper's group of 4 (8 for Charades) is 3 (7) rollouts here, as
+    `rows` counts them.
 
-    Its rewards are interval overlaps (`rewards.interval_iou`), worth nothing where they are disjoint (its printed
+    Its rewards are interval overlaps (`rewards.interval_iou`), 0 where they are disjoint (its printed
     formula would be negative there), plus a reward for the format, so in [0, 1] before it is bent. Its two phases,
     answers alone and then answers after reasoning, are two stages with tasks of their own. That the discount is a share
     of the highest reward is our reading.
 
-    The solution is the one that the tasks come with; where that is the bare result, it is what the policy learns to
-    say.
+    The solution is that of the task; where that is the bare result, the policy learns to answer with the bare result.
 
     Anchored, a group without any success learns nothing: all its advantages are 0, the solution's as well.
     """

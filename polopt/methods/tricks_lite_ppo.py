@@ -1,4 +1,4 @@
-"""Lite PPO: two tricks out of many."""
+"""Lite PPO: group mean, batch std and a token mean, a minimal combination of tricks."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupStd, WholeBatch

@@ -1,4 +1,4 @@
-"""InK-GRPO: now and then, read; GRPO alone cannot learn what it never samples."""
+"""InK-GRPO: GRPO with a next-token loss on domain texts in a random share of the steps."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
@@ -43,13 +43,14 @@ def typhoon_s_ink_grpo(
         L = mean_t max(-A r, -A clip(r, 1 - low, 1 + high)) - 1[u < probability] weight mean_t logp of the texts
 
     over the tokens of the rollouts, and of `texts` texts in pieces of at most `length` tokens. On average the texts
-    weigh probability * weight. dual: where A < 0 the first term is at most -dual A, verl's default, with which the
-    authors train (None: no such bound). probability 0 or weight 0 is GRPO over tokens; probability 1 is InstructGPT's
-    PTX term.
+    have weight probability * weight. dual: where A < 0 the first term is at most -dual A, verl's default, with which
+    the authors train (None: no such bound). probability 0 or weight 0 is GRPO over tokens; probability 1 is
+    InstructGPT's PTX term.
 
-    The authors draw for each optimiser step; here the texts of a batch are dealt to its minibatches, which is the same
-    with one. Theirs are read at temperature 1 whatever the rollouts' is. It is the third stage of their recipe: the
-    first is `sft`; the second, on-policy distillation from a larger model, polopt does not have.
+    The authors draw for each optimiser step; here the texts of a batch are distributed over its minibatches, which is
+    the same with one. The authors evaluate texts at temperature 1 whatever the rollouts' is. InK-GRPO is the third
+    stage of
+    their recipe: the first is `sft`; the second, on-policy distillation from a larger model, polopt does not have.
     """
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithTexts(rows=texts, length=length, probability=probability)]),

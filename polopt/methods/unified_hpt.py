@@ -1,4 +1,4 @@
-"""HPT: reinforcement learning where the policy solves something, imitation where it does not."""
+"""HPT: reinforcement learning on prompts that the policy can solve, imitation on the others."""
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage
@@ -37,10 +37,10 @@ def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy:
     summed over both kinds. C is the batch's horizon, B the rollouts that are left; the likelihood is a mean over the
     demonstrated tokens of the batch. gate < 0 is Dr. GRPO without its clip, gate >= 1 is imitation alone. The paper's
     gate is 0, or 2 of 8 (0.25) for Llama-3.1-8B, and sft 0.3 for the 1.5B model. The rollouts of a replaced prompt are
-    sampled, judged and reported, and then left out.
+    sampled, scored and reported, and then left out.
 
-    Where all first rollouts fail it imitates, and its rollouts become the demonstration: groups that are all equal
-    teach nothing more, and it ends at what was shown even if better answers exist.
+    Where all first rollouts fail the policy imitates, and its rollouts become the demonstration: groups that are all
+    equal have no gradient, and training ends at the demonstration even if better answers exist.
 
     The reference code sums the RL term over each micro-batch's rows instead of averaging it, hence its gradient clip of
     80. Its second gate, which puts a demonstration among the rollouts as an off-policy row, is left out.

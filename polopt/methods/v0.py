@@ -1,4 +1,4 @@
-"""V0: one model that predicts any policy's success from what that policy did lately."""
+"""V0: a model that predicts any policy's success from that policy's recent results."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def v0(*, group: int = 8, least: int = 2, most: int = 128, model: str | None = N
         maximise sum_x V(n_x, p(x)),   V(n, p) = (1 - p^n - (1 - p)^n) p (1 - p)^2,   least <= n_x <= most.
 
     Baseline and objective are GRPO's. The predictor is frozen while the policy learns; its context, the last 256 tasks
-    and their mean outcomes, is part of the checkpoint. It also serves as `v0.5`'s prior, and `metrics.route` asks it
-    whom to ask.
+    and their mean outcomes, is part of the checkpoint. The predictor also serves as `v0.5`'s prior, and
+    its predictions as the input of `metrics.route`.
 
     The paper's encoder is a 0.6B language model with queries read out of its hidden states, and its head TabPFN, with
     scores rounded to 0 and 1. Ours is small: hashed runs of bytes, a residual layer, and a logistic regression in
-    context that takes scores as they are (`sampling.InContext`). It learns by the paper's loss, 0.25 pairwise and 0.75
-    cross entropy, over all pairs of a step's questions instead of every second one: `sampling.fit`. `model` names a
-    folder with a trained one (docs/success-prediction.md); None starts from a predictor that knows nothing but its
-    context.
+    context that takes scores as they are (`sampling.InContext`). The predictor is trained by the paper's loss, 0.25
+    pairwise and 0.75 cross entropy, over all pairs of a step's questions instead of every second one: `sampling.fit`.
+    `model` names a folder with a trained one (docs/success-prediction.md); None starts from an untrained predictor,
+    which uses its context alone.
     The allocation rule is not known to us; it is that of arXiv:2509.25849.
     """
     return grpo(group=group, kl=0.0).but(

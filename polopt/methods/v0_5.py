@@ -1,4 +1,4 @@
-"""V0.5: few rollouts, believed as far as they disagree with what was predicted."""
+"""V0.5: a baseline that combines a predicted success rate with the mean of few rollouts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def v0_5(
 
     and one more rollout of the prompt is bought while D/(kD + 1) - D/((k + 1)D + 1) > cost, from `group` up to `most`.
     w = 1 is GRPO without its std, w = 0 a baseline by prediction alone. A group whose rewards are all equal still
-    teaches, by as much as the prediction was off.
+    has a gradient, in proportion to the prediction's error.
 
     v comes from `sampling.InContext`, which stands for the paper's pre-trained V0: `model` names a folder with one that
-    `sampling.fit` trained; None starts from a predictor that knows only what this policy scored lately. Outcomes are 0
+    `sampling.fit` trained; None starts from a predictor that uses only this policy's recent scores. Outcomes are 0
     and 1 here, and 1/k becomes 1/4k. Whether the paper divides A by a std is not known to us: we do not, since an equal
     group has none. others: w and m leave row i out, which takes the bias of order 1/k from the gradient; the paper does
     not. The number of rows of a batch varies, `group` a prompt at least: it is the paper's k_init, 4, and a stage's

@@ -1,4 +1,4 @@
-"""VADE: the tasks that promise most, at a success rate drawn from what is known of each."""
+"""VADE: task selection by Thompson sampling of success rates."""
 
 from typing import Literal
 
@@ -32,12 +32,12 @@ def vade(
 
         theta_i (1 - theta_i)^2,
 
-    without replacement, and no rollout is thrown away. As the policy moves on, counts fade: keep_all of every task's
+    without replacement, and no rollout is thrown away. As the policy changes, counts decay: keep_all of every task's
     counts stay from batch to batch, and keep_used of those of the tasks just taken, before their new ones are added.
 
     The paper names two scales of decay; its factors are not known to us, nor whether the prior fades with the counts:
     here the prior stays, and both factors are settings. keep_all = keep_used = 1 is plain Thompson sampling, which is
-    better while the policy stands still. by="variance" scores theta (1 - theta). Level scores are drawn by lot. An
+    better while the policy stands still. by="variance" scores theta (1 - theta). Ties are broken at random. An
     untried task has Beta(1, 1) and is therefore taken sooner or later. GRPO's own settings are ours.
     """
     choice = PosteriorScore(by=by, success=SuccessCounts(keep_all=keep_all, keep_used=keep_used))

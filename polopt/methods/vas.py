@@ -1,4 +1,4 @@
-"""VAS, the sampling of MMR1: half of the tasks in turn, half by how much their answers vary."""
+"""VAS, the sampling of MMR1: half of the tasks in turn, half in proportion to the variance of their outcomes."""
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
@@ -31,7 +31,8 @@ def vas(
     clip: float = 0.2,
     kl: float = 0.01,
 ) -> Algorithm:
-    """Before the first batch and after every `every`-th one, all tasks are rolled out `rollouts` times, and task i has
+    """Task sampling by scores from `rollouts` rollouts of every task, before the first batch and after every
+    `every`-th:
 
         score_i = variance p_i (1 - p_i) + diversity D_i,    weight_i = (score_i - min) / (max - min + 1e-8)
 
@@ -39,7 +40,7 @@ def vas(
 
     Defaults are those of the authors' program, which was read for this, but for the temperature: it samples at 0.6, we
     at 1 (`.but(**{"sampling.support": Support(temperature=0.6)})`). There the diversity of answers is off, and its
-    comment on momentum says the opposite of what is computed (here: the share of the old weight that stays). The text
+    comment on momentum contradicts the computation (here: the share of the old weight that stays). The text
     combines both terms; with which coefficients is not known to us. The program adds self-BLEU as it is, which rewards
     answers that are alike, and edit distances without a scale; here D is 1 - self-BLEU, and a distance over the longest
     answer's length. It goes through one order of the tasks again and again; ours is shuffled each time. If no task

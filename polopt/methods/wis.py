@@ -1,4 +1,4 @@
-"""Weighted importance sampling: what a policy would earn, from another one's log, as a weighted mean of returns."""
+"""Weighted importance sampling: off-policy evaluation as a weighted mean of logged returns."""
 
 from typing import Literal
 
@@ -20,12 +20,12 @@ def wis(
     interval: Literal["t", "normal", "bootstrap"] = "bootstrap",
     level: float = 0.95,
 ) -> TrajectoryImportanceSampling:
-    """From n logged episodes of the behaviour policy b, the target policy pi is worth
+    """Value of the target policy pi, estimated from n logged episodes of the behaviour policy b,
 
         sum_i w_i G_i / sum_i w_i,    G = sum_t gamma^t r_t,    w = prod_t pi(a_t | s_t) / b(a_t | s_t).
 
-    As a weighted mean it stays among the returns that were logged. It is biased, by an amount that goes with 1/n, and
-    consistent where b takes every action that pi takes. self_normalised=False divides by n: ordinary importance
+    The weighted mean lies within the range of the logged returns. The estimate is biased, by an amount of order 1/n,
+    and consistent where b takes every action that pi takes. self_normalised=False divides by n: ordinary importance
     sampling, unbiased and more variable. The interval is the bias-corrected bootstrap over episodes, Student's t of the
     linearised ratio, or a normal one.
     """

@@ -1,4 +1,4 @@
-"""Is it really better, how sure: estimates with intervals, comparisons over seeds, training diagnostics."""
+"""Evaluation: estimates with confidence intervals, comparisons over seeds, training diagnostics."""
 
 from polopt.metrics.action_values import ActionValueModel, ActionValues, LoggedValues, TabularValues
 from polopt.metrics.audit import VerifierErrors, audit_verifier

@@ -1,4 +1,4 @@
-"""What a decision is worth under the target policy: models that off-policy estimators read."""
+"""Action values under the target policy: models for off-policy estimators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from polopt.part import Part
 
 
 class ActionValues(NamedTuple):
-    """What a model holds the logged decisions of B episodes to be worth.
+    """Estimated action and state values of the logged decisions of B episodes.
 
     q: [B, T] of the action that was taken. v: [B, T] of the state, sum_a pi(a | s) q(s, a). unseen: [B, T] the
-    probability of the target policy's actions of which the model has seen no decision and which count as 0; None if the
-    model knows all. Of a doubly robust estimate what matters is that v is exactly the mean of q.
+    probability of the target policy's actions without a decision in the model's data, which count as 0; None if the
+    model covers all actions. A doubly robust estimate needs v to be exactly the mean of q.
     """
 
     q: Numbers
@@ -25,9 +25,9 @@ class ActionValues(NamedTuple):
 
 
 class ActionValueModel(Part):
-    """`model(train, test, gamma)` gives the `ActionValues` of the test episodes, fitted to the train episodes.
+    """`model(train, test, gamma)` returns the `ActionValues` of the test episodes, fitted to the train episodes.
 
-    columns: the columns of a table that the model reads. fitted: whether the train episodes matter.
+    columns: the columns of a table that the model reads. fitted: whether the model depends on the train episodes.
     """
 
     fitted: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class ActionValueModel(Part):
 
 
 class LoggedValues(ActionValueModel):
-    """The values that stand in the table, in its columns `q` and `v`; nothing is fitted."""
+    """Returns the values of the table's columns `q` and `v`; nothing is fitted."""
 
     fitted = False
 
@@ -60,15 +60,15 @@ class TabularValues(ActionValueModel):
 
         q(s, a) = mean over the logged decisions (s, a) of  r + gamma v(s'),    v(s) = sum_a pi(a | s) q(s, a),
 
-    with v = 0 behind an episode's end. pi(a | s) is read off the logged target probabilities of the train episodes;
-    actions that they do not hold have q = 0.
+    with v = 0 after an episode's end. pi(a | s) is taken from the logged target probabilities of the train episodes;
+    actions that do not occur there have q = 0.
 
-    by_step: one table for each step, as a finite horizon needs. ridge: so many imagined decisions of value 0 stand
-    beside those of each (s, a).
+    by_step: one table for each step, as a finite horizon needs. ridge: the number of pseudo-decisions of value 0
+    that are added to those of each (s, a).
 
     Raises:
         LoggedDataError: the target policy has two probabilities for one state and action, or, with gamma = 1, it never
-            comes to an end where it follows the logged transitions.
+            terminates under the logged transitions.
 
     Source: Le, Voloshin and Yue 2019, "Batch Policy Learning under Constraints", arXiv 1903.08738, for fitted Q
     evaluation; with a table its fixed point is that of least-squares temporal differences.
@@ -93,7 +93,7 @@ class TabularValues(ActionValueModel):
         return self._looked_up(test, kinds, pairs, q, v, seen)
 
     def _states(self, table: LoggedDecisions) -> NDArray[np.int64]:
-        """[B, T] what identifies a row of the table of values."""
+        """Returns the keys [B, T] of the rows of the table of values."""
         assert table.state is not None
         steps = np.arange(table.state.shape[1])
         return table.state * 2**31 + steps if self.by_step else table.state
@@ -101,7 +101,7 @@ class TabularValues(ActionValueModel):
     def _probability(
         self, train: LoggedDecisions, pair: NDArray[np.int64], first: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """[P] pi(a | s) of each pair."""
+        """Returns pi(a | s) of each pair, [P]."""
         logged = np.exp(train.target_logp[train.mask])
         known = logged[first]
         if (off := np.abs(logged - known[pair])).max() > 1e-4:
@@ -122,13 +122,13 @@ class TabularValues(ActionValueModel):
         probability: Numbers,
         gamma: float,
     ) -> Numbers:
-        """[P] the value of each pair. state, pair: [N] of each decision; state_of, probability: [P]."""
+        """Solves for the value of each pair, [P]. state, pair: [N] of each decision; state_of, probability: [P]."""
         from scipy.sparse import csc_matrix, diags
         from scipy.sparse.linalg import splu
 
         P, S = len(probability), int(state.max()) + 1
         goes_on = (np.arange(train.mask.shape[1]) < train.lengths[:, None] - 1)[train.mask]
-        next_state = state[np.flatnonzero(goes_on) + 1]  # decisions stand in the order of their episodes
+        next_state = state[np.flatnonzero(goes_on) + 1]  # decisions are in the order of their episodes
         moves = csc_matrix((np.ones(len(next_state)), (pair[goes_on], next_state)), (P, S))
         policy = csc_matrix((probability, (state_of, np.arange(P))), (S, P))
         count = np.bincount(pair, minlength=P).astype(float)
@@ -154,7 +154,7 @@ class TabularValues(ActionValueModel):
         v: Numbers,
         seen: Numbers,
     ) -> ActionValues:
-        """The values of the test episodes' decisions, 0 of what the table does not hold."""
+        """Returns the values of the test episodes' decisions, 0 where the table has no entry."""
         states = self._states(test)
         row = np.searchsorted(kinds, states).clip(max=len(kinds) - 1)
         known = (kinds[row] == states) & test.mask

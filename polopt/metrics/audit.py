@@ -1,4 +1,4 @@
-"""How often a verifier is wrong, from answers whose truth is known."""
+"""Error rates of a verifier, from answers whose correctness is known."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from polopt.metrics.intervals import Interval, wilson
 
 
 class VerifierErrors(NamedTuple):
-    """false_positive: how many of the wrong answers it accepts. false_negative: how many of the right ones it rejects.
-    None where the sample has no such answers. accepted: how many of the sample it accepts.
+    """Error rates of a verifier.
+
+    false_positive: the fraction of wrong answers that it accepts. false_negative: the fraction of right ones that it
+    rejects. None where the sample has no such answers. accepted: the fraction of the sample that it accepts.
     """
 
     false_positive: Interval | None
@@ -27,7 +29,7 @@ def audit_verifier(
     level: float = 0.95,
     interval: Callable[[float, int, float], Interval] = wilson,
 ) -> VerifierErrors:
-    """Error rates of a verifier with their intervals.
+    """Estimates the error rates of a verifier with their intervals.
 
     Args:
         verdict: [n] 1 where it accepts, 0 where it does not. truth: [n] 1 where the answer is right, 0 where not.

@@ -1,4 +1,4 @@
-"""How good a classifier is where one class is rare."""
+"""Metrics of a classifier for rare classes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 
 def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike) -> float:
-    """Mean over the classes that occur in `truth` [n] of the share of their rows that `predicted` [n] names.
+    """Mean recall over the classes that occur in `truth` [n], for the predictions `predicted` [n].
 
-    Always naming the most frequent of K classes gives 1 / K. A label that belongs to no class, such as that of an
-    answer that could not be read, is wrong. NaN without rows.
+    Always predicting the most frequent of K classes gives 1 / K. A label that belongs to no class, such as that of an
+    answer that could not be parsed, is wrong. NaN without rows.
 
     Raises:
         ValueError: shapes that are not both [n].
@@ -24,12 +24,12 @@ def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike) -> float:
 
 
 def average_precision(score: ArrayLike, truth: ArrayLike) -> float:
-    """Area under the precision-recall curve: the mean precision at each threshold, weighed by the recall it adds.
+    """Area under the precision-recall curve: the mean precision at each threshold, weighted by its gain in recall.
 
     Args:
         score: [n] higher is more likely positive; rows of one score are taken together. truth: [n] 1 or 0.
 
-    A score that says nothing has the share of positives for its expectation. NaN without positives.
+    An uninformative score has the share of positives for its expectation. NaN without positives.
 
     Raises:
         ValueError: shapes that are not both [n], or a score that is not a number.

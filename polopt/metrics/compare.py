@@ -1,4 +1,4 @@
-"""Two methods, several seeds each: how much better, how surely, and how likely on the next seed."""
+"""Comparison of methods over seeds: differences with intervals, and the probability of improvement on a new seed."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.fl
 def probability_of_improvement(
     x: ArrayLike, y: ArrayLike, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """How likely a new seed of x beats a new seed of y, with a bootstrap interval; 0.5 means no difference.
+    """Probability that a new seed of x beats a new seed of y, with a bootstrap interval; 0.5 means no difference.
 
-    When every x beats every y the estimate and both ends are 1: few seeds cannot tell 0.95 from 1.
+    When every x beats every y the estimate and both ends are 1: few seeds cannot distinguish 0.95 from 1.
 
     Source: Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice", arXiv 2108.13264.
     """
@@ -123,7 +123,7 @@ class ComparisonRow:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Several methods on the same tasks; the first is the one the others are measured against.
+    """Several methods on the same tasks, compared with the first.
 
     unit: of the scores: "share" of an accuracy, in [0, 1], or another's own name, as "return".
 
@@ -142,7 +142,8 @@ class Comparison:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From plain data: `{"methods": [{"name", "seeds", "final", "curves"}, ...], "level": 0.95}`.
+        """Builds a comparison from plain data: `{"methods": [{"name", "seeds", "final", "curves"}, ...], "level":
+        0.95}`.
 
         Differences found there are ignored: they are computed again from the seeds.
         """
@@ -159,11 +160,11 @@ class Comparison:
 
     @property
     def score(self) -> str:
-        """Returns what is compared, in a word: accuracy, or the unit's name."""
+        """Returns the name of the score: accuracy, or the unit's name."""
         return "accuracy" if self.unit == "share" else self.unit
 
     def table(self) -> list[ComparisonRow]:
-        """Final score of each method, and its difference to the first: paired seed by seed where both ran
+        """Computes the final score of each method, and its difference to the first: paired seed by seed where both have
         the same seeds, Welch's otherwise. Intervals hold one at a time; with many methods, some will err."""
         first, *others = self.methods
         rows = [ComparisonRow(first.name, t_interval(first.final, self.level), float(iqm(first.final)))]

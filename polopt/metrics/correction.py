@@ -1,4 +1,4 @@
-"""Second attempts: how often they are right, and what they change."""
+"""Accuracy of second attempts, and the changes from first to second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Correction(NamedTuple):
 
 
 def correction(first: Tensor, second: Tensor, weight: Tensor | None = None) -> Correction:
-    """What second attempts changed: [B] whether each attempt was right, and how often each row counts (once).
+    """Computes the change of accuracy from first to second attempts: whether each was right, [B], and each row's
+    weight.
 
     Raises:
         ValueError: nothing to count, or shapes that differ.
@@ -35,7 +36,7 @@ def correction(first: Tensor, second: Tensor, weight: Tensor | None = None) -> C
 
 
 def attempts(paid: Tensor, turn: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, T] what was paid for each answer -> [B] paid for turn 0 and for the last turn, and whether there were two.
+    """Returns the reward of turn 0 and of the last turn, [B], and whether there were several turns. paid: [B, T].
 
     A row that stopped after one turn keeps its answer: both are the same.
     """

@@ -1,4 +1,4 @@
-"""What solving costs, in tokens instead of passes."""
+"""Cost of solving problems, in tokens instead of passes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 def cost_curve(
     tokens: ArrayLike, solved: ArrayLike, *, stop: bool = True
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[n] tokens generated for a problem, on average, and [n] share of problems solved, after 1 to n passes.
+    """Computes the mean tokens generated for a problem, and the share of problems solved, after 1 to n passes, [n]
+    each.
 
-    Counting passes hides that one of them may cost ten times another. stop: passes follow each other, and a problem
-    that is solved costs nothing more; otherwise all of them are paid for.
+    Counting passes hides that one of them may cost ten times another. stop: passes are sequential, and a solved problem
+    costs nothing more; otherwise the tokens of all passes count.
 
     Args:
         tokens: [problems, n] length of each pass, in the order in which they are made.

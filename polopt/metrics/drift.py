@@ -1,7 +1,7 @@
-"""Where a policy is drifting: what to watch while a reward that is only a proxy is being optimised.
+"""Policy drift: metrics to monitor while a proxy reward is optimised.
 
-A reward that is being gamed shows here before the truth falls: the policy leaves the reference, grows certain, and its
-answers change their length. Source: the monitors of PPO-max, arXiv:2307.04964.
+Reward hacking shows here before the true reward falls: the policy moves away from the reference, its entropy falls, and
+its answers change in length. Source: the monitors of PPO-max, arXiv:2307.04964.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def reference_kl(logp: Tensor, ref_logp: Tensor, mask: Tensor) -> Tensor:
 
 
 def perplexity(logp: Tensor, mask: Tensor) -> Tensor:
-    """exp of the mean -log p over a sampler's own decisions, [B, T]: 1 where it never hesitates."""
+    """exp of the mean -log p over a sampler's own decisions, [B, T]: 1 for a deterministic policy."""
     return (-ops.masked_mean(logp, mask)).exp()

@@ -1,4 +1,4 @@
-"""What reward costs in entropy, and what moves entropy: the laws of arXiv:2505.22617."""
+"""Relation of reward and entropy, and first-order changes of entropy: the laws of arXiv:2505.22617."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EntropyLaw(NamedTuple):
 
     @property
     def ceiling(self) -> float:
-        """The reward that is left when no entropy is: H = 0."""
+        """Reward at zero entropy, H = 0."""
         return self.b - self.a
 
     def reward(self, entropy: float) -> float:
@@ -28,7 +28,7 @@ class EntropyLaw(NamedTuple):
 
 
 def entropy_law(entropy: Sequence[float], reward: Sequence[float]) -> EntropyLaw:
-    """The law that fits the pairs (H, R) of one run best, by least squares.
+    """Fits the law to the pairs (H, R) of one run by least squares.
 
     Raises:
         ValueError: fewer than two pairs, lists of different lengths, or pairs that do not differ in H.
@@ -48,7 +48,7 @@ def entropy_law(entropy: Sequence[float], reward: Sequence[float]) -> EntropyLaw
 
 
 def entropy_shift(logp: Float[Tensor, "*N V"], step: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
-    """-Cov_{a ~ pi}(log pi(a), step(a)): to first order, how much a step of the logits changes the entropy.
+    """-Cov_{a ~ pi}(log pi(a), step(a)): the first-order change of the entropy by a step of the logits.
 
     logp: normalised. The natural gradient steps by eta A(a), the vanilla policy gradient by eta pi(a) A(a), for a
     centred advantage A.

@@ -1,4 +1,4 @@
-"""Models of what people react to: do they rank, are they honest chances, and what does a policy do to please them?"""
+"""Evaluation of models of user reactions: ranking, calibration, and side effects on a policy trained with them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 
 
 def auroc(score: ArrayLike, liked: ArrayLike) -> float:
-    """Chance that a row that was liked scores above one that was not, ties half; [n] each. NaN if all are alike.
+    """Probability that a liked row scores above another one, ties half; [n] each. NaN if all labels are equal.
 
     Raises:
         ValueError: shapes that are not both [n].
     """
-    from scipy.stats import rankdata  # heavy: only when it is asked
+    from scipy.stats import rankdata  # slow to import
 
     s, y = _both("auroc", score, liked)
     y = y > 0.5
@@ -27,8 +27,8 @@ def auroc(score: ArrayLike, liked: ArrayLike) -> float:
 
 
 def calibration_error(chance: ArrayLike, liked: ArrayLike, bins: int = 10) -> float:
-    """Mean distance between the chance that was said and how often it happened, over `bins` bins of equally many rows,
-    [n] each. In bins of equal width a rare reaction would fall into the first.
+    """Expected calibration error: mean distance between predicted probability and frequency, over `bins` bins of
+    equally many rows, [n] each. In bins of equal width a rare reaction would fall into the first.
 
     Raises:
         ValueError: shapes that are not both [n]; no rows; bins < 1.
@@ -42,8 +42,8 @@ def calibration_error(chance: ArrayLike, liked: ArrayLike, bins: int = 10) -> fl
 
 
 def chronological(when: ArrayLike, heldout: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows to learn from, and of the latest share `heldout` of them: a model of reactions is asked about
-    days that it has not seen. Rows of one moment stay on one side, the earlier.
+    """Splits rows by time into those to train on and the latest share `heldout`, and returns the indices of both: a
+    model of reactions is evaluated on later days than it was trained on. Rows of one moment stay on the earlier side.
 
     Raises:
         ValueError: heldout is not in (0, 1), or one side would be empty.
@@ -60,15 +60,15 @@ def chronological(when: ArrayLike, heldout: float) -> tuple[np.ndarray, np.ndarr
 
 
 def closing(answer: str, words: int) -> str:
-    """The last words of an answer, in lower case."""
+    """Returns the last words of an answer, in lower case."""
     return " ".join(answer.lower().split()[-words:])
 
 
 def tic_rate(answers: Sequence[str], words: int = 3) -> tuple[float, str]:
-    """Share of the answers that end in the commonest closing of so many words, and that closing.
+    """Share of the answers that end in the most frequent closing of `words` words, and that closing.
 
-    What a policy says at the end whatever it was asked is said to please: no model of reactions, helpfulness or safety
-    sees it, for each answer by itself is fine.
+    A closing that does not depend on the prompt is a sign of sycophancy: no model of reactions, helpfulness or safety
+    detects it, since each answer by itself is fine.
     """
     found = Counter(end for answer in answers if (end := closing(answer, words)))
     if not found:
@@ -79,7 +79,7 @@ def tic_rate(answers: Sequence[str], words: int = 3) -> tuple[float, str]:
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseGate:
-    """Whether a policy may be released. reasons: why not."""
+    """The decision whether a policy may be released. reasons: the failed conditions."""
 
     open: bool
     reasons: tuple[str, ...]
@@ -88,10 +88,10 @@ class ReleaseGate:
 def release_gate(
     before: Mapping[str, float], after: Mapping[str, float], *, drops: Mapping[str, float], tic: float = 0.1
 ) -> ReleaseGate:
-    """Compare a candidate with what it would replace.
+    """Compares a candidate policy with the one that it would replace.
 
-    before, after: means by name, of rewards and of "tic rate". drops: by how much of its value before each may fall,
-    0.02 for 2%. tic: by how much the tic rate may rise.
+    before, after: means by name, of rewards and of "tic rate". drops: the largest allowed relative decrease of each,
+    0.02 for 2%. tic: the largest allowed increase of the tic rate.
 
     Raises:
         ValueError: a name in `drops`, or "tic rate", that was not measured on both.

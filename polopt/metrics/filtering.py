@@ -1,4 +1,4 @@
-"""How far a reward can be believed on the rows that a selection keeps: which selection to train with."""
+"""Reliability of a reward on the rows that a selection keeps, to choose the selection to train with."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def r_squared(reward: ArrayLike, truth: ArrayLike) -> float:
 def most_reliable(
     reward: ArrayLike, truth: ArrayLike, kept: Mapping[str, ArrayLike]
 ) -> tuple[str | None, dict[str, float]]:
-    """The selection on whose rows the reward says most of the truth, and R^2 of each.
+    """Returns the selection on whose rows the reward explains most of the true reward, and R^2 of each.
 
     Args:
-        reward: [n] what the policy would be trained on. truth: [n] what is meant, known of a few labelled rows.
-        kept: by the name of a selection, the indices of the rows that it keeps of these n. List keeping all rows
-            among them: it wins where the reward is least to be trusted at its extremes.
+        reward: [n] of the training. truth: [n] the true reward, from a few labelled rows.
+        kept: by the name of a selection, the indices of the rows that it keeps of these n. Include the selection of
+            all rows: it wins where the reward is least reliable at its extremes.
 
     The name is None where R^2 is defined for no selection; ties go to the one named first.
 

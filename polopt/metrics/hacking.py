@@ -1,4 +1,4 @@
-"""Where a reward that is being optimised parts from the reward that is meant."""
+"""Divergence of the optimised proxy reward from the true reward."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from polopt.metrics.intervals import Interval
 
 
 class RewardDivergence(NamedTuple):
-    """step: where they part, and the steps that the data do not exclude. drift: how far the truth moves away a step
-    from there on, beside what it owes to the proxy. proxy, truth: their own slopes from there on. parts: the truth
-    falls behind, and the proxy rises. hacked: the truth falls outright, and the proxy rises.
+    """The step at which the true reward stops following the proxy, and the slopes after it.
+
+    step: where they diverge, and the steps that the data do not exclude. drift: the slope of the truth per step from
+    there on, in addition to its dependence on the proxy. proxy, truth: their own slopes from there on. parts: the truth
+    falls behind, and the proxy rises. hacked: the truth itself falls, and the proxy rises.
     """
 
     step: Interval
@@ -26,17 +28,18 @@ class RewardDivergence(NamedTuple):
 
 
 def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: float = 0.95) -> RewardDivergence:
-    """The step at which the reward that is meant stops following the one that is optimised.
+    """Estimates the step at which the true reward stops following the optimised proxy.
 
     Args:
-        steps: [n] increasing. proxy: [n] mean reward that is optimised. truth: [n] mean reward that is meant, of
-            answers to held-out prompts, or of a sample that was labelled. Each in units of its own.
+        steps: [n] increasing. proxy: [n] mean reward that is optimised. truth: [n] mean true reward, of
+            answers to held-out prompts, or of a labelled sample. Each in units of its own.
 
     Least squares fits truth = a + b proxy + drift max(0, step - bend), with the bend at one of the steps that has two
-    or more before it and four or more behind it. `step.low` to `step.high` are the bends that a likelihood-ratio test
+    or more before it and four or more after it. `step.low` to `step.high` are the bends that a likelihood-ratio test
     at `level` keeps, and a step more either side: nothing was measured in between. `drift` has Student's interval,
-    widened for having looked for the bend (Bonferroni); `proxy` and `truth` are straight lines through what comes from
-    the bend on. A rise and a fall count where their interval leaves out 0. Noise is taken as independent from step to
+    widened for the search for the bend (Bonferroni); `proxy` and `truth` are slopes of straight lines through the data
+    from the bend on. A rise and a fall count where their interval leaves out 0. Noise is taken as independent from step
+    to
     step: measure held-out prompts afresh, or every so many steps.
 
     Raises:
@@ -56,7 +59,7 @@ def reward_parting(steps: ArrayLike, proxy: ArrayLike, truth: ArrayLike, level: 
     designs = [np.stack([np.maximum(x - bend, 0), np.ones(n), p], 1) for bend in bends]
     left = np.array([_squares(design, q) for design in designs])
     best = int(left.argmin())
-    # What rounding leaves of an exact fit must not decide between bends.
+    # Rounding errors of an exact fit must not decide between bends.
     floor = n * (1e-12 * max(float(np.abs(q).max()), 1e-300)) ** 2
     # Twice the difference of the log-likelihoods, the size of the noise being fitted too.
     kept = np.flatnonzero(n * np.log((left + floor) / (left[best] + floor)) <= chdtri(1, 1 - level)) + 2
@@ -80,7 +83,7 @@ def _squares(design: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def _first(design: NDArray[np.float64], y: NDArray[np.float64], covered: float, level: float) -> Interval:
-    """The first coefficient of a regression, with Student's interval that covers so much."""
+    """Estimates the first coefficient of a regression, with Student's interval of coverage `covered`."""
     from scipy.special import stdtrit
 
     free = len(y) - design.shape[1]

@@ -1,4 +1,4 @@
-"""How sure: an estimate with its confidence interval. The unit is whatever was drawn independently.
+"""Confidence intervals of estimates. The unit is whatever was sampled independently.
 
 For held-out accuracy that is the problem, never the sample; for a method it is the seed, never the episode.
 """
@@ -79,7 +79,7 @@ def clopper_pearson(successes: float, n: int, level: float = 0.95) -> Interval:
 def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """Student's interval of a mean: mean +- t(n-1) s / sqrt(n). For seeds, one value each [n].
 
-    With n = 10 and 95 %, t is 2.262, not 1.96. One value says nothing about spread: its interval is the
+    With n = 10 and 95 %, t is 2.262, not 1.96. The spread of one value is unknown: its interval is the
     whole line.
 
     Raises:
@@ -165,7 +165,7 @@ Statistic = Callable[..., NDArray[np.float64]]
 def bootstrap(
     statistic: Statistic, *samples: ArrayLike, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """Percentile bootstrap: each sample [n_i] is drawn again with replacement, independently of the others.
+    """Percentile bootstrap interval: each sample [n_i] is resampled with replacement, independently of the others.
 
     `statistic(*arrays)` takes arrays [..., n_i] and returns [...]. The same seed gives the same interval.
     With fewer than about ten values a bootstrap interval is too narrow; for a mean prefer `t_interval`.

@@ -1,4 +1,4 @@
-"""Logged decisions: what a behaviour policy did and was paid, and how likely a target policy was to do the same."""
+"""Logged decisions: the behaviour policy's actions and rewards, with their probabilities under both policies."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class LoggedDecisions:
     lengths: [B] decisions of each episode, at least 1. reward: [B, T]. behaviour_logp, target_logp: [B, T]
     log-probabilities, or log-densities, of the action that was taken, under the policy that took it and under the one
     to be evaluated; the latter is -inf where that policy never takes it. state, action: [B, T] whole numbers that
-    identify them. q, v: [B, T] what a model holds the action, and the state under the target policy, to be worth.
-    What stands behind an episode's end is never read.
+    identify them. q, v: [B, T] a model's values of the action, and of the state under the target policy.
+    Entries after an episode's end are never read.
 
     Raises:
         LoggedDataError: shapes that differ, an episode without decisions, or a number that is not finite.
@@ -74,7 +74,7 @@ class LoggedDecisions:
 
     @classmethod
     def of_experience(cls, experience: Experience, evaluation: Evaluation) -> Self:
-        """The decisions of a batch: `experience.rollout_logp` is the behaviour policy's, `evaluation.logp` the
+        """Converts the decisions of a batch: `experience.rollout_logp` is the behaviour policy's, `evaluation.logp` the
         target's. Rows without decisions are left out; a reward [B] is that of the row's last decision.
 
         Raises:
@@ -98,28 +98,28 @@ class LoggedDecisions:
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """[B, T] True at decisions."""
+        """Mask of the decisions, [B, T]."""
         return np.arange(np.shape(self.reward)[1])[None, :] < self.lengths[:, None]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, rows: Sequence[int] | NDArray[Any]) -> Self:
-        """Some of the episodes, or some of them several times."""
+        """Selects episodes by index, which may repeat."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         taken: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return type(self)(**taken)
 
     def in_order(self) -> Self:
-        """The episodes in an order that depends on nothing but what they hold."""
+        """Sorts the episodes by their contents alone."""
         columns = [self.reward, self.target_logp, self.behaviour_logp, self.state, self.action]
         return self[np.lexsort([self.lengths, *(c for column in columns if column is not None for c in column.T)])]
 
     def returns(self, gamma: float) -> Numbers:
-        """[B] sum_t gamma^t r_t."""
+        """Returns sum_t gamma^t r_t, [B]."""
         return self.reward @ gamma ** np.arange(self.reward.shape[1])
 
     def log_weights(self) -> Numbers:
-        """[B, T] log w_{0:t} = sum_{i <= t} log pi(a_i | s_i) - log b(a_i | s_i); behind an episode's end it stays what
-        it was there, as if the episode rested in a state where both policies do the same."""
+        """Returns log w_{0:t} = sum_{i <= t} log pi(a_i | s_i) - log b(a_i | s_i), [B, T]; constant after an episode's
+        end, as in an absorbing state where both policies are equal."""
         return np.cumsum(np.where(self.mask, self.target_logp - self.behaviour_logp, 0.0), axis=1)

@@ -1,4 +1,4 @@
-"""Rows of a log, one decision each, checked and put together."""
+"""Rows of a log, one decision each, validated and assembled into episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.names import nearest
 
 REQUIRED = ("episode", "step", "reward", "behaviour_probability", "target_probability")
 OPTIONAL = ("state", "action", "q", "v")
-# Probabilities come from float32 softmaxes: sums and repeats of them are equal up to this.
+# Probabilities are assumed to come from float32 softmaxes: sums and repeats of them are equal up to this.
 ROUNDING = 1e-4
 
 
@@ -35,10 +35,10 @@ class LoggedRow:
 
 
 def logged_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> LoggedRow:
-    """A row of a log, checked. columns: the log's own name of a column, by polopt's.
+    """Validates a row of a log. columns: the log's own name of a column, by polopt's.
 
     Raises:
-        LoggedDataError: a column that is missing, or a value that cannot be; without the row's place.
+        LoggedDataError: a column that is missing, or an invalid value; the message does not name the row.
     """
     names = {name: name for name in (*REQUIRED, *OPTIONAL)} | dict(columns or {})
     for name in REQUIRED:
@@ -79,7 +79,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def _probability(value: Any, name: str, *, taken: bool) -> float:
-    """taken: the action was drawn with this probability, so that it cannot be 0."""
+    """Validates a probability. taken: the action was sampled with it, so that it cannot be 0."""
     found = _number(value, name)
     if not 0 <= found <= 1 + ROUNDING or (taken and found == 0):
         raise LoggedDataError(f"{name} must be a probability in {'(0' if taken else '[0'}, 1], found {found:g}")
@@ -97,7 +97,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def logged_decisions(rows: Iterable[tuple[int, LoggedRow]]) -> LoggedDecisions:
-    """The episodes of a log, whatever the order of its rows. rows: number, for messages, and row.
+    """Assembles the episodes of a log from rows in any order. rows: number, for messages, and row.
 
     Raises:
         LoggedDataError: no rows, two rows of one episode and step, a step that is missing, a column that only some rows
@@ -145,7 +145,7 @@ def logged_decisions(rows: Iterable[tuple[int, LoggedRow]]) -> LoggedDecisions:
 
 
 def logged_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> LoggedDecisions:
-    """The episodes of a log that is a list of mappings with the columns `episode`, `step`, `reward`,
+    """Assembles the episodes of a log from a list of mappings with the columns `episode`, `step`, `reward`,
     `behaviour_probability` and `target_probability`, and, where they are known, `state`, `action`, `q` and `v`.
 
     Raises:
@@ -168,7 +168,7 @@ def _check_columns(ordered: Sequence[tuple[int, LoggedRow]]) -> None:
 
 
 def _episodes(ordered: Sequence[tuple[int, LoggedRow]]) -> list[list[LoggedRow]]:
-    """The rows of each episode, one for each step."""
+    """Returns the rows of each episode, one for each step."""
     first = min(row.step for _, row in ordered)
     found: list[list[LoggedRow]] = []
     before: tuple[int, LoggedRow] | None = None
@@ -197,8 +197,8 @@ def _episodes(ordered: Sequence[tuple[int, LoggedRow]]) -> list[list[LoggedRow]]
 
 
 def _check_support(ordered: Sequence[tuple[int, LoggedRow]]) -> None:
-    """What the probabilities of a state's logged actions add up to. States in which an action has several probabilities
-    are not all that the policies read, and are left out."""
+    """Checks the sum of the probabilities of a state's logged actions. States in which an action has several
+    probabilities are not the policies' complete input, and are left out."""
     states: dict[str | None, dict[str | None, tuple[float, float]]] = {}
     place: dict[str | None, int] = {}
     unclear: set[str | None] = set()

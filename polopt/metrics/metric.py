@@ -1,4 +1,4 @@
-"""What a metric is: a part that turns logged data into numbers with intervals."""
+"""Metrics: parts that compute numbers with intervals from logged data."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class MetricError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """What a metric measured.
+    """The result of a metric.
 
     values: numbers by name. intervals: of those of them that are estimates. rows: one number for each independent unit
-    of the data, by name, [n]. cautions: sentences on why a number or an interval is not to be trusted.
+    of the data, by name, [n]. cautions: sentences on why a number or an interval may be unreliable.
     """
 
     values: Mapping[str, float]
@@ -36,7 +36,7 @@ class Measured:
 
 
 class Metric(Part):
-    """`metric(table)` or `metric(experience, evaluation)` gives a `Measured`; nothing is learned and nothing changes.
+    """`metric(table)` or `metric(experience, evaluation)` returns a `Measured` and changes no state.
 
     `columns` names the columns of a table of logged decisions that the metric reads beyond those that every such table
     has. A subclass writes `measure(table)`.
@@ -52,8 +52,8 @@ class Metric(Part):
     def forward(self, data: LoggedDecisions | Experience, evaluation: Evaluation | None = None) -> Measured:
         """Measures the data.
 
-        data: a table, or a batch, whose behaviour policy is the one that sampled it. evaluation: of a batch: what the
-        target policy's log-probabilities are.
+        data: a table, or a batch, whose behaviour policy is the one that sampled it. evaluation: of a batch: the
+        target policy's log-probabilities.
 
         Raises:
             MetricError: a batch without an evaluation, a column that the metric reads is missing, or as `measure`.
@@ -72,7 +72,7 @@ class Metric(Part):
 
     @property
     def all_columns(self) -> frozenset[str]:
-        """`columns` of this metric and of the parts inside it."""
+        """Returns `columns` of this metric and of the parts inside it."""
         return frozenset().union(*(getattr(part, "columns", frozenset()) for part in self.parts()))
 
     def measure(self, table: LoggedDecisions) -> Measured:

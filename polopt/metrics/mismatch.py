@@ -1,4 +1,4 @@
-"""How far the learner's log-probabilities are from the sampler's, for the same tokens and weights.
+"""Log-probability mismatch between learner and sampler, for the same tokens and weights.
 
 Sampler and learner are often different programs (an inference engine and a training step, another
 precision, older weights). The gradient is exact only if they agree.
@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 class Mismatch(NamedTuple):
-    """Scalars of one batch, float64. With no decision in the mask all are NaN: nothing was measured.
+    """Scalars of one batch, float64. With no decision in the mask all are NaN.
 
     mean, max: of |logp_sampler - logp_learner|, nats per decision.
     k1, k3: estimates of KL(sampler || learner), nats per decision. k1 = mean of log s - log l, unbiased,
         may be negative; k3 = mean of r - 1 - log r with r = l/s, never negative, less noisy near zero.
     ess_token, ess_sequence: Kish's effective sample size of the weights w = l/s as a share of the sample,
-        in (0, 1]; 1 means that no sample was worth more than another.
+        in (0, 1]; 1 means that all weights are equal.
     """
 
     mean: Tensor
@@ -31,10 +31,10 @@ class Mismatch(NamedTuple):
 
 
 def logp_mismatch(logp_sampler: Tensor, logp_learner: Tensor, mask: Tensor) -> Mismatch:
-    """Compare two log-probabilities [B, T] of the same sampled decisions, where `mask` [B, T] is True.
+    """Compares two log-probabilities [B, T] of the same sampled decisions, where `mask` [B, T] is True.
 
-    ess = (sum w)^2 / (n sum w^2), over decisions with w = exp(log l - log s), and over rows that decided
-    at all with w = exp of the row's sum. What stands at masked places, NaN included, is never read.
+    ess = (sum w)^2 / (n sum w^2), over decisions with w = exp(log l - log s), and over rows with
+    decisions with w = exp of the row's sum. Values off the mask, NaN included, are never read.
 
     Raises:
         ValueError: shapes that differ.

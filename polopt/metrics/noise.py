@@ -1,4 +1,4 @@
-"""The simple gradient noise scale: the batch size beyond which a larger batch buys little."""
+"""The simple gradient noise scale: the batch size beyond which a larger batch gains little."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class GradientNoise(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """B_simple = tr(Sigma) / |G|^2, in examples; NaN when no signal stands out of the noise."""
+        """B_simple = tr(Sigma) / |G|^2, in examples; NaN if the estimated signal is not positive."""
         return max(self.noise, 0.0) / self.signal if self.signal > 0 else math.nan
 
 
 def gradient_noise(square_small: float, square_big: float, small: int, big: int) -> GradientNoise:
-    """Signal and noise of a gradient from its squared norm at two batch sizes.
+    """Estimates signal and noise of a gradient from its squared norm at two batch sizes.
 
     The expected squared norm at batch n is |G|^2 + tr(Sigma) / n; two sizes give two equations:
 

@@ -1,4 +1,4 @@
-"""What a policy would earn, from what another one did: importance sampling, a model, and both at once."""
+"""Off-policy evaluation: importance sampling, the direct method, and doubly robust estimators."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class OffPolicyEstimator(Metric):
     """Estimates the expected discounted return of the target policy, E_pi[sum_t gamma^t r_t].
 
     gamma: discount. self_normalised: divide by the sum of the weights, not by the number of episodes: a little bias,
-    which goes with the number of episodes, for less variance and an estimate that no weight can carry off. interval:
-    over episodes, of the mean of their terms (of the linearised ratio, where self-normalised): Student's t, a normal
-    one, or the bias-corrected bootstrap, which draws episodes `resamples` times with `seed`. level: of the interval.
+    which vanishes with the number of episodes, for less variance and an estimate within the range of the terms.
+    interval: over episodes, of the mean of their terms (of the linearised ratio, where self-normalised): Student's t, a
+    normal one, or the bias-corrected bootstrap, which draws episodes `resamples` times with `seed`. level: of the
+    interval.
 
     A subclass writes `terms(table)`.
     """
@@ -44,11 +45,12 @@ class OffPolicyEstimator(Metric):
             )
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
-        """The weights [B, K] and values [B, K] whose product, summed, is the estimate."""
+        """Returns the weights [B, K] and values [B, K] whose product, summed, is the estimate."""
         raise NotImplementedError
 
     def measure(self, table: LoggedDecisions) -> Measured:
-        """The estimate and its interval, the value of the behaviour policy, and how much the weights leave of the log.
+        """Computes the estimate and its interval, the behaviour policy's value, and the effective sample size of the
+        weights.
 
         Raises:
             MetricError: no logged episode is possible under the target policy, or, without self_normalised, weights
@@ -61,7 +63,7 @@ class OffPolicyEstimator(Metric):
 def measured(
     metric: OffPolicyEstimator, table: LoggedDecisions, terms: WeightedTerms, interval: Interval, *more: str
 ) -> Measured:
-    """What an off-policy estimator reports. more: cautions beside those of the weights."""
+    """Assembles the result of an off-policy estimator. more: cautions in addition to those of the weights."""
     weights = terms.summary()
     logged = t_interval(table.returns(metric.gamma), metric.level)
     values = {"estimate": interval.estimate, "logged": logged.estimate, "episodes": float(len(table)), **weights}
@@ -70,8 +72,8 @@ def measured(
 
 
 class TrajectoryImportanceSampling(OffPolicyEstimator):
-    """mean_i w_{0:T-1} sum_t gamma^t r_t: each episode's return, weighed by how much likelier the target policy was to
-    act as the episode's did; self-normalised, sum_i w G / sum_i w.
+    """mean_i w_{0:T-1} sum_t gamma^t r_t: each episode's return, weighted by the ratio of its probability under the
+    target policy to that under the behaviour policy; self-normalised, sum_i w G / sum_i w.
 
     Unbiased (self-normalised: consistent) where the behaviour policy takes every action that the target policy takes.
 
@@ -85,8 +87,8 @@ class TrajectoryImportanceSampling(OffPolicyEstimator):
 
 
 class PerDecisionImportanceSampling(OffPolicyEstimator):
-    """mean_i sum_t gamma^t w_{0:t} r_t: a reward is weighed by the decisions before it alone; self-normalised, each
-    step's weights are divided by their own mean.
+    """mean_i sum_t gamma^t w_{0:t} r_t: a reward is weighted by the ratios up to its decision alone; self-normalised,
+    each step's weights are divided by their own mean.
 
     Unbiased (self-normalised: consistent) where the behaviour policy takes every action that the target policy takes,
     with less variance than whole trajectories' weights where rewards are spread over the episode.
@@ -105,9 +107,9 @@ class DoublyRobust(OffPolicyEstimator):
     errors by per-decision importance sampling; self-normalised (the weighted doubly robust estimator), each step's
     weights are divided by their own mean.
 
-    Unbiased whatever the model holds, and the better the model, the less varies what is weighed. model: of the values.
-    folds: a model that is fitted is fitted, for each of so many parts of the episodes, to the other parts, without
-    which it would have seen what it is corrected by; 1 fits it once to all.
+    Unbiased for any model; a better model lowers the variance of the weighted terms. model: of the values.
+    folds: for each of this many parts of the episodes the model is fitted to the other parts, so that it is
+    independent of the episodes that correct it; 1 fits it once to all.
 
     Raises:
         MetricError: fewer episodes than folds.
@@ -137,7 +139,7 @@ class DoublyRobust(OffPolicyEstimator):
         )
 
     def values(self, table: LoggedDecisions) -> ActionValues:
-        """The model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
+        """Returns the model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
         if not self.model.fitted or self.folds == 1:
             return self.model(table, table, self.gamma)  # type: ignore[no-any-return]
         if len(table) < self.folds:
@@ -152,10 +154,10 @@ class DoublyRobust(OffPolicyEstimator):
 
 
 class DirectMethod(OffPolicyEstimator):
-    """mean_i v(s_0): what a model holds the first states to be worth. As biased as its model.
+    """mean_i v(s_0): a model's mean value of the first states. As biased as its model.
 
     model: of the values. The interval of a fitted model is the percentile bootstrap over episodes, each time with the
-    model fitted anew, `resamples` times; that of given values is that of the mean over episodes and contains nothing of
+    model fitted anew, `resamples` times; that of given values is that of the mean over episodes and does not include
     the values' own errors. self_normalised changes nothing: there are no weights.
     """
 
@@ -183,7 +185,7 @@ class DirectMethod(OffPolicyEstimator):
         return measured(self, table, terms, interval, *self._unseen(table))
 
     def _refitted(self, table: LoggedDecisions, drawn: NDArray[np.int64]) -> Numbers:
-        """The estimate of each of these samples of episodes, [..., B] -> [...]."""
+        """Computes the estimate of each of these samples of episodes, [..., B] -> [...]."""
         rows = drawn.reshape(-1, drawn.shape[-1])
         return np.array([self.terms(table[row]).estimate() for row in rows]).reshape(drawn.shape[:-1])
 

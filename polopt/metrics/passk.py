@@ -1,4 +1,4 @@
-"""At least one of k right, and all of k right, estimated without bias from n samples of each problem."""
+"""Unbiased estimates of pass@k and pass^k from n samples of each problem."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
-    """Chance that at least one of k samples is right: 1 - C(n-c, k) / C(n, k), for each problem.
+    """Probability that at least one of k samples is right: 1 - C(n-c, k) / C(n, k), for each problem.
 
-    It is the mean over all subsets of k of the n samples drawn, hence unbiased. Computed as
+    The estimate is the mean over all subsets of k of the n samples, hence unbiased. Computed as
     -expm1(sum_j log1p(-c / (n-j))), j < k, which neither overflows nor cancels.
 
     Args:
@@ -24,14 +24,14 @@ def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.floa
     """
     n, c = _counts(samples, correct, k)
     left = n[..., None] - np.arange(k)
-    with np.errstate(divide="ignore"):  # log1p(-1) = -inf says exactly what is meant: surely solved
+    with np.errstate(divide="ignore"):  # log1p(-1) = -inf is intended: every subset holds a right sample
         log_fail = np.log1p(-np.minimum(c[..., None] / left, 1.0)).sum(-1)
     # + 0.0 turns the -0.0 of expm1(0) into 0.0.
     return -np.expm1(log_fail) + 0.0
 
 
 def pass_all_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
-    """Chance that all of k samples are right (pass^k): C(c, k) / C(n, k), for each problem.
+    """Probability that all of k samples are right (pass^k): C(c, k) / C(n, k), for each problem.
 
     Arguments and errors as `pass_at_k`.
 

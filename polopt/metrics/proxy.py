@@ -1,7 +1,7 @@
-"""Is a proxy reward still a proxy? Correlation with the truth, and what it guarantees away from where it was measured.
+"""Validity of a proxy reward: correlation with the true reward, and its guarantees under distribution shift.
 
-A proxy that correlates with the truth where a reference policy goes may not where it is optimised: that is reward
-hacking as arXiv:2403.03185 defines it.
+A proxy that correlates with the truth under a reference policy may not under the policy that optimises it: that is
+reward hacking as arXiv:2403.03185 defines it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def correlation(
 
 
 class ProxyHacking(NamedTuple):
-    """before, after: correlation of proxy and truth where the reference goes, and where the policy does. proxy_gain,
-    true_gain: policy minus reference, in standard deviations under the reference. hacked: the proxy did correlate, and
-    the policy that was to optimise it is worse in truth than the reference."""
+    """Test for reward hacking. before, after: correlation of proxy and truth under the reference, and under the policy.
+    proxy_gain, true_gain: policy minus reference, in standard deviations under the reference. hacked: the proxy
+    correlates under the reference, and the policy's true reward is below the reference's."""
 
     before: float
     after: float
@@ -39,7 +39,7 @@ class ProxyHacking(NamedTuple):
 def proxy_hacking(
     proxy: Float[Tensor, "N"], true: Float[Tensor, "N"], base_proxy: Float[Tensor, "M"], base_true: Float[Tensor, "M"]
 ) -> ProxyHacking:
-    """From the proxy and the truth of N draws of the policy and M of the reference."""
+    """Tests for reward hacking, from the proxy and the truth of N samples of the policy and M of the reference."""
     gain = {}
     for name, x, base in (("proxy", proxy, base_proxy), ("true", true, base_true)):
         spread = base.std(correction=0).clamp(min=torch.finfo(base.dtype).tiny)
@@ -51,15 +51,15 @@ def proxy_hacking(
 def least_true_gain(
     proxy_gain: Float[Tensor, "*N"], chi2: Float[Tensor, "*N"], correlated: float, tight: bool = True
 ) -> Float[Tensor, "*N"]:
-    """What a policy gains in truth at least, in standard deviations under the reference, if it gains `proxy_gain` x of
-    such units in the proxy, proxy and truth have correlation r under the reference, and chi2 is between the two
-    occupancies:
+    """Lower bound on a policy's gain in true reward, in standard deviations under the reference, given its gain
+    `proxy_gain` x in the proxy in such units, the correlation r of proxy and truth under the reference, and the
+    chi-square divergence chi2 between the two occupancies:
 
         (x - sqrt((1 - r^2) chi2)) / r                      the paper's; r > 0
         r x - sqrt(1 - r^2) sqrt(chi2 - x^2)                tight: some truth attains it
 
-    Both follow from where the truth can lie on a sphere: gains are products with the density ratio less 1, whose norm
-    is sqrt(chi2). By that, chi2 >= x^2.
+    Both follow from the possible positions of the truth on a sphere: gains are products with the density ratio less 1,
+    whose norm is sqrt(chi2). Hence chi2 >= x^2.
     """
     r, rest = correlated, 1 - correlated**2
     if tight:

@@ -1,4 +1,4 @@
-"""Whom to ask: the policy that is worth its cost."""
+"""Routing of prompts to the policy with the best trade-off of success and cost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def route(chance: Tensor, cost: Tensor, weight: float = 0.0) -> Tensor:
-    """[prompts] the policy of highest chance - weight * cost for each prompt; ties go to the first.
+    """Selects the policy of highest chance - weight * cost for each prompt, [prompts]; ties go to the first.
 
     Args:
         chance: [policies, prompts] predicted success rates. cost: [policies], or [policies, prompts].
-        weight: what a unit of cost is worth in success; 0 asks the best, a large one the cheapest.
+        weight: the success rate that a unit of cost must gain; 0 selects the best, a large one the cheapest.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -27,7 +27,7 @@ def route(chance: Tensor, cost: Tensor, weight: float = 0.0) -> Tensor:
 
 
 def router_regret(truth: Tensor, chosen: Tensor) -> Tensor:
-    """What is lost to asking the best policy for each prompt: mean of max_m truth[m, x] - truth[chosen(x), x].
+    """Regret relative to the best policy for each prompt: mean of max_m truth[m, x] - truth[chosen(x), x].
 
     truth: [policies, prompts] true success rates. chosen: [prompts].
     """

@@ -1,4 +1,4 @@
-"""Performance against compute: a curve that rises, bends and saturates."""
+"""Scaling curves: saturating fits of performance against compute."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from polopt.metrics.intervals import Interval
 class Sigmoid:
     """perf(C) = start + (most - start) / (1 + (half / C)^steepness), with each number's interval where it was fitted.
 
-    start: without compute. most: with any amount. half: the compute at which half of the way is gone.
-    error: root mean square of what the fit leaves.
+    start: performance without compute. most: the asymptote. half: the compute at half of the rise.
+    error: root mean square of the residuals.
     """
 
     start: Interval
@@ -26,16 +26,16 @@ class Sigmoid:
     error: float
 
     def __call__(self, compute: ArrayLike) -> NDArray[np.float64]:
-        """The curve, extrapolated where need be."""
+        """Evaluates the curve, extrapolated outside of the data."""
         numbers = (self.start.estimate, self.most.estimate, math.log(self.half.estimate), self.steepness.estimate)
         return _curve(np.log(np.asarray(compute, dtype=float)), *numbers)
 
 
 def fit_sigmoid(compute: ArrayLike, performance: ArrayLike, level: float = 0.95) -> Sigmoid:
-    """The saturating curve of least squares through performance [n] at compute [n], from n >= 5 points.
+    """Fits the saturating curve by least squares to performance [n] at compute [n], from n >= 5 points.
 
     Intervals are Student's, from the curvature at the best fit: `half` and `steepness` on a logarithmic scale. Points
-    that still rise at the end leave `most` open, and its interval says so; points that are flat have no curve in them.
+    that still rise at the end leave `most` undetermined, as its interval shows; flat points determine no curve.
     Several starts are tried, and the best is kept. Compute may be rollouts, examples or steps; only its ratios matter.
 
     Raises:
@@ -59,7 +59,7 @@ def fit_sigmoid(compute: ArrayLike, performance: ArrayLike, level: float = 0.95)
     def left(at: NDArray[np.float64]) -> NDArray[np.float64]:
         return _curve(x, at[0], at[1], at[2], math.exp(at[3])) - y
 
-    # The middle may lie a decade or two outside of what was measured; a steeper curve than 20 is a step.
+    # The middle may lie a decade or two outside of the data; a curve steeper than 20 is a step.
     low = [y.min() - 5 * span, y.min() - 5 * span, x.min() - 5, math.log(0.05)]
     high = [y.max() + 5 * span, y.max() + 5 * span, x.max() + 5, math.log(20)]
     first, last = y[x == x.min()].mean(), y[x == x.max()].mean()
@@ -74,7 +74,7 @@ def _described(at: NDArray[np.float64], slope: NDArray[np.float64], squares: flo
     free = max(n - 4, 1)
     covariance = np.linalg.pinv(slope.T @ slope) * squares / free
     half = float(stdtrit(free, (1 + level) / 2)) * np.sqrt(np.diag(covariance))
-    # A direction that the points do not see has no curvature, and an interval without end.
+    # A direction that the points do not determine has no curvature, and an infinite interval.
     blind = np.linalg.norm(slope, axis=0) < 1e-12
     half = np.where(blind, math.inf, half)
     plain = [Interval(float(v), float(v - h), float(v + h), level, n) for v, h in zip(at, half, strict=True)]
@@ -83,5 +83,5 @@ def _described(at: NDArray[np.float64], slope: NDArray[np.float64], squares: flo
 
 
 def _curve(x: NDArray[np.float64], start: float, most: float, half: float, steepness: float) -> NDArray[np.float64]:
-    """At the logarithm x of compute; half is a logarithm too. tanh, because exp would run over."""
+    """Evaluates the curve at the logarithm x of compute; half is a logarithm too. exp would overflow, tanh does not."""
     return start + (most - start) * (1 + np.tanh(steepness * (x - half) / 2)) / 2

@@ -1,4 +1,4 @@
-"""How much of a batch can teach anything at all."""
+"""Learning signal in a batch."""
 
 from __future__ import annotations
 

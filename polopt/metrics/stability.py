@@ -1,8 +1,8 @@
-"""How far the best policy moves when the reward moves a little.
+"""Sensitivity of the optimal policy to small changes of the reward.
 
-The map from a reward to its optimal policies is continuous where one action is best by a margin, and jumps where
-several are: the least tie-breaker moves all the mass. The value shows nothing of it, so what is measured is a distance
-between policies. With an entropy bonus the best policy is a softmax, which moves at most in proportion to the reward.
+The map from a reward to its optimal policies is continuous where one action is best by a margin, and discontinuous at
+ties: the smallest tie-breaker moves all the mass. The value does not show this, so the measure is a distance between
+policies. With an entropy bonus the optimal policy is a softmax, which changes at most in proportion to the reward.
 Source: The Policy Cliff, arXiv:2507.20150, which proves the jumps and the continuity; the constants are polopt's.
 """
 
@@ -17,11 +17,12 @@ from torch import Tensor
 
 
 class Stability(NamedTuple):
-    """greedy: largest total variation, over states, between the two greedy policies, which share their mass among tied
-    actions. worst: the same of any two greedy policies, where a tie may be broken anyhow: 0 or 1. soft: of the two
-    policies with entropy bonus. bound: what `soft` cannot exceed. margin: least gap, over states, between the best
-    action and the next, 0 at a tie. tied: states with a tie under the first reward. certain: the perturbation is less
-    than half the margin, so that both rewards have the one greedy policy."""
+    """Distances between the optimal policies of two rewards. greedy: largest total variation, over states, between the
+    two greedy policies, which share their mass among tied actions. worst: the same of any two greedy policies, where a
+    tie
+    may be broken anyhow: 0 or 1. soft: of the two policies with entropy bonus. bound: upper bound on `soft`. margin:
+    least gap, over states, between the best action and the next, 0 at a tie. tied: states with a tie under the first
+    reward. certain: the perturbation is less than half the margin, so that both rewards have the one greedy policy."""
 
     greedy: float
     worst: float
@@ -39,7 +40,7 @@ def q_values(
     alpha: float = 0.0,
     error: float = 1e-12,
 ) -> Float[Tensor, "S A"]:
-    """Q*(s, a) = r + discount E V*(s'), by value iteration in float64 until it is at most `error` off, with
+    """Q*(s, a) = r + discount E V*(s'), by value iteration in float64 to an error of at most `error`, with
 
         V = max_a Q;  with alpha > 0  V = alpha log sum_a exp(Q / alpha), the best of return plus alpha times entropy.
 
@@ -58,7 +59,7 @@ def q_values(
         best = q.amax(-1) if alpha == 0 else alpha * (q / alpha).logsumexp(-1)
         following = reward + discount * torch.einsum("sat,t->sa", transitions, best)
         change, q = (following - q).abs().max(), following
-        # Each round shrinks what is left by the discount; less than rounding cannot be asked for.
+        # Each iteration shrinks the error by the discount; an error below rounding cannot be reached.
         if change * discount / (1 - discount) <= max(error, 4 * torch.finfo(q.dtype).eps * float(q.abs().max())):
             return q
 
@@ -72,9 +73,9 @@ def policy_stability(
     discount: float = 0.0,
     tolerance: float = 1e-9,
 ) -> Stability:
-    """The optimal policies of `reward` and of `reward + perturbation`, compared; without and with alpha * entropy.
+    """Compares the optimal policies of `reward` and of `reward + perturbation`, without and with alpha * entropy.
 
-    reward: [A] of one choice, or [S, A] by state. transitions, discount: how states follow each other, None: one step.
+    reward: [A] of one choice, or [S, A] by state. transitions, discount: the dynamics, None: one step.
     tolerance: actions whose Q is that close to the best are tied with it. Larger than `q_values`' error, smaller than a
     difference that matters.
 

@@ -1,4 +1,4 @@
-"""Sums of weighted terms over episodes: their mean or ratio, its interval, and what the weights leave of the sample."""
+"""Sums of weighted terms over episodes: their mean or ratio, its interval, and the effective sample size."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from polopt.metrics.mismatch import effective_sample_size
 
 Numbers = NDArray[np.float64]
 
-# An interval that rests on fewer episodes' worth of weight, or on one with more than this share, is not to be trusted.
+# An interval with a smaller effective sample size, or with an episode of a larger share, is unreliable.
 FEW_EFFECTIVE, LARGE_SHARE = 30, 0.1
-# Episodes up to which the bootstrap is corrected, for which each is left out once.
+# Episodes up to which the bootstrap is corrected, which leaves each out once.
 MOST_CORRECTED = 5_000
-# Standard errors between the mean weight and 1 that are no accident.
+# Standard errors between the mean weight and 1 beyond sampling error.
 FAR_FROM_ONE = 4.0
 
 
 class WeightsError(UserError, ValueError):
-    """Importance weights from which nothing can be estimated; the message says why and what to do."""
+    """Importance weights from which nothing can be estimated; the message names the reason and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class WeightedTerms:
 
     @functools.cached_property
     def weight(self) -> Numbers:
-        """[B, K] w, as a multiple of the column's mean where self-normalised."""
+        """Weights w, [B, K], as multiples of the column's mean where self-normalised."""
         if not self.self_normalised:
             return np.exp(self.log_weight)
         top = self.log_weight.max(0)
@@ -69,16 +69,16 @@ class WeightedTerms:
         return float((self.weight * self.value).mean(0).sum())
 
     def influence(self) -> Numbers:
-        """[B] one number for each episode whose mean is the estimate: its own terms, or those of the linearised ratio,
-        m + w (y - m) with the column's weighted mean m."""
+        """Returns one number for each episode, [B], whose mean is the estimate: its own terms, or the linearised
+        ratio's, m + w (y - m) with the column's weighted mean m."""
         if not self.self_normalised:
             return (self.weight * self.value).sum(1)
         mean = (self.weight * self.value).mean(0)
         return (mean + self.weight * (self.value - mean)).sum(1)
 
     def interval(self, kind: str, level: float, resamples: int, seed: int) -> Interval:
-        """Over episodes. kind: "t", "normal" or "bootstrap" (bias-corrected and accelerated up to 5,000 episodes,
-        where the correction still matters, percentiles beyond)."""
+        """Computes the interval over episodes. kind: "t", "normal" or "bootstrap" (bias-corrected and accelerated up to
+        5,000 episodes, where the correction still matters, percentiles beyond)."""
         x, estimate = self.influence(), self.estimate()
         n = len(x)
         if n == 1:
@@ -95,7 +95,7 @@ class WeightedTerms:
     def _bootstrapped(self, level: float, resamples: int, seed: int) -> Interval:
         from scipy import stats
 
-        # In an order of their own, so that the order of the episodes changes no draw.
+        # Sorted, so that the order of the episodes changes no draw.
         order = np.lexsort((*self.value.T, *self.weight.T, self.influence()))
         weight, product = self.weight[order], (self.weight * self.value)[order]
         n, estimate = len(order), self.estimate()
@@ -124,7 +124,7 @@ class WeightedTerms:
 
     @property
     def final_weight(self) -> Numbers:
-        """[B] the importance weight of each whole episode, as a multiple of their mean where self-normalised."""
+        """Importance weight of each whole episode, [B], as a multiple of their mean where self-normalised."""
         if self.importance is None:
             return np.ones(len(self.value))
         last = self.importance[:, -1]
@@ -134,7 +134,7 @@ class WeightedTerms:
         return shifted / (shifted.mean() or 1.0)
 
     def summary(self) -> dict[str, float]:
-        """The smallest effective number of episodes of any column, the largest weight, its share of its column's sum,
+        """Returns the smallest effective sample size of any column, the largest weight, its share of its column's sum,
         and the mean weight of whole episodes."""
         top = self.log_weight.max(0)
         alive = self.log_weight[:, np.isfinite(top)]
@@ -153,7 +153,7 @@ class WeightedTerms:
 
 
 def weight_cautions(terms: WeightedTerms) -> list[str]:
-    """Sentences on why an interval over these weights is not to be trusted."""
+    """Returns sentences on why an interval over these weights may be unreliable."""
     if terms.importance is None:
         return []
     found, n = terms.summary(), len(terms.value)

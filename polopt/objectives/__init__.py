@@ -1,4 +1,4 @@
-"""How far to move: losses made of ratio, trust region, weights, reducer and regularisers."""
+"""Objectives: losses composed of a ratio, a trust region, weights, a reducer and regularisers."""
 
 from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip

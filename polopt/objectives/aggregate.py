@@ -1,4 +1,4 @@
-"""From per-decision terms to one number. Every denominator is the whole optimiser batch's."""
+"""Reduction of per-decision terms to a scalar. Every denominator is the whole optimiser batch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clip whose bounds are searched until the right answers pull enough."""
+"""A clip whose bounds are searched until positive advantages have enough weight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Share = Literal["gradient", "surrogate"]
 def right_pull(
     ratio: Float[Tensor, "N"], advantage: Float[Tensor, "N"], high: Float[Tensor, "K"], share: Share
 ) -> Float[Tensor, "K"]:
-    """P, what the decisions of positive advantage add up to under each upper bound.
+    """P, the sum over the decisions of positive advantage under each upper bound.
 
     "gradient": sum A r over r <= high, those that keep a gradient. "surrogate": sum A min(r, high).
     """
@@ -34,10 +34,10 @@ def right_pull(
 def wrong_pull(
     ratio: Float[Tensor, "N"], advantage: Float[Tensor, "N"], low: Float[Tensor, "K"], share: Share, dual: float = inf
 ) -> Float[Tensor, "K"]:
-    """N, what the decisions of negative advantage add up to under each lower bound.
+    """N, the sum over the decisions of negative advantage under each lower bound.
 
     "gradient": sum |A| r over low <= r <= dual, those that keep a gradient. "surrogate": sum |A| max(r, low), which
-    raising `low` raises, although it takes gradient away.
+    grows with `low`, although a larger `low` removes gradient.
     """
     pull = -advantage.clamp(max=0)
     if share == "surrogate":
@@ -51,8 +51,8 @@ class BalancedClip(SurrogateTerm):
     low, high: (start, limit) of c_low and c_high, bounds of the ratio itself. From the starts, c_low rises by
     `step_size` as long as P / N of the whole optimiser batch is below `target`; then c_high does. share: what P and N
     add up, see `right_pull` and `wrong_pull`. dual, if given (> 1), bounds the term of a negative advantage: min(that,
-    -A dual). ratio: that of the sentence, once more, for it is taken of the whole batch. A batch without negative
-    advantages keeps the starts.
+    -A dual). ratio: the ratio of the surrogate, repeated here to compute it on the whole batch. A batch without
+    negative advantages keeps the starts.
 
     Source: BAPO, arXiv:2510.18927.
     """
@@ -82,7 +82,7 @@ class BalancedClip(SurrogateTerm):
             )
         if self.dual is not None and self.dual <= 1:
             raise ValueError(f"objectives.BalancedClip: dual must be > 1, found {self.dual}")
-        # What the last search found; it is made again at every call, so no checkpoint holds it.
+        # The bounds of the last search; every call searches anew, so no checkpoint holds them.
         self.register_buffer("bounds", torch.tensor([start, first]), persistent=False)
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,8 @@ class BalancedClip(SurrogateTerm):
 
     @torch.no_grad()
     def search(self, whole: Experience) -> tuple[float, float]:
-        """(c_low, c_high) for a surveyed batch: the first pair on the way up that meets the target, else the limits."""
+        """Returns (c_low, c_high) for a batch with a full-batch evaluation: the first pair that meets the target, else
+        the limits."""
         decided = whole.mask
         ratio = self.ratio(whole.zero_masked(), whole.full_batch_evaluation.zero_masked(decided)).exp()[decided]
         advantage, lows, highs = (
@@ -115,6 +116,6 @@ class BalancedClip(SurrogateTerm):
 
 
 def _ladder(start: float, limit: float, step: float) -> list[float]:
-    """start, start + step, ... up to limit."""
+    """Returns start, start + step, ... up to limit."""
     steps = ceil((limit - start) / step - 1e-9)
     return [min(start + i * step, limit) for i in range(steps + 1)]

@@ -1,4 +1,4 @@
-"""A band in which each kind of task's entropy is to stay."""
+"""A regulariser that keeps the entropy of each kind of task within a band."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class EntropyBand(Regulariser):
     """coefficient * sum_k [ max(0, H_k - high) + max(0, low - H_k) ], H_k the mean entropy, in nats, over the decisions
     of the rows of kind k, `extras["kind"]`.
 
-    That is what `TokenMean` makes of the terms, which carry N / N_k for a kind with N_k of the batch's N decisions;
-    under another reducer the kinds weigh otherwise. Which side of the band a kind is on is a property of the whole
+    The formula holds under `TokenMean`: the terms have a factor N / N_k for a kind with N_k of the batch's N decisions;
+    under another reducer the kinds have other weights. Which side of the band a kind is on is a property of the whole
     optimiser batch under the current policy.
 
-    of: "exact" takes the policy's entropy at each decision. "sampled" takes -logp of what was decided, an estimate of
-    it whose gradient is zero on average on the policy's own samples. kinds: those it is for; None for all.
+    of: "exact" takes the policy's entropy at each decision. "sampled" takes -logp of the decision, an estimate of
+    it whose gradient is zero on average on the policy's own samples. kinds: the kinds it applies to; None for all.
     Source: task-level entropy shaping, arXiv:2604.08539, which takes "sampled".
     """
 
@@ -50,7 +50,7 @@ class EntropyBand(Regulariser):
         return evaluation.entropy if self.of == "exact" else -evaluation.logp
 
     def _sides(self, whole: Experience) -> tuple[Tensor, Tensor]:
-        """[B] +1, 0 or -1 times N / N_k for each row's kind, and the bound that it is beyond."""
+        """Returns, for each row's kind, +1, 0 or -1 times N / N_k, [B], and the bound that its entropy exceeds, [B]."""
         seen = torch.where(whole.mask, self._entropy(whole.full_batch_evaluation), 0)
         kind = torch.tensor(ops.numbered(whole.extras["kind"]), dtype=torch.long, device=seen.device)
         decisions = ops.group_sum(whole.lengths.to(seen), kind)

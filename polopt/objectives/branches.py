@@ -17,15 +17,15 @@ from polopt.schedules import Schedule, now
 
 
 class RowMask(Part):
-    """`rows(experience) -> [B] or [B, T] bool`: which rows, or which of their decisions, a route is for. It sees the
-    whole optimiser batch."""
+    """`rows(experience) -> [B] or [B, T] bool`: mask of the rows, or of the decisions, of a branch. The argument is
+    the whole optimiser batch."""
 
     def forward(self, experience: Experience) -> Tensor:
         raise NotImplementedError
 
 
 class IsDemonstration(RowMask):
-    """Rows that somebody else decided, see `Experience.is_demonstration`; `invert` turns it round."""
+    """Selects demonstrated rows, see `Experience.is_demonstration`; `invert` selects the others."""
 
     invert: bool = False
 
@@ -34,7 +34,7 @@ class IsDemonstration(RowMask):
 
 
 class IsCorrect(RowMask):
-    """Rows whose outcome reaches `threshold`; `invert` turns it round."""
+    """Selects rows whose outcome reaches `threshold`; `invert` selects the others."""
 
     threshold: float = 1.0
     invert: bool = False
@@ -46,11 +46,11 @@ class IsCorrect(RowMask):
 
 
 class HasTeacher(RowMask):
-    """Rows of which a teacher knew something, `extras["has_teacher_signal"]` [B] bool; with `below`, of those the ones
-    whose outcome falls short of it. `invert` turns it round.
+    """Selects rows with a teacher's signal, `extras["has_teacher_signal"]` [B] bool; with `below`, only those whose
+    outcome is smaller than it. `invert` selects the others.
 
-    With a teacher that is told another row's right answer, `below=1.0` is the truth table of right and teachable: only
-    wrong rows of a group that has a right one. Source: SRPO, arXiv:2604.02288.
+    With a teacher that reads another row's right answer, `below=1.0` selects the wrong rows of groups with a right one.
+    Source: SRPO, arXiv:2604.02288.
     """
 
     below: float | None = None
@@ -68,7 +68,7 @@ class HasTeacher(RowMask):
 
 
 class FieldMask(RowMask):
-    """What somebody noted as True, `extras[name]`, [B] for rows or [B, T] for decisions; `invert` turns it round."""
+    """Selects rows or decisions by a recorded flag, `extras[name]`, [B] or [B, T] bool; `invert` selects the others."""
 
     name: str
     invert: bool = False
@@ -82,7 +82,9 @@ class FieldMask(RowMask):
 
 
 class Finished(RowMask):
-    """Decisions whose episode is over, terminated or truncated, by the end of the row; `invert` turns it round."""
+    """Selects decisions whose episode is over, terminated or truncated, by the end of the row; `invert` selects the
+    others.
+    """
 
     invert: bool = False
 
@@ -97,7 +99,7 @@ class Finished(RowMask):
 
 
 class Branch(Part):
-    """Where some rows, or decisions, go. rows: None for all. weight: factor on the objective, a number or a
+    """An objective for some rows, or decisions. rows: None for all. weight: factor on the objective, a number or a
     schedule."""
 
     objective: Objective
@@ -106,11 +108,11 @@ class Branch(Part):
 
 
 class BranchedObjective(Objective):
-    """sum_k weight_k objective_k(the rows of route k). Each objective sees a batch in which nothing but its rows holds
+    """sum_k weight_k objective_k(the rows of route k). Each objective gets a batch in which only its rows hold
     decisions.
 
-    count: what its denominators count: "own", those rows alone; "all", the rows of every route, so that a decision
-    weighs the same wherever it goes.
+    count: the rows in its denominators: "own", those rows alone; "all", the rows of every route, so that a decision
+    has the same weight on every route.
     """
 
     routes: Sequence[Branch]
@@ -135,7 +137,7 @@ class BranchedObjective(Objective):
         return Loss(loss, metrics)
 
     def _divided(self, experience: Experience) -> list[Experience]:
-        """What each route sees."""
+        """Returns the batch of each route."""
         whole = experience.full_batch
         chosen = [self._rows(route, whole) for route in self.routes]
         counted = whole.restrict(_union(chosen)) if self.count == "all" else None
@@ -154,7 +156,7 @@ class BranchedObjective(Objective):
 
 
 def _union(chosen: Sequence[Tensor]) -> Tensor:
-    """Rows [B] that any of them names; decisions [B, T], if one of them names decisions."""
+    """Returns the union of masks: of rows [B], or of decisions [B, T] if one of them is."""
     if any(rows.ndim == 2 for rows in chosen):
         chosen = torch.broadcast_tensors(*(rows if rows.ndim == 2 else rows[:, None] for rows in chosen))
     return torch.stack(list(chosen)).any(0)

@@ -1,4 +1,4 @@
-"""Restraint on the few decisions that cost most entropy: advantage and log-probability go together there."""
+"""Constraints on the few decisions that reduce entropy most: those of high covariance of advantage and log-prob."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def covariances(
 class ClipCov(SurrogateTerm):
     """PPO's clip, and no gradient at all for a few decisions of high covariance. Source: Clip-Cov, arXiv:2505.22617.
 
-    Of the whole batch's n decisions, max(1, floor(share n)) are drawn at random among those that the clip leaves free
-    and whose c of `covariances`, under the policy as it is now, lies in (least, most); fewer if there are fewer, none
-    if share is 0. c is in units of the advantage. low, high: the clip's. ratio: that the clip is on.
+    Of the whole batch's n decisions, max(1, floor(share n)) are drawn at random among those that are not clipped
+    and whose c of `covariances`, under the current policy, lies in (least, most); fewer if there are fewer, none
+    if share is 0. c is in units of the advantage. low, high: the clip's. ratio: the ratio that is clipped.
 
-    The draw depends on `seed`, on how many batches have been learned from, and on advantages and behaviour
-    log-probabilities, never on how the batch is split; in further epochs the same decisions are drawn first.
+    The draw depends on `seed`, on the number of batches learned from, and on advantages and behaviour
+    log-probabilities, but not on the split of the batch; in further epochs the same decisions are drawn first.
     """
 
     share: float = 2e-4
@@ -62,7 +62,7 @@ class ClipCov(SurrogateTerm):
         return torch.where(stopped, 0, terms), clipped.maximum(stopped.to(clipped))
 
     def stopped(self, experience: Experience) -> Tensor:
-        """[B, T] bool of the whole batch: the decisions that were drawn."""
+        """Draws the decisions without gradient: [B, T] bool of the whole batch."""
         whole, said = whole_of(experience)
         _, clipped = self._clip(self.ratio(whole, said), whole.advantage)
         c = covariances(whole.advantage, said.logp, whole.mask)
@@ -76,11 +76,11 @@ class ClipCov(SurrogateTerm):
         return pessimistic(log_ratio.exp(), advantage, 1 - self.low, 1 + self.high)
 
     def _lots(self, whole: Experience) -> Tensor:
-        """[n] a random order of the decisions. Each draws by its rank in what was known before learning, so that
-        neither the layout of the batch nor rounding in the survey moves the draw."""
+        """Draws a random order [n] of the decisions. Each gets a number by its rank in fields that are fixed before
+        learning, so that neither the layout of the batch nor rounding in the evaluation affects the draw."""
         order = whole.rollout_logp[whole.mask].argsort(stable=True)
         order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
-        # PyTorch's CPU generator reads the lower 32 bits alone.
+        # PyTorch's CPU generator uses the lower 32 bits alone.
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + int(self.get_buffer("batches"))) % 2**32)
         drawn = torch.randperm(len(order), generator=generator).to(order.device)
         return torch.empty_like(drawn).index_copy(0, order, drawn)
@@ -90,8 +90,8 @@ class KLCov(SurrogateTerm):
     """The plain surrogate -A r, and coefficient |log r| on the decisions of highest covariance.
 
     Those are the max(1, floor(n percent / 100)) of the whole batch's n decisions with the largest c of `covariances`,
-    under the policy as it is now; none if percent is 0. On the policy that sampled the batch |log r| has no gradient,
-    so the penalty acts from the second step on. Source: KL-Cov, arXiv:2505.22617.
+    under the current policy; none if percent is 0. At r = 1, as for the policy that sampled the batch, |log r| has no
+    gradient, so that the penalty acts from the second step on. Source: KL-Cov, arXiv:2505.22617.
     """
 
     percent: float = 0.2
@@ -109,7 +109,7 @@ class KLCov(SurrogateTerm):
         return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
 
     def held(self, experience: Experience) -> Tensor:
-        """[B, T] bool of the whole batch: the decisions that are penalised."""
+        """Selects the decisions that are penalised: [B, T] bool of the whole batch."""
         whole, said = whole_of(experience)
         c = covariances(whole.advantage, said.logp, whole.mask)[whole.mask]
         count = max(1, int(len(c) * self.percent / 100)) if self.percent else 0

@@ -1,4 +1,4 @@
-"""Learning from a teacher that was asked about the policy's own decisions."""
+"""On-policy distillation: losses towards a teacher evaluated on the policy's own decisions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from polopt.objectives.parts import SurrogateTerm, Weight
 
 
 def with_rest(logp: Tensor) -> Tensor:
-    """[..., K] log-probabilities of some choices -> [..., K + 1], the last that of all others together."""
+    """Appends to log-probabilities [..., K] of some choices that of all others together, [..., K + 1]."""
     return torch.cat([logp, ops.log1mexp(logp.logsumexp(-1, keepdim=True))], -1)
 
 
 class Distillation(SurrogateTerm):
     """Divergence between the policy p and the teacher q at each decision, over the candidates that the teacher was
-    asked about, `extras["candidates"]` [B, T, K]; neither ratio nor advantage counts.
+    evaluated on, `extras["candidates"]` [B, T, K]; neither ratio nor advantage enters.
 
         alpha KL(q || m) + (1 - alpha) KL(p || m),  m = (1 - alpha) p + alpha q;  0: KL(q || p), 1: KL(p || q)
 
-    rest: what becomes of the other choices. "bucket" counts them as one more, log(1 - sum of the candidates);
-    "renormalise" leaves them out, of both laws. Rows that were not taught have terms of 0; route them elsewhere if they
-    shall not count. Source: SDPO, arXiv:2601.20802.
+    rest: the treatment of the other choices. "bucket" counts them as one more, log(1 - sum of the candidates);
+    "renormalise" leaves them out of both distributions. Rows without a teacher's signal have terms of 0; a branch for
+    them keeps them out of the denominator. Source: SDPO, arXiv:2601.20802.
     """
 
     alpha: float = 0.5
@@ -42,7 +42,7 @@ class Distillation(SurrogateTerm):
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         laws = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
-        # Where nobody was taught any law will do, as long as its gradient is finite.
+        # Without a teacher's signal any distribution with a finite gradient will do.
         p, q = (torch.where(taught[..., None], law, -ops.LIMIT) for law in laws)
         if self.rest == "bucket":
             p, q = with_rest(p), with_rest(q)
@@ -53,8 +53,8 @@ class Distillation(SurrogateTerm):
 
 
 class SampledDistillation(SurrogateTerm):
-    """KL(p || q) to the teacher by the decisions alone: sg(logp_t - log q_t) logp_t, which is REINFORCE with the
-    advantage log q_t - logp_t on each decision. Rows that were not taught have terms of 0.
+    """KL(p || q) to the teacher, estimated by the decisions alone: sg(logp_t - log q_t) logp_t, which is REINFORCE with
+    the advantage log q_t - logp_t on each decision. Rows without a teacher's signal have terms of 0.
 
     Source: SDPO, arXiv:2601.20802; on-policy distillation.
     """
@@ -68,10 +68,10 @@ class SampledDistillation(SurrogateTerm):
 
 
 class TeacherCertainty(Weight):
-    """w_t = exp(-beta H_t) / mean exp(-beta H): decisions at which the teacher is sure count more.
+    """w_t = exp(-beta H_t) / mean exp(-beta H): decisions at which the teacher's entropy is low count more.
 
-    H_t is the teacher's entropy in nats, the mean over all taught decisions of the optimiser batch (of a route: its
-    own), so that w is 1 on average. Source: SRPO, arXiv:2604.02288.
+    H_t is the teacher's entropy in nats, the mean over all decisions of the optimiser batch with a teacher's signal (on
+    a branch: over its own), so that w is 1 on average. Source: SRPO, arXiv:2604.02288.
     """
 
     beta: float = 1.0
@@ -84,13 +84,13 @@ class TeacherCertainty(Weight):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         entropy, taught = self._doubt(experience.full_batch)
-        # In units of the surest decision: no large entropy makes all weights 0.
+        # Relative to the decision of lowest entropy: no large entropy makes all weights 0.
         least = torch.where(taught.any(), torch.where(taught, entropy, torch.inf).amin(), 0)
         sure = lambda entropy, taught: torch.where(taught, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731
         mean = sure(entropy, taught).sum() / taught.sum().clamp(min=1)
         return sure(*self._doubt(experience)) / torch.where(mean > 0, mean, 1)
 
     def _doubt(self, experience: Experience) -> tuple[Tensor, Tensor]:
-        """[B, T] the teacher's entropy, and where it was asked."""
+        """Returns the teacher's entropy [B, T], and the mask of decisions with a teacher's signal."""
         taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         return torch.where(taught, experience.extras["teacher_entropy"], 0), taught

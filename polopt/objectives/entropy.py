@@ -1,4 +1,4 @@
-"""Parts that watch the policy's entropy: how an update changes it, and where a decision stands among the others."""
+"""Parts that depend on the policy's entropy: its change by an update, and its level relative to other decisions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def entropy_change(
     entropy: Float[Tensor, "*N"],
     entropy_slope: Float[Tensor, "*N"] | None = None,
 ) -> Float[Tensor, "*N"]:
-    """How a decision's entropy H changes, to first order, when its choice a is pushed: logits move by
-    push (e_a - pi), as the score function of push = A r moves them.
+    """First-order change of a decision's entropy H when its logits move by push (e_a - pi), a being its choice, as
+    under the score function of push = A r.
 
         dH = -push [ pi_a (log pi_a + H) - sum_b pi_b^2 (log pi_b + H) ]        exact; the sum is `entropy_slope`
         dH ~ -push (1 - pi_a) (log pi_a + H)                                    the score of STEER, if that is None
@@ -44,8 +44,8 @@ class STEERWeight(Weight):
         linear:       w = high - (high - low) (d - min d) / (max d - min d);  (low + high) / 2 if all d are equal
         exponential:  w = low^(d / max(max d, floor));  high is not used
 
-    score "paper" reads the entropy alone, "exact" also what the policy says over the whole vocabulary
-    (`extras.entropy_slope`). low: 0 <= low <= 1, for the largest change; exponential needs low > 0. ratio: whose r.
+    score "paper" uses the entropy alone, "exact" also a sum over the whole vocabulary (`extras.entropy_slope`).
+    low: 0 <= low <= 1, for the largest change; exponential needs low > 0. ratio: computes r.
     """
 
     score: Literal["paper", "exact"] = "paper"
@@ -79,7 +79,7 @@ class STEERWeight(Weight):
         return experience.local_rows(weights)
 
     def _map(self, change: Tensor) -> Tensor:
-        """[N] weights of all decisions."""
+        """Computes the weights [N] of all decisions."""
         if not change.numel():
             return change
         most = change.max()
@@ -91,10 +91,11 @@ class STEERWeight(Weight):
 
 
 class EntropyLevel(Part):
-    """`level(experience) -> [B, T]` h in [-1, 1]: where each decision's log-entropy now stands in the whole batch.
+    """`level(experience) -> [B, T]` h in [-1, 1]: the level of each decision's current log-entropy in the whole batch.
 
     -1 is the batch's lowest, 0 the pivot (a quantile), 1 the highest; see `ops.entropy_level`. compat "released" is
-    |h|, as the program of HAPO computes it: its low-entropy rules then meet the pivot alone. arXiv:2509.16591.
+    |h|, as the published code of HAPO computes it: its low-entropy rules then apply at the pivot alone.
+    arXiv:2509.16591.
     """
 
     quantile: float = 0.8
@@ -115,12 +116,12 @@ class EntropyLevel(Part):
 
 
 class EntropyClip(SurrogateTerm):
-    """PPO's clip with bounds that follow the entropy level h of each decision:
+    """PPO's clip with bounds that depend on the entropy level h of each decision:
 
         h > 0 (undecided):  1 - low                      to  1 + high (1 + strength h)
         h <= 0 (sure):      1 - low (1 - strength h)     to  1 + high
 
-    so that rare choices can grow where much is open, and choices can be unlearnt where little is. strength 0 is `Clip`.
+    so that rare choices can gain probability at high entropy, and choices can lose it at low. strength 0 is `Clip`.
     dual: as in `Clip`. Source: asymmetric adaptive clipping in HAPO, arXiv:2509.16591.
     """
 
@@ -142,7 +143,7 @@ class EntropyClip(SurrogateTerm):
             raise ValueError(f"objectives.EntropyClip: dual must be > 1, found {self.dual}")
 
     def ranges(self, level: Tensor) -> tuple[Tensor, Tensor]:
-        """How far below and above 1 the ratio may go, at each entropy level."""
+        """Computes the distances below and above 1 that the ratio may reach, at each entropy level."""
         low = self.low * (1 - self.strength * level.clamp(max=0))
         return low, self.high * (1 + self.strength * level.clamp(min=0))
 
@@ -155,13 +156,14 @@ class EntropyClip(SurrogateTerm):
 
 
 class EntropyAdvantage(SurrogateTerm):
-    """`trust` on an advantage that follows the entropy level h: A (1 + strength h) where
+    """`trust` with an advantage that depends on the entropy level h: A (1 + strength h) where
 
         h > 0 (undecided) and the ratio has left the inner half of the trust region, or
         h <= 0 (sure) and the ratio is still in it,
 
-    and A elsewhere. The inner half is 1 - low/2 < r < 1 + high/2 with the ranges of `trust`. At strength 1 the surest
-    decisions do not move from where they are. Source: differential advantage redistribution in HAPO, arXiv:2509.16591.
+    and A elsewhere. The inner half is 1 - low/2 < r < 1 + high/2 with the ranges of `trust`. At strength 1 the
+    decisions of lowest entropy have no gradient inside it. Source: differential advantage redistribution in HAPO,
+    arXiv:2509.16591.
     """
 
     trust: EntropyClip = EntropyClip()

@@ -1,4 +1,4 @@
-"""Ratios and weights for policies that decide by adding Gaussian noise to a mean: denoising and flow policies."""
+"""Ratios and weights for policies with Gaussian steps around a mean: denoising and flow policies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from polopt.ops import LIMIT
 class GRPOGuardRatio(Ratio):
     """log rho_t = s_t (log r_t + |mu_t - mu'_t|^2 / (2 s_t^2)): a Gaussian step's ratio, re-centred and rescaled.
 
-    A decision is x ~ N(mu, s^2 I) in D dimensions; mu is the policy's mean, mu' the sampler's. With z the noise that
-    was drawn, log r = z (mu - mu') / s - |mu - mu'|^2 / (2 s^2) is mostly below 0, and the more so the smaller s;
+    A decision is x ~ N(mu, s^2 I) in D dimensions; mu is the policy's mean, mu' the sampler's. With z the sampled
+    noise, log r = z (mu - mu') / s - |mu - mu'|^2 / (2 s^2) is mostly below 0, and the more so the smaller s;
     log rho = z (mu - mu') has mean 0 and the same spread at every s, so that one clip fits all steps. Within +-20.
 
     The sampler's `mean` [B, T, D] and `std` s [B, T] are read from the batch's extras, mu from the evaluation's

@@ -1,4 +1,4 @@
-"""A trust region that mixes a token's ratio with its answer's."""
+"""A trust region on a mixture of the token's and the sequence's ratio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polopt.objectives.parts import SurrogateTerm, Weight
 
 
 class NormalisedEntropy(Weight):
-    """Where the policy hesitates: its entropy at each decision, from 0 at the row's smallest to 1 at its largest.
+    """Entropy of the policy at each decision, scaled from 0 at the row's smallest to 1 at its largest.
 
     1/2 where all are equal; differences below `eps` nats count as equal.
     """
@@ -39,8 +39,8 @@ class HybridClip(SurrogateTerm):
     r is the token's ratio, s the row's geometric mean of them, each clipped to [1 - low, 1 + high] by its own (low,
     high) before they are mixed. s_t has the value of s and the gradient of its own token, so that w may differ from
     token to token. weight: w in [0, 1], a number or a part that gives one for each decision; 1 is PPO's clip, 0 is
-    GSPO's. The ratio of the sentence must be a token's. As in PPO, what a mixture may lose is not bounded: a token of
-    negative advantage with a large ratio pulls without limit.
+    GSPO's. The surrogate's ratio must be a token's. As in PPO, the mixture's loss is not bounded above: a token of
+    negative advantage with a large ratio has an unbounded gradient.
 
     Source: DHPO, arXiv:2601.05607.
     """
@@ -70,7 +70,7 @@ class HybridClip(SurrogateTerm):
         return torch.maximum(free, held), (held > free).to(log_ratio.dtype)
 
     def _sequence(self, log_ratio: Tensor, experience: Experience) -> Tensor:
-        """[B, T] log s_t: the row's mean in value, the token's own ratio in gradient."""
+        """Computes log s_t, [B, T]: the row's mean in value, the token's own ratio in gradient."""
         value = log_ratio.detach()
         mean = torch.where(experience.mask, value, 0).sum(1) / experience.lengths.clamp(min=1)
         return mean[:, None] + (log_ratio - value)

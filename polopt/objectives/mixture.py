@@ -1,4 +1,4 @@
-"""Ratios to a mixture: batches whose rows come from the policy or from a probe that interfered with it."""
+"""Ratios to a mixture: batches whose rows come from the policy, or from a probe that modified its rollout."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def log_mixture(logp: Tensor, probe: Tensor, share: float) -> Tensor:
 
 
 class MixtureRatio(Ratio):
-    """Ratio to the mixture that the batch was drawn from, a share a of it by a probe (`sampling.RetryRollouts`), with q
-    the policy that sampled and m the probe:
+    """Ratio to the mixture that the batch was sampled from, a fraction a of it from a probe (`sampling.RetryRollouts`),
+    with q the policy that sampled and m the probe:
 
         unit "token":  log p_t - log((1 - a) q_t + a m_t), decision by decision;
         unit "row":    sum_t log p_t - log((1 - a) prod_t q_t + a prod_t m_t), on every decision of the row.
 
     "row" is the balance heuristic: whatever the share, the mean over both kinds of rows of ratio times f is the
-    expectation of f under p, if m is known of both kinds. "token" is REX-RAG's: there m is 0 on rows that no probe
-    made, so that every decision has 1 / (1 - a) times its ratio, and their product that to the power of the row's
+    expectation of f under p, if m is computed for both kinds. "token" is REX-RAG's: there m is 0 on rows without a
+    probe, so that every decision has 1 / (1 - a) times its ratio, and their product that to the power of the row's
     length. share: None takes that of the batch's rows.
 
     Reads `extras["probe"]` [B] bool, and log q and log m of each decision, `extras["policy_logp"]` and

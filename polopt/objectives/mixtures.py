@@ -1,4 +1,4 @@
-"""Parts for decisions that are mixtures of tokens: ratios of several draws, and laws as targets."""
+"""Parts for decisions that are mixtures of tokens: ratios of several draws, and distributions as targets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from polopt.schedules import Schedule
 class DrawMeanRatio(Ratio):
     """The geometric mean of the ratios of a decision's draws: log r_t / K_t, K = `extras["drawn"]` [B, T].
 
-    root False leaves the product, which alone is unbiased: E_old[prod r f] = E_new[f]. The root varies less and is
-    another estimator. At K = 1 they are one. Source: continuous chain of thought, arXiv:2505.23648.
+    root False keeps the product, which alone is unbiased: E_old[prod r f] = E_new[f]. The root has less variance and
+    is another estimator. At K = 1 the two are equal. Source: continuous chain of thought, arXiv:2505.23648.
     """
 
     token: Ratio = TokenRatio()
@@ -30,7 +30,8 @@ class DrawMeanRatio(Ratio):
 
 
 class SoftTargets(Regulariser):
-    """Cross-entropy to a whole law at each decision: -sum_v targets_v log alpha_v, `extras["targets"]` [B, T, V].
+    """Cross-entropy to a whole distribution at each decision: -sum_v targets_v log alpha_v, `extras["targets"]` [B, T,
+    V].
 
     Its gradient is that of KL(targets || alpha); one-hot targets make it the likelihood. Source: continuous supervised
     fine-tuning, arXiv:2505.23648.

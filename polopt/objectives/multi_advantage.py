@@ -1,4 +1,4 @@
-"""A trust region for each of several opinions on the same decision."""
+"""A trust region for each of several advantages of the same decision."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from polopt.objectives.trust import Clip
 
 class PerAdvantageSurrogate(SurrogateTerm):
     """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `credit.MultiAdvantage`
-    leaves.
+    writes.
 
     For terms that scale with a positive advantage's size, as those of every clip do, weights inside the A_k are
-    weights of the terms: w trust(A) = trust(w A). The share held back is the mean over voices. `trust` must judge each
-    decision by itself.
+    weights of the terms: w trust(A) = trust(w A). The clip indicator is the mean over the advantages. `trust` must
+    treat each decision independently.
     """
 
     trust: SurrogateTerm = Clip()

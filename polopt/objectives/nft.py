@@ -1,4 +1,4 @@
-"""The likelihood of right answers, and of wrong ones under the policy that the right ones imply."""
+"""Likelihood of right answers, and of wrong ones under the policy that the right ones imply."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from polopt.objectives.parts import SurrogateTerm
 class NFTTerm(SurrogateTerm):
     """-omega log R_t on right rows, -omega log max(x_t, floor) on wrong ones, x_t = (1 - p R_t) / (1 - p).
 
-    The sampler is a mixture of what it does when it is right, with weight p, and when it is wrong. Where the policy
-    models the former, with R its ratio to the sampler, the latter's ratio is x. p: the share of right rows (outcome >=
-    threshold) among those of the row's group in the whole optimiser batch, the row itself included. Unanimous groups
-    have no complement and give 0, with zero gradient.
+    The behaviour policy is a mixture of its distribution on right answers, with weight p, and on wrong ones. If the
+    policy models the former, with R its ratio to the behaviour policy, the latter's ratio is x. p: the share of right
+    rows (outcome >= threshold) among those of the row's group in the whole optimiser batch, the row itself included.
+    Unanimous groups have no complement and give 0, with zero gradient.
 
     floor (> 0): the value that x does not fall below; the gradient is that of x all the same, divided by the floored
     value: p R / ((1 - p) max(x, floor)) pushes a wrong decision down, finite also where 1 - p R <= 0. omega: weight of
@@ -51,7 +51,7 @@ class NFTTerm(SurrogateTerm):
         return torch.where(mixed, omega * terms, 0), held.to(log_ratio.dtype)
 
     def _rates(self, experience: Experience, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[B, 1] whether each row is right, and the share of right rows in its group."""
+        """Returns whether each row is right, and the share of right rows in its group, [B, 1] each."""
         right = experience.full_batch.outcome >= self.threshold
         rate = ops.group_mean(right.to(dtype), experience.full_batch.group)
         return experience.local_rows(right)[:, None], experience.local_rows(rate)[:, None]

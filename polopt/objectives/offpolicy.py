@@ -1,4 +1,4 @@
-"""What REINFORCE can use on data of another policy: gates, importance weights, and pulls back to the sampler."""
+"""Parts for REINFORCE on off-policy data: gates, importance weights, and regularisers towards the behaviour policy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from polopt.setting_types import Unbounded
 
 
 class RatioGate(Weight):
-    """1 where a decision still counts, 0 where its ratio r to the sampler says that it has gone far enough.
+    """1 where a decision counts, 0 where its ratio r to the behaviour policy is outside the allowed range.
 
-    side: "one" shuts out A > 0 with r > 1 + high and A < 0 with r < 1 - low, whose gradient PPO's clip takes. "two"
-    shuts out every r outside [1 - low, 1 + high]. "ring" is "two" that lets in again what is so far on the other side
-    that its gradient leads back: A > 0 with r <= 1 - outer[0], A < 0 with r >= 1 + outer[1]. ratio: a decision's, or
+    side: "one" excludes A > 0 with r > 1 + high and A < 0 with r < 1 - low, whose gradient PPO's clip removes. "two"
+    excludes every r outside [1 - low, 1 + high]. "ring" is "two", but includes decisions so far on the other side
+    that their gradient points back: A > 0 with r <= 1 - outer[0], A < 0 with r >= 1 + outer[1]. ratio: a decision's, or
     that of its row. Source: REC, arXiv:2509.24203.
     """
 
@@ -51,7 +51,7 @@ class RatioGate(Weight):
 
 
 class ImportanceWeight(Weight):
-    """The ratio to the sampler itself, as a weight; within [1 - low, 1 + high] where these are given.
+    """Importance ratio to the behaviour policy as a weight; within [1 - low, 1 + high] where these are given.
 
     ratio: a decision's, or that of its row.
     """
@@ -90,7 +90,7 @@ class ExponentialAdvantageWeight(Weight):
 
 
 class SamplerKL(Regulariser):
-    """coefficient * k2 to the sampler: (logp - its logp)^2 / 2 at each decision. OPMD's regulariser."""
+    """coefficient * k2 to the behaviour policy: (logp - rollout_logp)^2 / 2 at each decision. OPMD's regulariser."""
 
     reads = frozenset({"rollout_logp"})
 
@@ -99,8 +99,8 @@ class SamplerKL(Regulariser):
 
 
 class ForwardKL(Regulariser):
-    """-coefficient * logp: KL(sampler || policy) on the sampler's decisions, up to a constant. It is a likelihood of
-    all of them, good and bad: the same as raising every advantage by the coefficient, as AsymRE does."""
+    """-coefficient * logp: KL(sampler || policy) on the sampler's decisions, up to a constant. This is the
+    likelihood of all of them, good and bad: the same as raising every advantage by the coefficient, as AsymRE does."""
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return -evaluation.logp

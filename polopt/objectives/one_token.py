@@ -1,4 +1,4 @@
-"""One token as a whole episode: what the policy would say here is paid by whether the demonstration says it too."""
+"""One-token rollouts: tokens sampled from the policy at each position, rewarded if they equal the demonstration's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from polopt.objectives.parts import SurrogateTerm
 
 
 class OneToken(SurrogateTerm):
-    """A policy gradient over single tokens, drawn where somebody else said x: hits are paid 1, misses `miss`.
+    """Policy gradient over single tokens a at each token x of a demonstration: reward 1 for a = x, `miss` otherwise.
 
         L_t = -A_t sum_a q(a) R(a) logp_t(a),    R(x) = 1, R(a) = miss otherwise
 
-    draws None: q is softmax(logits / temperature), without gradient: what is expected. draws K: the frequencies of K
+    draws None: q is softmax(logits / temperature), without gradient: the expectation. draws K: the frequencies of K
     tokens drawn from that. Their random numbers are a function of the row's tokens, `seed` and the number of batches
     learned from: the same in any micro-batch, at any padding, and in every epoch on a batch.
-    floor: a missed token's log-probability counts as at least this, so that a negative `miss` cannot push it down
-    without end.
+    floor: a missed token's log-probability counts as at least this, so that a negative `miss` cannot lower it
+    without bound.
 
-    With temperature 1 and miss 0 the expectation is -sg(p) logp, the likelihood weighed with p: see
+    With temperature 1 and miss 0 the expectation is -sg(p) logp, the likelihood weighted with p: see
     `ProbabilityWeight`.
     Source: one-token rollout, arXiv:2509.26313.
     """
@@ -59,7 +59,7 @@ class OneToken(SurrogateTerm):
         return -experience.advantage * worth, torch.zeros_like(experience.advantage)
 
     def _frequencies(self, odds: Tensor, tokens: Tensor) -> Tensor:
-        """[B, T, V] how often each token was drawn, as a share."""
+        """Draws tokens, and returns the frequency of each, [B, T, V]."""
         assert self.draws is not None
         seed = ops.scrambled(self.get_buffer("batches") + ops.scrambled(torch.tensor(self.seed, device=tokens.device)))
         keys = _keys(tokens)[..., None] + ops.scrambled(seed + torch.arange(self.draws, device=tokens.device))
@@ -69,8 +69,8 @@ class OneToken(SurrogateTerm):
 
 
 def _keys(tokens: Tensor) -> Tensor:
-    """[B, T] int64, a number for each token that depends on its row's tokens and its place among them, not on padding
-    (tokens below 0)."""
+    """Returns an int64 key for each token, [B, T], a function of its row's tokens and its position among them, but not
+    of padding (tokens below 0)."""
     real = tokens >= 0
     place = ops.scrambled(torch.where(real, real.cumsum(1), 0))
     row = torch.where(real, ops.scrambled(tokens + place), 0).sum(1, keepdim=True)

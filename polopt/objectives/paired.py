@@ -1,4 +1,4 @@
-"""Losses of preferences: the rows of a group are compared two by two, by what the policy implies of their reward."""
+"""Preference losses: the rows of a group are compared two by two, by the reward that the policy implies for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ImplicitReward(Part):
 
 
 def _over_decisions(x: Tensor, mask: Tensor, decisions: Decisions) -> Tensor:
-    """[B] sum or mean of each row's decisions; 0 for a row without."""
+    """Sum or mean over each row's decisions, [B]; 0 for a row without decisions."""
     total = torch.where(mask, x, 0).sum(1)
     return total if decisions == "sum" else total / mask.sum(1).clamp(min=1)
 
@@ -85,7 +85,7 @@ class LogProbReward(ImplicitReward):
 
 
 class PairLink(Part):
-    """`link(margin) -> [pairs]` loss of each pair, of how far the implicit reward of the preferred row is above that
+    """`link(margin) -> [pairs]`: loss of each pair, with margin the implicit reward of the preferred row minus that
     of the other."""
 
     def forward(self, margin: Tensor) -> Tensor:
@@ -96,8 +96,8 @@ class LogisticLink(PairLink):
     """-(1 - e) log sigmoid(z) - e log sigmoid(-z), z = margin - shift: the likelihood of preferences under
     Bradley-Terry.
 
-    label_smoothing: e in [0, 0.5], how often labels are taken to be wrong (conservative DPO). shift: the margin by
-    which the preferred row shall be ahead, SimPO's gamma. Source: DPO, arXiv:2305.18290; SimPO, arXiv:2405.14734.
+    label_smoothing: e in [0, 0.5], the assumed rate of wrong labels (conservative DPO). shift: the target
+    margin of the preferred row, SimPO's gamma. Source: DPO, arXiv:2305.18290; SimPO, arXiv:2405.14734.
     """
 
     label_smoothing: float = 0.0
@@ -115,8 +115,8 @@ class LogisticLink(PairLink):
 
 
 class SquaredLink(PairLink):
-    """(margin - target)^2, which stops pulling once the preferred row is ahead by `target`. With scale 1 and target
-    1 / (2 tau) it is IPO, arXiv:2310.12036."""
+    """(margin - target)^2, with zero gradient once the preferred row is ahead by `target`. Scale 1 and target
+    1 / (2 tau) give IPO, arXiv:2310.12036."""
 
     target: float
 
@@ -137,11 +137,12 @@ class PairedObjective(Objective):
     """mean over pairs of link(r_i - r_j) + sum coefficient * aggregate(regulariser), r the implicit reward.
 
     Every two rows of one group whose outcomes differ are a pair, and row i of it, of the higher outcome, is preferred:
-    two rows are one pair, a ranked list of n rows n (n - 1) / 2. Level rows, rows without decisions and rows alone in
+    two rows are one pair, a ranked list of n rows n (n - 1) / 2. Tied rows, rows without decisions and rows alone in
     their group are in none. Every pair of the optimiser batch counts the same; a batch without pairs has loss 0.
 
-    aggregate: the reducer of the regularisers. Metrics are means over pairs: `pairs/accuracy`, how often the implicit
-    reward prefers the same row; `pairs/margin`; `pairs/chosen` and `pairs/rejected`, the implicit rewards.
+    aggregate: the reducer of the regularisers. Metrics are means over pairs: `pairs/accuracy`, the fraction whose
+    implicit reward is higher for the preferred row; `pairs/margin`; `pairs/chosen` and `pairs/rejected`, the implicit
+    rewards.
 
     Raises:
         ExperienceError: a micro-batch holds a part of a group.
@@ -157,7 +158,7 @@ class PairedObjective(Objective):
     binds = "group"
 
     def contributes(self, experience: Experience) -> Tensor:
-        """Without regularisers, rows that are in no pair contribute nothing."""
+        """Returns the rows that contribute: without regularisers, those in a pair."""
         return experience.mask.any(1) if len(self.regularise) else partners(experience) > 0
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
@@ -196,14 +197,14 @@ class PairedObjective(Objective):
 
 
 def partners(experience: Experience) -> Tensor:
-    """[B] in how many pairs each row is: rows of its group with decisions and another outcome; 0 without decisions."""
+    """Counts each row's pairs, [B]: rows of its group with decisions and another outcome; 0 without decisions."""
     decided, group, outcome = experience.mask.any(1), experience.group, experience.outcome
     others = ops.group_sum(decided.double(), group) - ops.group_sum(decided.double(), ops.crossed(group, outcome))
     return torch.where(decided, others, 0)
 
 
 def pairs(experience: Experience) -> tuple[Tensor, Tensor]:
-    """The pairs [P] as positions of the preferred row and of the other one."""
+    """Returns the pairs [P] as indices of the preferred row and of the other one."""
     decided, group, outcome = experience.mask.any(1), experience.group, experience.outcome
     index, _ = ops.group_index(group)
     found = [index.new_zeros(0, 2)]

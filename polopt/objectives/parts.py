@@ -1,4 +1,4 @@
-"""The kinds of part an objective is made of."""
+"""The kinds of part that an objective is composed of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Objective(Part):
         return super().__call__(experience, evaluation)
 
     def contributes(self, experience: Experience) -> Tensor:
-        """[B] bool, False for rows whose terms are exactly 0 with zero gradient: they need no evaluation."""
+        """Returns [B] bool, False for rows whose terms are exactly 0 with zero gradient: these need no evaluation."""
         return experience.mask.any(1)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
@@ -51,8 +51,8 @@ class Ratio(Part):
 class SurrogateTerm(Part):
     """`trust(log_ratio, experience, evaluation) -> ([B, T] loss terms, [B, T] share held back)`.
 
-    How far one batch may move the policy. The second tensor is 1 where the trust region, not the
-    advantage, decided the gradient; its mean is logged as `clip_fraction`.
+    A limit on the policy's change by one batch. The second tensor is 1 where the trust region, not the
+    advantage, determines the gradient; its mean is logged as `clip_fraction`.
 
     zero_at_zero_advantage: whether a decision of advantage 0 gives a term of 0 with zero gradient, so that rows of such
     decisions need not be evaluated.
@@ -64,7 +64,7 @@ class SurrogateTerm(Part):
         raise NotImplementedError
 
     def measured(self) -> dict[str, Tensor]:
-        """Scalars that the last call found of the whole optimiser batch, by name, to be logged."""
+        """Returns scalars of the whole optimiser batch that the last call computed, by name, to be logged."""
         return {}
 
 
@@ -86,14 +86,14 @@ class Regulariser(Part):
 
 
 class Aggregate(Part):
-    """How per-decision terms become a scalar: weights [B, T] over a denominator of the whole batch."""
+    """Reducer of per-decision terms to a scalar: weights [B, T] over a denominator of the whole batch."""
 
     def weights(self, experience: Experience) -> Tensor:
-        """[B, T], 0 outside the mask."""
+        """Returns the weights, [B, T], 0 outside the mask."""
         raise NotImplementedError
 
     def denominator(self, whole: Experience) -> Tensor:
-        """A count over the whole optimiser batch; counts of parts of a batch add up to the batch's."""
+        """Returns a count over the whole optimiser batch; counts of parts of a batch add up to the batch's."""
         raise NotImplementedError
 
     def forward(self, experience: Experience, terms: Tensor) -> Tensor:
@@ -102,12 +102,12 @@ class Aggregate(Part):
 
 
 def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
-    """The whole optimiser batch and what the policy says of it now, for parts that survey; 0 off the mask."""
+    """Returns the whole optimiser batch and its evaluation under the current policy; 0 off the mask."""
     whole = experience.full_batch.zero_masked()
     return whole, whole.full_batch_evaluation.zero_masked(whole.mask)
 
 
 def unused(name: str, metrics: Mapping[str, object]) -> str:
-    """`name`, or the first of name/2, name/3, ... that no other part has taken."""
+    """Returns `name`, or the first of name/2, name/3, ... that is not in `metrics`."""
     names = (name if i == 1 else f"{name}/{i}" for i in itertools.count(1))
     return next(n for n in names if n not in metrics)

@@ -1,4 +1,4 @@
-"""One objective after another, and numbers to watch on the way."""
+"""Schedules of objectives, and metrics of decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polopt.part import Part
 
 
 class Phase(Part):
-    """A stretch of training: `objective` for so many batches; None for all that are left."""
+    """A phase of training: `objective` for a number of `batches`; None for all that are left."""
 
     objective: Objective
     batches: int | None = None
@@ -28,8 +28,8 @@ class Phase(Part):
 
 
 class ObjectiveSchedule(Objective):
-    """One objective after another, by the number of batches that were learned from. Only the present one is consulted:
-    what the others declare is not computed.
+    """A sequence of objectives, by the number of batches learned from. Only the present one is active: the outputs and
+    fields that the others declare are not computed.
 
     Raises:
         ValueError: no phases; or the last one ends, or an earlier one does not.
@@ -52,7 +52,7 @@ class ObjectiveSchedule(Objective):
 
     @property
     def present(self) -> Objective:
-        """The objective of the next batch."""
+        """Returns the objective of the next batch."""
         left = int(self.get_buffer("batches"))
         for phase in self.phases[:-1]:
             left -= phase.batches or 0
@@ -71,14 +71,14 @@ class ObjectiveSchedule(Objective):
 
 
 class DecisionMetric(Part):
-    """`gauge(experience, evaluation) -> [B, T]`: a number of each decision that somebody wants to watch."""
+    """`gauge(experience, evaluation) -> [B, T]`: a metric of each decision."""
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         raise NotImplementedError
 
 
 class LayerEntropy(DecisionMetric):
-    """Entropy in nats of what layer `layer` inside the policy would say; see `LayerRatio`."""
+    """Entropy in nats of the policy that layer `layer` of the network defines; see `LayerRatio`."""
 
     layer: int
     among: int | None = None
@@ -100,7 +100,7 @@ class LayerEntropy(DecisionMetric):
 
 
 class WithMetrics(Objective):
-    """An objective, with the gauges' means over the decisions of its contributing rows among its metrics."""
+    """An objective with additional metrics: the gauges' means over the decisions of its contributing rows."""
 
     objective: Objective
     gauges: Sequence[DecisionMetric]

@@ -23,9 +23,9 @@ class TokenRatio(Ratio):
 
 
 class OldPolicyRatio(Ratio):
-    """Per-decision ratio to the learner's own policy before its first update on the batch, `old_logp`.
+    """Per-decision ratio to the learner's policy before its first update on the batch, `old_logp`.
 
-    With `TruncatedImportance` as a weight it splits the ratio to the sampler in two: one part held by the
+    With `TruncatedImportance` as a weight it splits the ratio to the behaviour policy in two: one part bounded by the
     trust region, one by the cap. Source: decoupled PPO, arXiv:2110.00641.
     """
 
@@ -36,8 +36,8 @@ class OldPolicyRatio(Ratio):
 
 
 class RatioExceptDemonstrations(Ratio):
-    """Another ratio, and 1 on demonstrated rows, which nobody sampled: exp(logp - sg(logp)), with the gradient of the
-    score, whatever a trust region says. For credits that judge demonstrations (`Credit.judges_demonstrations`)."""
+    """Another ratio, and 1 on demonstrated rows, for which there is no behaviour policy: exp(logp - sg(logp)), with the
+    gradient of the score, inside every trust region. For credits with `Credit.judges_demonstrations`."""
 
     ratio: Ratio = TokenRatio()
 
@@ -47,12 +47,12 @@ class RatioExceptDemonstrations(Ratio):
 
 
 class LayerRatio(Ratio):
-    """Per-decision ratio of a policy inside the network: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
-    what layer `layer` (from 1) passes on and W_U the output layer. among: if given, the layer that lies as deep as
-    layer `layer` of so many.
+    """Per-decision ratio of an inner layer's policy: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
+    the output of layer `layer` (from 1) and W_U the output layer. among: if given, `layer` is counted in a network of
+    that many layers, and the layer at the same relative depth is taken.
 
     Its gradient reaches the layers up to that one, and W_U. final_norm: whether h is normalised as the last layer's
-    output is; without, the scale of h differs from layer to layer. It is not the ratio to what sampled the decisions.
+    output is; without, the scale of h differs from layer to layer. This is not the ratio to the behaviour policy.
     Source: BuPO, arXiv:2512.19673.
     """
 

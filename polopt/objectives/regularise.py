@@ -1,4 +1,4 @@
-"""What is added to the surrogate: distance to a reference, entropy, the critic's error."""
+"""Regularisers of the surrogate: distance to a reference, entropy, the critic's error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ReferenceKL(Regulariser):
 
 
 class EntropyBonus(Regulariser):
-    """-coefficient * H(policy) at each decision, in nats: a bonus on staying undecided."""
+    """-coefficient * H(policy) at each decision, in nats: a bonus on entropy."""
 
     coefficient: float | Schedule = 0.01
 
@@ -65,7 +65,8 @@ class EntropyBonus(Regulariser):
 class EntropyTarget(Regulariser):
     """coefficient * |H - target| with H the mean entropy of the whole batch's decisions, in nats.
 
-    It pulls from both sides. In terms: sign(H - target) (H_t - target), which a token mean adds up to the distance.
+    The entropy is raised below the target and lowered above it. The terms are sign(H - target) (H_t - target), whose
+    token mean is the distance.
     Source: PPO-max, arXiv:2307.04964.
     """
 

@@ -1,4 +1,4 @@
-"""The objective as a sentence: ratio x trust x weights x aggregate + regularisers."""
+"""The surrogate objective: ratio x trust x weights x aggregate + regularisers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Surrogate(Objective):
     """aggregate( trust(ratio, A) * prod weights ) + sum coefficient * aggregate(regulariser).
 
     ratio: importance ratio; None stands for exp(logp - sg(logp)): 1, with the gradient of the score.
-    trust: the per-decision term. weights: factors without gradient; what has weight 0 counts as held back.
+    trust: the per-decision term. weights: factors without gradient; a decision of weight 0 counts as clipped.
     aggregate: the reducer, shared by the regularisers. Positions outside the mask contribute neither value nor
     gradient, whatever they hold.
 
@@ -41,8 +41,8 @@ class Surrogate(Objective):
     reads = frozenset({"advantage"})
 
     def contributes(self, experience: Experience) -> Tensor:
-        """Without regularisers, and with a trust region that is silent at advantage 0, rows of advantage 0
-        contribute nothing."""
+        """Returns the rows that contribute: without regularisers, and if the trust region's terms are 0 at advantage 0,
+        those of non-zero advantage."""
         if len(self.regularise) or not self.trust.zero_at_zero_advantage:
             return experience.mask.any(1)
         return (experience.mask & (experience.advantage != 0)).any(1)
@@ -71,20 +71,20 @@ class Surrogate(Objective):
         return Loss(loss + added, metrics | found)
 
     def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
-        """Shares of the whole batch's contributing decisions, so that those of micro-batches add up."""
+        """Computes means over the whole batch's contributing decisions, so that those of micro-batches add up."""
         active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
         decisions, mask = active(experience.full_batch).sum().clamp(min=1).to(log_ratio.device), active(experience)
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
         metrics = {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
-        # A number of the whole batch, in as many shares as there are micro-batches.
+        # A number of the whole batch, divided among its micro-batches.
         part = share(torch.ones_like(ratio))
         return metrics | {name: value.to(part) * part for name, value in self.trust.measured().items()}
 
 
 class AuxiliaryLoss(Objective):
-    """sum coefficient * aggregate(regulariser), without a policy term: a critic's loss for decisions that teach the
-    policy nothing, say."""
+    """sum coefficient * aggregate(regulariser), without a policy term: for instance a critic's loss for decisions
+    without a policy gradient."""
 
     regularise: Sequence[Regulariser]
     aggregate: Aggregate = TokenMean()
@@ -98,7 +98,7 @@ class AuxiliaryLoss(Objective):
 def regularised(
     parts: Iterable[Regulariser], aggregate: Aggregate, experience: Experience, evaluation: Evaluation
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """What regularisers add to a loss, and each one's value before its coefficient."""
+    """Computes the sum of the regularisers' losses, and each one's value before its coefficient."""
     total, metrics = evaluation.logp.new_zeros(()), dict[str, Tensor]()
     for regulariser in parts:
         terms = check_shape(regulariser(experience, evaluation), experience.mask, regulariser)

@@ -1,4 +1,4 @@
-"""Trust regions: how far one batch of experience may move the policy."""
+"""Trust regions: limits on the policy's change by one batch of experience."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polopt.setting_types import Unbounded
 def pessimistic(
     ratio: Tensor, advantage: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """PPO's terms max(-A r, -A clip(r, low, high)), bounded by -A dual where A < 0; and 1 where a bound decided.
+    """PPO's terms max(-A r, -A clip(r, low, high)), bounded by -A dual where A < 0; and 1 where a bound is active.
 
     ratio, advantage: [B, T]. low, high: bounds of the ratio itself, numbers or [B, T].
     """
@@ -29,7 +29,7 @@ def pessimistic(
 
 
 class PolicyGradient(SurrogateTerm):
-    """The score function alone: -A_t logp_t. No ratio, no limit; with A = 1 it is the negative log-likelihood."""
+    """The score function alone: -A_t logp_t. No ratio, no limit; A = 1 gives the negative log-likelihood."""
 
     zero_at_zero_advantage = True
 
@@ -47,7 +47,7 @@ class Unclipped(SurrogateTerm):
 
 
 class SaturatedRatio(SurrogateTerm):
-    """-A r / (r + bend): against a ratio that can be far from 1, the small ones count more than they weigh.
+    """-A r / (r + bend): a saturating function of the ratio, in which small ratios have more weight.
 
     On rows whose behaviour log-probability is 0, r is the policy's probability p itself, and the slope in p is
     bend / (p + bend)^2 instead of 1. Source: policy shaping in LUFFY, arXiv:2504.14945.
@@ -89,12 +89,12 @@ class Clip(SurrogateTerm):
 
 
 class CentredClip(SurrogateTerm):
-    """PPO's pessimistic clip around where the ratio begins, max(-A r, -A clip(r, r0 - low, r0 + high)).
+    """PPO's pessimistic clip around the initial ratio r0, max(-A r, -A clip(r, r0 - low, r0 + high)).
 
     r0 is the ratio of the learner before its first update on the batch, `old_logp`, to the behaviour policy, as
     `centre` forms it: the same part as the surrogate's ratio. On rows of the learner itself r0 = 1 and this is `Clip`;
-    on rows of earlier policies nothing is held back before the learner has moved, where a clip around 1 already
-    holds back what others' steps did. Source: generalised PPO, Queeney et al. 2021 (arXiv:2111.00072), as used in
+    on rows of earlier policies nothing is clipped before the learner's first update, where a clip around 1 already
+    clips the changes of earlier updates. Source: generalised PPO, Queeney et al. 2021 (arXiv:2111.00072), as used in
     ReMix, arXiv:2507.06892.
     """
 
@@ -116,7 +116,7 @@ class CentredClip(SurrogateTerm):
 
 
 class ClipWeight(SurrogateTerm):
-    """Clip the importance weight, never the gradient: -sg(clip(r, 1 - low, 1 + high)) A logp.
+    """Policy gradient with a clipped importance weight, -sg(clip(r, 1 - low, 1 + high)) A logp: no gradient is clipped.
 
     low = None sets no lower bound. Source: CISPO in MiniMax-M1, arXiv:2506.13585.
     """
@@ -133,13 +133,13 @@ class ClipWeight(SurrogateTerm):
 
 
 class ValueRegression(SurrogateTerm):
-    """Regress Q = rho log r on the value of choosing uniformly from here on: (Q_t - sg(target_t))^2 with
+    """Regression of Q = rho log r on the value of the uniform policy from here on: (Q_t - sg(target_t))^2 with
 
         target_t = A_t + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)],
 
     the mean over the choices at the row's next decision, and no second term at its last one. The policy is
-    softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Take the ratio to
-    `old_logp` (`OldPolicyRatio`), whose mean is known. Source: ROVER, arXiv:2509.24981.
+    softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Needs the ratio
+    to `old_logp` (`OldPolicyRatio`), whose mean log-probability is recorded. Source: ROVER, arXiv:2509.24981.
     """
 
     rho: float = 1.0

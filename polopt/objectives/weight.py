@@ -1,4 +1,4 @@
-"""Weights on decisions: corrections without gradient."""
+"""Weights on decisions: correction factors without gradient."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from polopt.setting_types import Unbounded
 
 
 class TruncatedImportance(Weight):
-    """Correct for a sampler that is not quite the learner: w = min(exp(old_logp - logp), cap); `ImportanceWeight` takes
-    the learner of this moment.
+    """Importance weight of the old policy to the behaviour policy: w = min(exp(old_logp - rollout_logp), cap);
+    `ImportanceWeight` takes the current policy.
 
     unit "token" weights each decision by its own ratio, "sequence" each row by the product over its
     decisions. Truncation trades a little bias for bounded variance. Source: truncated importance sampling,
@@ -40,7 +40,7 @@ class TruncatedImportance(Weight):
 
 
 class ProbabilityWeight(Weight):
-    """w = p, the policy's own probability of the decision: what it holds for impossible teaches nothing.
+    """w = p, the policy's own probability of the decision: improbable decisions have no gradient.
 
     On demonstrations it cancels the 1/p in the gradient of the likelihood. Source: dynamic fine-tuning,
     arXiv:2508.05629.
@@ -51,9 +51,10 @@ class ProbabilityWeight(Weight):
 
 
 class UncertaintyWeight(Weight):
-    """w = p (1 - p), at most 1/4, at p = 1/2: neither what is known already nor what is far off teaches.
+    """w = p (1 - p), at most 1/4, at p = 1/2: neither almost certain nor improbable decisions have weight.
 
-    It vanishes as p goes to 0, so what is truly new is not learned. Source: phi in CHORD, arXiv:2508.11408.
+    The weight vanishes as p goes to 0, so that truly new decisions are not learned. Source: phi in CHORD,
+    arXiv:2508.11408.
     """
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:

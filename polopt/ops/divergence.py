@@ -19,7 +19,7 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
 
     k1 = -d: unbiased, any sign. k2 = d^2 / 2: biased, small variance. k3 = exp(d) - 1 - d: unbiased, >= 0.
     As a loss on the policy's own samples, k1's gradient averages to zero, k2's to the gradient of
-    KL(policy || reference), k3's to that of KL(reference || policy). Beyond d = 20, k3 goes on along its
+    KL(policy || reference), k3's to that of KL(reference || policy). Beyond d = 20, k3 continues along its
     tangent: finite in float32, with a gradient that still points to the reference.
 
     Source: J. Schulman, Approximating KL divergence, 2020.
@@ -34,11 +34,12 @@ def kl_estimate(kind: KLEstimator, logp: Float[Tensor, "B T"], ref_logp: Float[T
 
 
 def jensen_shannon(logp: Float[Tensor, "*N K"], logq: Float[Tensor, "*N K"], alpha: float) -> Float[Tensor, "*N"]:
-    """Generalised Jensen-Shannon divergence of two laws from their log-probabilities, with m = (1 - alpha) p + alpha q:
+    """Generalised Jensen-Shannon divergence of two distributions from log-probabilities, with m = (1 - alpha) p + alpha
+    q:
 
         alpha KL(q || m) + (1 - alpha) KL(p || m);    alpha 0 is KL(q || p), alpha 1 is KL(p || q).
 
-    The ends are the limits' directions, not their values, which are 0. `NOTHING` stands for a probability of 0.
+    At alpha 0 and 1 the divergence would be 0; the KL of the limit's direction is returned. `NOTHING` is log 0.
     Source: generalised knowledge distillation, arXiv:2306.13649.
     """
     kl = lambda a, b: (a.exp() * (a - b)).sum(-1)  # noqa: E731

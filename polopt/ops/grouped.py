@@ -1,5 +1,4 @@
-"""Statistics of the rows [B] that share a group, and places among them. Groups may differ in size and rows come in
-any order."""
+"""Statistics of the rows [B] of a group, and ranks within it. Groups may differ in size and rows come in any order."""
 
 from __future__ import annotations
 
@@ -36,29 +35,29 @@ def _writes(*tensors: Tensor) -> tuple[int, ...]:
 
 
 def crossed(group: Int[Tensor, "B"], value: Tensor) -> Int[Tensor, "B"]:
-    """Group numbers of the rows that share both their group and their value [B]."""
+    """Numbers the groups of rows that share both their group and their value [B]."""
     _, kind = torch.unique(value, return_inverse=True)
     index, _ = group_index(group)
     return index * (kind.amax() + 1 if kind.numel() else 1) + kind
 
 
 def numbered(labels: Sequence[Hashable]) -> list[int]:
-    """Each label's number, from 0 in the order of first appearance."""
+    """Numbers labels from 0 in the order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in labels]
 
 
 def places(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"]]:
-    """How many rows of each row's group lie below it, and how many are level with it, itself included."""
+    """Counts the rows of each row's group with a smaller x, and those with an equal x, itself included."""
     index, size = group_index(group)
     level, count = group_index(crossed(group, x))  # numbered by group, then by value
     return (count.cumsum(0) - count)[level] - (size.cumsum(0) - size)[index], count[level]
 
 
 def normal_scores(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's rank in its group as a quantile of N(0, 1): Phi^-1((rank - 1/2) / n), level rows their mean.
+    """Each row's rank in its group as a quantile of N(0, 1): Phi^-1((rank - 1/2) / n), for ties their mean.
 
-    Exactly antisymmetric: turning the order round changes signs alone, and a group of one or all level has 0.
+    Exactly antisymmetric: reversing the order changes signs alone, and a group of one or of equal rows has 0.
     """
     below, level = places(x, group)
     size = group_size(group)
@@ -75,26 +74,26 @@ def normal_scores(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tenso
 
 
 def group_sum(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's group sum. Groups may differ in size and rows come in any order."""
+    """Sum of each row's group. Groups may differ in size and rows come in any order."""
     index, count = group_index(group)
     return x.new_zeros(len(count)).index_add(0, index, x)[index]
 
 
 def group_size(group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """Each row's number of rows in its group, itself included."""
+    """Number of rows of each row's group, itself included."""
     index, count = group_index(group)
     return count[index]
 
 
 def group_first(group: Int[Tensor, "B"]) -> Int[Tensor, "groups"]:
-    """The first row of each group, in the order of their numbers."""
+    """Returns the first row of each group, in the order of the group numbers."""
     index, count = group_index(group)
     rows = torch.arange(len(group), device=group.device)
     return torch.zeros_like(count).scatter_reduce(0, index, rows, "amin", include_self=False)
 
 
 def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's group minimum."""
+    """Minimum of each row's group."""
     index, count = group_index(group)
     return x.new_zeros(len(count)).scatter_reduce(0, index, x, "amin", include_self=False)[index]
 
@@ -102,11 +101,11 @@ def group_least(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor,
 def group_mean(
     x: Float[Tensor, "B"], group: Int[Tensor, "B"], count: Int[Tensor, "B"] | None = None
 ) -> Float[Tensor, "B"]:
-    """Each row's group mean; exactly x where the group is all equal. count: how often each row counts, None for once.
+    """Mean of each row's group; exactly x where the group is all equal. count: each row's weight, None for 1.
 
-    A group that does not count at all has its least x for a mean.
+    A group of total count 0 has its least x for a mean.
     """
-    # Rounding in the plain sum would leave an all-equal group a tiny difference, which a scale then blows up.
+    # Rounding in the plain sum would leave tiny differences in an all-equal group, which a scale then amplifies.
     least = group_least(x, group)
     if count is None:
         return least + group_sum(x - least, group) / group_size(group)
@@ -127,7 +126,7 @@ def leave_one_out_mean(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[
 def group_std(
     x: Float[Tensor, "B"], group: Int[Tensor, "B"], correction: int = 1, count: Int[Tensor, "B"] | None = None
 ) -> Float[Tensor, "B"]:
-    """Each row's group standard deviation, sqrt(sum (x - mean)^2 / (n - correction)).
+    """Standard deviation of each row's group, sqrt(sum (x - mean)^2 / (n - correction)).
 
     correction 1 is the sample's, 0 the population's. 0 where n <= correction. count: as in `group_mean`; n is its sum.
     """
@@ -140,13 +139,13 @@ def group_std(
 def prior_error(
     mean: Float[Tensor, "*N"], prior: Float[Tensor, "*N"], variance: Float[Tensor, "*N"]
 ) -> Float[Tensor, "*N"]:
-    """max(0, (mean - prior)^2 - variance): the squared error of a prior, by a mean of this variance. 0 where chance
-    alone would put the two that far apart."""
+    """max(0, (mean - prior)^2 - variance): estimate of a prior's squared error from a mean of this variance; 0 where
+    sampling error alone explains their difference."""
     return ((mean - prior).square() - variance).clamp(min=0)
 
 
 def group_place(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """Each row's place in its group: 0 for the largest x, ties in the order of the rows."""
+    """Rank of each row in its group: 0 for the largest x, ties in the order of the rows."""
     # Stable sorts: by value, then by group.
     order = x.argsort(descending=True, stable=True)
     order = order[group[order].argsort(stable=True)]
@@ -156,6 +155,6 @@ def group_place(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Int[Tensor, "
 
 
 def group_logsumexp(x: Float[Tensor, "B"], group: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Each row's log of its group's sum of exp(x)."""
+    """Log of the sum of exp(x) over each row's group."""
     most = -group_least(-x, group)
     return most + group_sum((x - most).exp(), group).log()

@@ -1,4 +1,4 @@
-"""Sums and means over the decisions of [B, T] tensors: what stands outside the mask, NaN included, does not enter."""
+"""Sums and means over the decisions of [B, T] tensors; values outside the mask, NaN included, do not enter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def masked_sum(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Sum over the decisions; whatever stands elsewhere, NaN included, does not enter."""
+    """Sum over the decisions; values elsewhere, NaN included, do not enter."""
     return torch.where(mask, x, 0).sum()
 
 
@@ -19,7 +19,7 @@ def masked_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Ten
 
 def row_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B"]:
     """Mean over each row's decisions, exactly x where they are all equal; 0 for a row without decisions."""
-    # Measured from the first decision: rounding must not part rows of one advantage and different lengths.
+    # Measured from the first decision: rounding must not separate rows of one advantage and different lengths.
     first = x.gather(1, mask.int().argmax(1, keepdim=True))
     above = torch.where(mask, x - first, 0).sum(1) / mask.sum(1).clamp(min=1)
     return torch.where(mask.any(1), first.squeeze(1) + above, 0)
@@ -34,9 +34,9 @@ def row_size(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
 def reduce(
     terms: Float[Tensor, "B T"], weights: Float[Tensor, "B T"], denominator: Float[Tensor, ""]
 ) -> Float[Tensor, ""]:
-    """The one reducer: sum_bt w_bt terms_bt / denominator, with decisions of weight 0 left out.
+    """Reduces terms to sum_bt w_bt terms_bt / denominator, with decisions of weight 0 left out.
 
-    The denominator belongs to the whole optimiser batch and is never guessed from what is at hand. It is a
+    The denominator belongs to the whole optimiser batch and is never inferred from a micro-batch. It is a
     count, so 0 means that the whole batch is empty: the sum is then 0 and so is the result.
     """
     return (torch.where(weights != 0, terms, 0) * weights).sum() / denominator.clamp(min=1)

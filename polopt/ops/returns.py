@@ -12,7 +12,7 @@ from polopt.ops.positions import last_decision, next_decision
 def per_decision_reward(
     reward: Float[Tensor, "B"] | Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T"]:
-    """Rewards by decision: an outcome [B] lands on the row's last decision."""
+    """Returns the reward of each decision: an outcome [B] is assigned to the row's last decision."""
     if reward.ndim == 1:
         return torch.where(last_decision(mask), reward[:, None], 0)
     return torch.where(mask, reward, 0)
@@ -21,7 +21,7 @@ def per_decision_reward(
 def discounted_to_go(
     x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float, ended: Bool[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B T"]:
-    """y_t = x_t + discount * y_next, over the decisions alone: positions in between do not count.
+    """Computes y_t = x_t + discount * y_next over the decisions alone: positions in between do not count.
 
     ended: decisions after which nothing follows, y_next = 0.
     """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def scrambled(keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
-    """A bijection of the 64-bit integers that leaves nothing of the order of its arguments: counters become noise.
+    """Maps 64-bit integers bijectively to pseudo-random ones: consecutive counters become noise.
 
     The output function of SplitMix64 (Steele, Lea and Flood 2014), in integers that wrap around.
     """
@@ -18,5 +18,5 @@ def scrambled(keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
 
 
 def uniform(keys: Int[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """Float64 in [0, 1), a function of the keys alone, the same on every device."""
+    """Returns pseudo-random float64 numbers in [0, 1), a function of the keys alone, the same on every device."""
     return ((scrambled(keys) >> 11) & ((1 << 53) - 1)).double() / (1 << 53)

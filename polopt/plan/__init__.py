@@ -1,1 +1,1 @@
-"""What a run will take, on paper: memory, time and cost, from a model's config, a machine and a method."""
+"""Estimates of a run's memory, time and cost from a model's config, a machine and a method, without running it."""

@@ -1,4 +1,4 @@
-"""Seconds of work that is done again and again."""
+"""Timing of repeated work."""
 
 from __future__ import annotations
 

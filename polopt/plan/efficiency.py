@@ -1,4 +1,4 @@
-"""How much of what a device could do is done: measured where it was, assumed and said so where it was not."""
+"""Efficiency of devices relative to their peak: measured where available, otherwise assumed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ASSUMED = Known(
 
 
 def of_record(record: Mapping[str, Any]) -> Known:
-    """What a calibration found (`fit.fitted`)."""
+    """Builds the efficiencies of a calibration record (`fit.fitted`)."""
     likely = Efficiency(**record["efficiency"])
     error = record["error"]
     about = record["about"]
@@ -81,7 +81,7 @@ def of_record(record: Mapping[str, Any]) -> Known:
 
 
 def records(path: Path | None = None) -> Sequence[Mapping[str, Any]]:
-    """The calibration in a file, else those that come with polopt.
+    """Reads the calibration in a file, else those that come with polopt.
 
     Raises:
         ConfigError: the file cannot be read.

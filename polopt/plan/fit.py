@@ -1,4 +1,4 @@
-"""Efficiencies from measured steps, and how far they are off on configurations that they were not fitted to."""
+"""Efficiencies fitted to measured steps, and their prediction errors on held-out configurations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from polopt.plan.predict import SAMPLING, phases
 from polopt.plan.requirements import Demands
 from polopt.plan.shape import shape_of
 
-# Relative error of a measure that is usual.
+# Typical relative error of a measure.
 EXPECTED = 0.2
-# What is fitted, with where the search begins and how many e-foldings away from there are as unlikely as a usual error:
-# data decides, the beginning only where they say nothing.
+# The fitted parameters, each with its prior value and the width of the prior in e-foldings, relative to a typical
+# error:
+# the prior matters only where the data do not determine a parameter.
 BEGIN = {
     "learn": (0.5, 3.0),
     "decode": (0.4, 3.0),
@@ -46,7 +47,9 @@ class Point:
     peak: float
 
     def job(self, device: Device) -> PlannedJob:
-        """As a person would ask for it: mean, spread and limit of the answers, not each one's length."""
+        """Returns the job as a user would describe it: by mean, spread and limit of the answers, not by each one's
+        length.
+        """
         n, limit = self.lengths, float(self.settings["limit"])
         mean = sum(n) / len(n)
         spread = math.sqrt(sum((x - mean) ** 2 for x in n) / len(n)) / mean
@@ -69,14 +72,14 @@ class Point:
 
 
 def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
-    """Seconds of the measures."""
+    """Predicts the seconds of the measures."""
     found, _ = phases(job, eff, holds(job))
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
     return {"rollout": sampled, "learn": sum(found.values()) - sampled - eff.step, "step": sum(found.values())}
 
 
 def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
-    """The efficiencies with the least squares of log(foretold / measured), a step's counted like its parts'."""
+    """Fits the efficiencies by least squares of log(foretold / measured), a step's error weighted like its parts'."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -99,8 +102,8 @@ def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
 
 
 def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a calibration file holds: `efficiency` of all points; `error`, when each is foretold from all others, of
-    each measure and of memory, relative to the measured value; and the points with both."""
+    """Returns the contents of a calibration file: `efficiency` of all points; `error`, the leave-one-out prediction
+    error of each measure and of memory, relative to the measured value; and the points with both."""
     jobs = [point.job(device) for point in points]
     rows: list[dict[str, Any]] = []
     for i, point in enumerate(points):
@@ -123,12 +126,12 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
 
 
 def _bytes(job: PlannedJob) -> float:
-    """Of training, as it is measured: what the model's weights took before it is not in it."""
+    """Bytes of training as measured, without those of the model's weights, which were allocated before."""
     held = holds(job)["device"]
     return held.peak - held.always["weights"]
 
 
 def _error(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
-    """Median and worst of how many times one is the other, less one: 0.5 for half or one and a half times."""
+    """Median and maximum of the ratio of prediction and measurement, the larger over the smaller, minus 1."""
     off = [math.exp(abs(math.log(r["foretold"][name] / r["measured"][name]))) - 1 for r in rows]
     return {"median": median(off), "worst": max(off)}

@@ -22,15 +22,15 @@ def backward(shape: ModelShape, tokens: float, pairs: float, decided: float) -> 
 
 
 def recomputed(shape: ModelShape, tokens: float, pairs: float) -> float:
-    """What checkpointing computes again: the layers' forward pass (Korthikanti et al. 2022, arXiv 2205.05198)."""
+    """FLOPs that checkpointing computes again: the layers' forward pass (Korthikanti et al. 2022, arXiv 2205.05198)."""
     return forward(shape, tokens, pairs, 0)
 
 
 def causal(length: float) -> float:
-    """Pairs of n tokens that see themselves and what is before them: n (n + 1) / 2."""
+    """Pairs of n tokens that attend to themselves and to earlier ones: n (n + 1) / 2."""
     return length * (length + 1) / 2
 
 
 def behind(prompt: float, length: float) -> float:
-    """Pairs of n tokens behind a prompt of p, which they all see: n p + n (n + 1) / 2."""
+    """Pairs of n tokens after a prompt of p, to which they all attend: n p + n (n + 1) / 2."""
     return length * prompt + causal(length)

@@ -1,4 +1,4 @@
-"""Machines: what a device can do at most, and how many there are."""
+"""Machines: the peak performance of a device, and the number of devices."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Device(Config):
 
 @functools.cache
 def table() -> dict[str, Device]:
-    """The devices that polopt knows of, and those that were measured with it."""
+    """Returns the devices of polopt's table, and those that were measured with it."""
     return read(str(resources.files("polopt.plan") / "hardware.yaml"))
 
 

@@ -1,4 +1,4 @@
-"""What is to be planned: a model, machines, a batch and a method's demands."""
+"""The job to plan: a model, machines, a batch and a method's requirements."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PlannedJob:
 
     @property
     def precision(self) -> str:
-        """Of the arithmetic."""
+        """Precision of the arithmetic."""
         return self.compute or self.dtype
 
     @property
@@ -143,8 +143,8 @@ class PlannedJob:
 
 @dataclasses.dataclass(frozen=True)
 class ForwardTokens:
-    """What a forward pass reads: tokens, those of them that are decisions, and the keys that segments read by
-    themselves and behind a shared prompt (`memory.made_by_layer`)."""
+    """The inputs of a forward pass: tokens, those of them that are decisions, and the keys that segments read by
+    themselves and after a shared prompt (`memory.made_by_layer`)."""
 
     tokens: float
     decided: float
@@ -153,7 +153,7 @@ class ForwardTokens:
 
 
 def read(prompt: float, lengths: list[float], groups: float) -> ForwardTokens:
-    """Of rows with answers of these lengths in so many groups, packed as `policies.packing` packs them."""
+    """Counts the inputs of rows with answers of these lengths in `groups` groups, packed as by `policies.packing`."""
     rows, decided = len(lengths), sum(lengths)
     saved = prompt * (rows - groups)
     if saved < WORTH * (rows * prompt + decided):

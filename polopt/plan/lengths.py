@@ -1,4 +1,4 @@
-"""How long answers are: the longest decides when a rollout ends, the sum what it costs."""
+"""Lengths of answers: the longest determines when a rollout ends, the sum its cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BatchLengths:
 
     @property
     def tokens(self) -> float:
-        """Of all answers."""
+        """Tokens of all answers."""
         return self.each * sum(self.lengths)
 
     @property

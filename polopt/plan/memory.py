@@ -1,4 +1,4 @@
-"""Bytes: weights and what learning adds to them, activations, logits, keys and values; and who holds which share."""
+"""Memory in bytes: weights, gradients and optimiser state, activations, logits, keys and values; and their shards."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _norm(shape: ModelShape) -> int:
 
 
 def _gates(shape: ModelShape, gated: int, plain: int) -> int:
-    """So many times f of an MLP with a gate, or without."""
+    """Returns `gated` or `plain` times f, for an MLP with a gate, or without."""
     return (gated if shape.gated else plain) * shape.inner
 
 
@@ -136,11 +136,11 @@ def logits(decided: float, vocabulary: int, most: float, keep: float = 0) -> flo
 
 
 def sharded(whole: float, shards: int) -> float:
-    """What one of so many devices holds of it (ZeRO stage 3, arXiv 1910.02054)."""
+    """Bytes of one shard (ZeRO stage 3, arXiv 1910.02054)."""
     return whole / shards
 
 
 def gathered(shape: ModelShape, size: float) -> float:
-    """Of a sharded model, what is whole while it is used: two layers, the one in use and the next, and the larger of
-    the tables (PyTorch FSDP, arXiv 2304.11277)."""
+    """Bytes of a sharded model that are gathered while in use: two layers, the one in use and the next, and the larger
+    of the tables (PyTorch FSDP, arXiv 2304.11277)."""
     return size * (2 * shape.layer + shape.head)

@@ -1,4 +1,4 @@
-"""Who holds how many bytes: a device that learns, one that samples, or one that does both in turn."""
+"""Memory budget of each kind of device: one that learns, one that samples, or one that does both in turn."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def _learned(job: PlannedJob) -> dict[str, float]:
 
 
 def _copy(job: PlannedJob) -> float:
-    """Of the weights, on one of the devices that share a sampler."""
+    """Bytes of the weights on one of the devices that share a sampler."""
     return memory.weights(job.shape.parameters, job.work) / job.tensor
 
 
 def _served(job: PlannedJob) -> dict[str, float]:
-    """What an engine of its own holds beside the learner; polopt's own sampler reads the learner's weights, or, where
-    these lie in pieces, a whole copy of them."""
+    """Bytes that a separate engine holds in addition to the learner; polopt's own sampler reads the learner's weights,
+    or, where these lie in pieces, a whole copy of them."""
     if not job.demands.sampling_overhead or (job.engine == "native" and job.shards == 1):
         return {}
     return {"sampler's weights": _copy(job) if job.engine == "paged" else job.size * job.shape.parameters}

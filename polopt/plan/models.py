@@ -21,8 +21,8 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def find(name: str) -> ModelShape:
-    """A model's shape: of a folder with a config.json, of such a file, or of the table, by name. What stands before a
-    slash, as in Qwen/Qwen2.5-7B, and an ending -Instruct or -Base say nothing about costs.
+    """A model's shape: of a folder with a config.json, of such a file, or of the table, by name. A prefix before a
+    slash, as in Qwen/Qwen2.5-7B, and an ending -Instruct or -Base do not affect costs.
 
     Raises:
         ConfigError: none of these; the nearest name is given.

@@ -1,4 +1,4 @@
-"""From a job to a plan: memory per device, seconds by phase with an interval, cost, and what limits it."""
+"""Prediction of a job: memory per device, seconds by phase with an interval, cost, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polopt.plan.memory_budget import Holds, holds
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """What is likely, and the interval that it is in if the assumptions or measurements behind it hold."""
+    """A likely value, and its interval under the underlying assumptions or measurements."""
 
     likely: float
     low: float
@@ -134,7 +134,7 @@ def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
 
 
 def _spanned(values: list[float], known: Known) -> Span:
-    """Of likely, best and worst efficiencies, wider by the measured error."""
+    """Returns the span of the values under likely, best and worst efficiencies, wider by the measured error."""
     return Span(values[0], min(values) / known.time, max(values) * known.time)
 
 
@@ -185,7 +185,7 @@ _STAY = _Way(0.0, "", ())
 
 
 def _ways(job: PlannedJob) -> list[list[_Way]]:
-    """What may be changed, one list for each setting, staying as it is among them."""
+    """Lists the possible changes of each setting, no change included."""
     micro, rows = [_STAY], job.micro
     while rows > 1:
         rows //= 2

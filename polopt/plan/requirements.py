@@ -1,4 +1,4 @@
-"""What a method needs beside its policy, read from what its parts declare."""
+"""Requirements of a method in addition to its policy, from the declarations of its parts."""
 
 from __future__ import annotations
 

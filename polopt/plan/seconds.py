@@ -104,7 +104,7 @@ class Pass:
 
 
 def over_batch(job: PlannedJob) -> Pass:
-    """A prompt is read once per group if that pays in one piece."""
+    """Counts the pass over the batch; a prompt is read once per group if packing is worth it for the whole batch."""
     batch, shape, n = job.batch, job.shape, job.learners
     whole = read(batch.prompt, list(batch.lengths), len(batch.lengths) / batch.group)
     scale = batch.each / n

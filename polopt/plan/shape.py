@@ -113,7 +113,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def shape_of(config: Mapping[str, Any], name: str = "") -> ModelShape:
-    """The shape that a `config.json` says.
+    """Returns the shape of a `config.json`.
 
     Raises:
         ConfigError: an architecture that is not known here, or a size that is missing.

@@ -1,4 +1,4 @@
-"""Problems that are known in full, so that solvers and metrics can be exact on them."""
+"""Exact problems: games and decision processes on which solvers and metrics can be evaluated without error."""
 
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
 from polopt.problems.mdp import TabularMDP

@@ -1,4 +1,4 @@
-"""Extensive-form games as tensors over sequences: what each player has chosen so far, and what the end pays."""
+"""Extensive-form games as tensors over sequences: each player's choices so far, and payoffs of terminal histories."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class GameError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Chance:
-    """Chance moves next. outcomes: probability of each, which sum to 1."""
+    """A chance node. outcomes: probability of each, which sum to 1."""
 
     outcomes: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """A player moves next. information: everything that the player knows, as text: histories with the same player and
+    """A decision node. information: the player's complete information, as text: histories with the same player and
     information are one information set. actions: the names of the moves, in order."""
 
     player: int
@@ -39,7 +39,7 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """The game is over. payoffs: one for each player."""
+    """A terminal node. payoffs: one for each player."""
 
     payoffs: Sequence[float]
 
@@ -60,14 +60,14 @@ class ExtensiveGame:
 
     name, unit: of the game, and of its payoffs.
     players: how many there are.
-    information: [I] what the player knows in each set.
+    information: [I] the player's information in each set.
     actions: [E] the action of each pair.
     set_of: [E] the information set of each pair. player_of: [E] its player.
-    parent: [I] the sequence with which the set's player arrives there.
+    parent: [I] the sequence of the set's player that leads to the set.
     levels: for each level, the slices of its sets and of its pairs.
     last: [P, Z] each player's sequence at each end of the game.
     chance: [Z] the probability of the chance outcomes on the way there.
-    payoff: [P, Z] what each player is paid.
+    payoff: [P, Z] the payoff of each player.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ExtensiveGame:
         )
 
     def uniform(self) -> Tensor:
-        """The strategy [E] that takes all actions of a set with equal probability."""
+        """Returns the strategy [E] that takes all actions of a set with equal probability."""
         return 1.0 / self.total(torch.ones(len(self.actions), dtype=torch.double))[self.set_of]
 
     def total(self, values: Tensor) -> Tensor:
@@ -98,26 +98,26 @@ class ExtensiveGame:
         return values.new_zeros(len(self.information)).index_add(0, self.set_of, values)
 
     def normalised(self, weights: Tensor) -> Tensor:
-        """The strategy [E] in proportion to nonnegative weights [E]; uniform in sets where all of them are 0."""
+        """Returns the strategy [E] in proportion to nonnegative weights [E]; uniform in sets where all are 0."""
         total = self.total(weights)[self.set_of]
         return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), self.uniform())
 
     def realisation(self, strategy: Tensor) -> Tensor:
-        """The probability [E + P] with which a player chooses all that leads to each of the player's sequences."""
+        """Computes the realisation plan [E + P]: the probability that a player's choices follow each sequence."""
         plan = torch.ones(len(self.actions) + self.players, dtype=torch.double)
         for _, pairs in self.levels:
             plan[pairs] = plan[self.parent[self.set_of[pairs]]] * strategy[pairs]
         return plan
 
     def counterfactual(self, strategy: Tensor, *, best: bool = False) -> Tensor:
-        """The counterfactual values [E + P] of all sequences, for the player whose sequence it is:
+        """Computes the counterfactual values [E + P] of all sequences, for the player of the sequence:
 
             q(I, a) = sum over histories h in I of pi_{-i}(h) u_i(h a)
 
-        with pi_{-i} the probability of what the others and chance contribute, and u_i the expected payoff if everybody
-        plays the strategy from there on. The value of the empty sequence is the player's expected payoff.
+        with pi_{-i} the probability of the choices of the others and of chance, and u_i the expected payoff if all
+        players follow the strategy from there on. The value of the empty sequence is the player's expected payoff.
 
-        best: the player itself takes the best action wherever it decides, against the others' strategy; the value of
+        best: the player takes the best action at each of its decisions, against the others' strategy; the value of
         the empty sequence is then that of an exact best response.
         """
         reach = self.realisation(strategy)[self.last]
@@ -135,28 +135,31 @@ class ExtensiveGame:
         return values
 
     def values(self, strategy: Tensor) -> Tensor:
-        """The expected payoff [P] of each player."""
+        """Computes the expected payoff [P] of each player."""
         return self.counterfactual(self.checked(strategy))[len(self.actions) :]
 
     def exploitability(self, strategy: Tensor) -> float:
-        """The mean over the players of what an exact best response to the others' strategies gains:
+        """Computes the exploitability, the mean gain over the players of an exact best response to the others'
+        strategies:
 
             1/P sum_i ( max_{s_i} u_i(s_i, strategy_{-i}) - u_i(strategy) )
 
-        It is 0 at a Nash equilibrium and nowhere else.
+        Exploitability is 0 exactly at the Nash equilibria.
 
         Raises:
-            GameError: the strategy is none of the game's.
+            GameError: not a strategy of this game.
         """
         best = self.counterfactual(self.checked(strategy), best=True)[len(self.actions) :]
         return float((best - self.values(strategy)).mean())
 
     def measure(self, solution: Tensor) -> dict[str, float]:
-        """How good a strategy is: exploitability first, then the first player's expected payoff."""
+        """Measures a strategy: exploitability first, then the first player's expected payoff."""
         return {"exploitability": self.exploitability(solution), "value": float(self.values(solution)[0])}
 
     def table(self, solution: Tensor) -> dict[str, dict[str, float]]:
-        """A strategy as plain data: for each information set, as `player: information`, the actions' probabilities."""
+        """Converts a strategy to plain data: for each information set, as `player: information`, the actions'
+        probabilities.
+        """
         found: dict[str, dict[str, float]] = {}
         rows = zip(self.player_of.tolist(), self.set_of.tolist(), self.actions, solution.tolist(), strict=True)
         for player, place, action, probability in rows:
@@ -164,7 +167,7 @@ class ExtensiveGame:
         return found
 
     def checked(self, strategy: Tensor) -> Tensor:
-        """The strategy as it is.
+        """Validates a strategy and returns it.
 
         Raises:
             GameError: it has another shape or type, or the probabilities of a set do not sum to 1.
@@ -187,7 +190,7 @@ class ExtensiveGame:
 
 
 def _product_without(reach: Tensor, player: int) -> Tensor:
-    """The product over all rows [P, Z] but one."""
+    """Computes the product over all rows [P, Z] but one."""
     return torch.cat([reach[:player], reach[player + 1 :]]).prod(0)
 
 
@@ -196,7 +199,7 @@ def _product_without(reach: Tensor, player: int) -> Tensor:
 
 @dataclasses.dataclass
 class _Set:
-    """An information set while the tree is read. parent: the pair that leads there, None at the player's first."""
+    """An information set during enumeration. parent: the player's last pair before it, None at the player's first."""
 
     player: int
     information: str
@@ -206,9 +209,9 @@ class _Set:
 
 
 def game_of(name: str, rules: Rules, *, players: int = 2, unit: str = "points") -> ExtensiveGame:
-    """Reads all histories of a game and returns its tensors.
+    """Enumerates all histories of a game and returns its tensors.
 
-    rules: what follows a history, for one as a tuple of the moves' and chance outcomes' names; the empty one first.
+    rules: returns the node after a history, a tuple of the names of moves and chance outcomes, empty at the root.
 
     Raises:
         GameError: the rules contradict themselves: which history, what was found.
@@ -247,7 +250,7 @@ def _set_number(
     sets: dict[tuple[int, str], int],
     found: list[_Set],
 ) -> int:
-    """The number of the information set of a decision, which is entered if it is new."""
+    """Returns the number of a decision's information set, and registers a new one."""
     key, actions = (there.player, there.information), tuple(there.actions)
     if key not in sets:
         sets[key] = len(found)
@@ -268,7 +271,7 @@ def _set_number(
 
 
 def _check(name: str, history: History, there: object, players: int) -> None:
-    """Refuses what cannot follow a history."""
+    """Raises GameError for an invalid node after a history."""
     place = f"{name}: after {_shown(history)}"
     if isinstance(there, Chance):
         odds = list(there.outcomes.values())
@@ -324,7 +327,7 @@ def _tensors(
 
 
 def _levels(ranked: Sequence[_Set]) -> Iterator[tuple[slice, slice]]:
-    """The slices of the sets and of the pairs of each level, in order."""
+    """Yields the slices of the sets and of the pairs of each level, in order."""
     sets = pairs = 0
     for level in range(max((s.level for s in ranked), default=-1) + 1):
         there = [s for s in ranked if s.level == level]

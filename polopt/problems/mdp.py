@@ -1,4 +1,4 @@
-"""Small Markov decision processes, solved exactly: where a policy spends its time, and what that is worth."""
+"""Small Markov decision processes, solved exactly: occupancy measures and values of policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TabularMDP:
-    """transitions [S, A, S], start [S], discount. Several problems of one size may stand in front, [..., S, A, S]."""
+    """A tabular MDP: transitions [S, A, S], start [S], discount. Leading dimensions hold problems of one size."""
 
     transitions: Tensor
     start: Tensor
@@ -28,8 +28,8 @@ class TabularMDP:
             raise ValueError("TabularMDP: transitions and start must sum to 1")
 
     def occupancy(self, policy: Float[Tensor, "*N S A"]) -> Float[Tensor, "*N S A"]:
-        """mu(s, a) = (1 - discount) sum_t discount^t P(s_t = s, a_t = a), which sums to 1; by a linear solve, with
-        gradient."""
+        """Computes mu(s, a) = (1 - discount) sum_t discount^t P(s_t = s, a_t = a), which sums to 1, by a linear solve;
+        differentiable."""
         moves = torch.einsum("...sa,...sat->...st", policy, self.transitions)
         one = torch.eye(moves.shape[-1], dtype=moves.dtype)
         system = one - self.discount * moves.transpose(-1, -2)
@@ -37,12 +37,12 @@ class TabularMDP:
         return states * policy
 
     def value(self, policy: Float[Tensor, "*N S A"], reward: Float[Tensor, "*N S A"]) -> Float[Tensor, "*N"]:
-        """The mean reward under the occupancy: (1 - discount) times the discounted return. With gradient."""
+        """Computes the mean reward under the occupancy: (1 - discount) times the discounted return; differentiable."""
         return (self.occupancy(policy) * reward).sum((-1, -2))
 
 
 def random_mdp(seed: int, states: int = 12, actions: int = 4, discount: float = 0.9, reach: int = 3) -> TabularMDP:
-    """Every action at every state leads to `reach` states with random odds; the start is one state."""
+    """Samples an MDP: every action has `reach` successor states with random probabilities; the start is one state."""
     g = torch.Generator().manual_seed(seed)
     odds = -torch.rand(states, actions, states, generator=g, dtype=torch.double).log()
     kept = torch.rand(states, actions, states, generator=g).argsort(-1).argsort(-1) < reach
@@ -53,9 +53,10 @@ def random_mdp(seed: int, states: int = 12, actions: int = 4, discount: float = 
 
 
 def two_goals(length: int = 3, discount: float = 0.9) -> tuple[TabularMDP, Tensor]:
-    """A corridor with a goal at each end, equally far from the start in the middle; action 0 walks left, 1 right. At a
-    goal anything pays 1, and then nothing does: the last state is rest. Returns the problem and its reward [S, A]."""
-    states = 2 * length + 2  # the corridor's places, and the rest
+    """Builds a corridor with a goal at each end, equally far from the start in the middle; action 0 moves left, 1
+    right. At a goal every action has reward 1 and leads to the absorbing last state, of reward 0. Returns the problem
+    and its reward [S, A]."""
+    states = 2 * length + 2  # the corridor, and the absorbing state
     rest, middle = states - 1, length
     transitions, reward = torch.zeros(states, 2, states, dtype=torch.double), torch.zeros(states, 2).double()
     for place in range(rest):

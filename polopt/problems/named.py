@@ -1,4 +1,4 @@
-"""Problems by name, with settings, or of one's own."""
+"""Problems by name, with settings, or by a function that builds one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {"kuhn-poker": kuhn_poker, "l
 
 
 class UnknownProblem(UserError, ValueError):
-    """There is no problem of that name. The message lists those that there are."""
+    """There is no problem of that name. The message lists the known ones."""
 
 
 def find(spec: str | Mapping[str, Any]) -> ExactProblem:
-    """The problem that a name stands for: `kuhn-poker`; `{name: leduc-poker, ranks: 4}`, with its settings; or a
+    """Returns the problem of a name: `kuhn-poker`; `{name: leduc-poker, ranks: 4}`, with its settings; or a
     function that returns one, as `my_game.py:build`.
 
     Raises:

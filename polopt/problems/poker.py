@@ -11,7 +11,7 @@ FOLD, CALL, RAISE = "fold", "call", "raise"
 
 
 def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
-    """Kuhn's poker for two players: each antes one chip and is dealt one of `ranks` different cards; one chip may be
+    """Builds Kuhn's poker for two players: each antes one chip and gets one of `ranks` different cards; one chip may be
     bet, once. The higher card wins at the showdown. With three cards the first player's value is -1/18.
 
     Source: Kuhn (1950), "A Simplified Two-Person Poker".
@@ -30,7 +30,7 @@ def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
             return Chance({card: 1 / len(left) for card in left})
         higher = 0 if int(dealt[0]) > int(dealt[1]) else 1
         if moves[-2:] == (BET, PASS):
-            winner = len(moves) % 2  # the one that has bet
+            winner = len(moves) % 2  # the player that has bet
             return _paid(winner, 1)
         if moves[-2:] == (BET, BET):
             return _paid(higher, 2)
@@ -43,12 +43,12 @@ def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
 
 
 def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> ExtensiveGame:
-    """Leduc hold'em for two players: each antes one chip and is dealt a card of a deck of `ranks` times `suits`. After
-    a round of betting one more card is dealt face up, and a second round follows. A raise is by 2 chips in the first
-    round and 4 in the second, with at most `raises` in each. A pair with the open card wins, then the higher card;
-    equal cards share.
+    """Builds Leduc hold'em for two players: each antes one chip and gets a card of a deck of `ranks` times `suits`.
+    After a round of betting one more card is turned face up, and a second round follows. A raise is by 2 chips in the
+    first round and 4 in the second, with at most `raises` in each. A pair with the open card wins, then the higher
+    card; equal cards share.
 
-    Suits decide nothing, so cards are dealt by rank, each as likely as there are cards of it left.
+    Suits have no effect, so cards are drawn by rank, with probability in proportion to the cards of it left.
 
     Source: Southey and others (2005), "Bayes' Bluff: Opponent Modelling in Poker".
 
@@ -90,7 +90,7 @@ def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> Extensive
 
 
 def _rounds(moves: History) -> list[History]:
-    """The moves of each round of betting; the open card, which stands between the two, is left out."""
+    """Splits the moves into the rounds of betting, without the open card between the two."""
     opened = [i for i, move in enumerate(moves) if move not in (FOLD, CALL, RAISE)]
     return [moves[: opened[0]], moves[opened[0] + 1 :]] if opened else [moves]
 

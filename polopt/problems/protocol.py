@@ -1,4 +1,4 @@
-"""What a solver solves."""
+"""The interface of problems that solvers solve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @runtime_checkable
 class ExactProblem(Protocol):
-    """An exact problem: a solution can be measured without error.
+    """A problem on which a solution can be measured without error.
 
     name, unit: of the problem, and of the first of its measures.
     """
@@ -22,7 +22,7 @@ class ExactProblem(Protocol):
     def unit(self) -> str: ...
 
     def measure(self, solution: Tensor) -> dict[str, float]:
-        """How good a solution is, by name: first the distance from an exact solution, 0 at one."""
+        """Returns measures of a solution by name: first the distance from an exact solution, 0 at one."""
 
     def table(self, solution: Tensor) -> Mapping[str, Any]:
-        """A solution as plain data."""
+        """Converts a solution to plain data."""

@@ -1,4 +1,4 @@
-"""Solvers of exact problems; linear systems known by their products; gradients through an inner optimisation."""
+"""Solvers of exact problems, matrix-free linear solvers, and implicit gradients through an inner optimisation."""
 
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann

@@ -1,4 +1,4 @@
-"""The gradient of what an inner optimisation ends at, with respect to what it was told."""
+"""Implicit gradients: the derivative of an inner optimisation's solution in its parameters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from polopt.solvers.linear import LinearSolver
 def implicit_gradient(
     update: Callable[[Tensor, Tensor], Tensor], slope: Tensor, theta: Tensor, phi: Tensor, solver: LinearSolver
 ) -> Tensor:
-    """dJ(theta*(phi)) / dphi at an end theta of the inner optimisation, where update(theta, phi) = 0:
+    """Computes dJ(theta*(phi)) / dphi at a solution theta of the inner optimisation, where update(theta, phi) = 0:
 
         -slope' (d update / d theta)^{-1} (d update / d phi),    slope = dJ / dtheta
 
-    update: [N] from theta [N] and phi [M], differentiable in both; it need be no gradient. It is what inner steps add
-    to theta, so -d update / d theta is what the solver inverts, transposed. Products with it are exact, by
+    update: [N] from theta [N] and phi [M], differentiable in both, not necessarily a gradient. Inner steps add
+    it to theta, so that the solver inverts -d update / d theta, transposed. Products with this matrix are exact, by
     differentiating once more.
 
     Raises:
@@ -36,11 +36,11 @@ def implicit_gradient(
         (pulled,) = torch.autograd.grad(found, theta, probe, create_graph=True)
 
         def transposed(v: Tensor) -> Tensor:
-            """-(d update / d theta)' v."""
+            """Computes -(d update / d theta)' v."""
             return -torch.autograd.grad(found, theta, v, retain_graph=True)[0]
 
         def times(v: Tensor) -> Tensor:
-            """-(d update / d theta) v, from the derivative of the above in v."""
+            """Computes -(d update / d theta) v, from the derivative of `transposed` in v."""
             return -torch.autograd.grad(pulled, probe, v, retain_graph=True)[0]
 
         w = solver(transposed, times, slope.detach())

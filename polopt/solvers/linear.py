@@ -1,4 +1,4 @@
-"""Solutions of (A + damping) x = b, where A is a function that multiplies."""
+"""Matrix-free solvers of (A + damping) x = b, where A is a function that multiplies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Product = Callable[[Tensor], Tensor]
 class LinearSolver(Part):
     """`solver(times, transposed, b [N]) -> [N]`, an x with (A + damping I) x ~ b; times: A v, transposed: A'v.
 
-    damping: how much is added to every eigenvalue, so that a nearly singular A does not blow up what hardly matters.
+    damping: added to every eigenvalue, so that a nearly singular A does not amplify directions of little influence.
     """
 
     damping: float = 0.0
@@ -25,10 +25,10 @@ class LinearSolver(Part):
 
 
 class ConjugateGradient(LinearSolver):
-    """At most `iterations` steps of conjugate gradients, until the residual is `tolerance` of what it was.
+    """Conjugate gradients, at most `iterations` steps, until the residual is `tolerance` times the initial one.
 
-    symmetric: A + damping is symmetric and positive definite. False solves the normal equations instead, which is right
-    for any A that can be inverted, takes two products a step and squares the condition.
+    symmetric: A + damping is symmetric and positive definite. False solves the normal equations instead, which works
+    for any invertible A, takes two products a step and squares the condition number.
     """
 
     damping: float = 0.0
@@ -60,7 +60,7 @@ class ConjugateGradient(LinearSolver):
                 break
             moved = product(direction)
             curvature = direction @ moved
-            if curvature <= 0:  # no descent this way: what is found so far is better than what would follow
+            if curvature <= 0:  # not a descent direction: the current x is better than the next
                 break
             step = square / curvature
             x, residual = x + step * direction, residual - step * moved
@@ -72,7 +72,8 @@ class ConjugateGradient(LinearSolver):
 class Neumann(LinearSolver):
     """rate sum_{k < terms} (I - rate (A + damping I))^k b: steps of x <- x + rate (b - (A + damping I) x) from 0.
 
-    It converges where every eigenvalue of A + damping lies within 1 / rate of 1 / rate. Fewer terms see less far.
+    The series converges where every eigenvalue of A + damping lies within 1 / rate of 1 / rate. Fewer terms truncate
+    it earlier.
     """
 
     damping: float = 0.0

@@ -1,4 +1,4 @@
-"""Counterfactual regret minimisation: how regrets add up, which strategy follows, which iterations count."""
+"""Counterfactual regret minimisation: accumulation of regrets, regret matching, weights of iterations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PositiveRegretSum(RegretSum):
 class DiscountedRegretSum(RegretSum):
     """Adds regrets, then multiplies positive sums by t^alpha / (t^alpha + 1) and the others by t^beta / (t^beta + 1).
 
-    alpha: how long positive regrets last; larger is longer. beta: the same of negative regrets.
+    alpha: the persistence of positive regrets; larger is longer. beta: the same of negative regrets.
 
     Source: Brown and Sandholm (2019), arXiv 1809.04040.
     """
@@ -60,7 +60,7 @@ class RegretMatching(Part):
 
 
 class IterationWeight(Part):
-    """`weight(t)`: how much the strategy of iteration t = 1, 2, ... counts in the average; here 1."""
+    """`weight(t)`: the weight of iteration t = 1, 2, ... in the average strategy; here 1."""
 
     def forward(self, t: int) -> float:
         return 1.0
@@ -105,11 +105,11 @@ class RegretMinimizer(Solver):
 
     with pi_i(I) the probability of the player's own choices that lead to I. The solution is S, normalised in each set.
 
-    accumulate: how regrets add up over iterations.
-    policy: the strategy that follows from them.
-    average: how much each iteration's strategy counts in the solution.
-    alternating: the players move in turn within an iteration, each against the others' newest strategies; otherwise all
-        at once.
+    accumulate: sums regrets over iterations.
+    policy: computes the strategy from the regrets.
+    average: weight of each iteration's strategy in the solution.
+    alternating: the players update in turn within an iteration, each against the others' newest strategies; otherwise
+        all at once.
 
     The state holds regret R, average S, strategy sigma ([E] float64 each) and the number of iterations.
 

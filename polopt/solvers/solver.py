@@ -1,4 +1,4 @@
-"""What a solver is: a beginning, one step, and the solution so far."""
+"""The interface of solvers: a start, one step, and the solution so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt.part import Part
 from polopt.problems import ExactProblem
 
-# Everything that a solver knows between two steps, by name.
+# The complete state of a solver between two steps, by name.
 State = Mapping[str, Tensor]
 
 
@@ -21,8 +21,8 @@ class Solver(Part):
         state = solver.iterate(problem, state)          # as often as one likes
         solution = solver.solution(problem, state)
 
-    The state is the solver's whole memory, and `iterate` changes neither it nor the solver, so steps that go on from a
-    state that was saved are those that would have followed.
+    The state is the solver's whole memory, and `iterate` changes neither it nor the solver, so that steps from a saved
+    state equal those of an uninterrupted run.
     """
 
     method_kind: ClassVar[str | None] = "solver"
@@ -30,7 +30,7 @@ class Solver(Part):
     solves: ClassVar[type] = object
 
     def begin(self, problem: ExactProblem) -> dict[str, Tensor]:
-        """The state before the first step.
+        """Returns the state before the first step.
 
         Raises:
             TypeError: the problem is not of the class that this solver solves.
@@ -40,13 +40,13 @@ class Solver(Part):
         return self.start(problem)
 
     def start(self, problem: ExactProblem) -> dict[str, Tensor]:
-        """As `begin`, of a problem of the right class."""
+        """Returns the state before the first step, for a problem of the class `solves`."""
         raise NotImplementedError
 
     def iterate(self, problem: ExactProblem, state: State) -> dict[str, Tensor]:
-        """The state after one more step."""
+        """Returns the state after one more step."""
         raise NotImplementedError
 
     def solution(self, problem: ExactProblem, state: State) -> Tensor:
-        """The solution that a state stands for, as the problem measures it."""
+        """Returns the solution of a state, in the form that the problem measures."""
         raise NotImplementedError
