@@ -1,4 +1,4 @@
-"""The policies beside the one that learns, as far as a stage's algorithm reads what they say."""
+"""The auxiliary policies of a stage, frozen references and a teacher, as far as its algorithm reads their outputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from polopt.training.teacher_model import Teacher
 
 
 class Beside:
-    """references: the frozen policies that the algorithm compares with, those in `named` among them. teacher: a moving
-    average of the policy, told more than it was; None if the algorithm has none. rows: as `Teacher`."""
+    """The auxiliary policies of a stage. references: the frozen policies that the algorithm compares with, those in
+    `named` among them. teacher: a moving average of the policy that reads a hint beside the prompt; None if the
+    algorithm has none. rows: as `Teacher`."""
 
     def __init__(
         self,
@@ -31,12 +32,12 @@ class Beside:
         self.teacher = Teacher(policy, algorithm.teacher, rows, team) if algorithm.teacher is not None else None
 
     def begin(self, run: Run, stage: str) -> None:
-        """Keep what stays the same all through the stage."""
+        """Stores the weights that stay the same all through the stage in the run's folder."""
         if self.references.fixed is not None:
             run.keep(f"reference-{stage}", wholly(parameters_of(self.references.fixed)))
 
     def resume(self, run: Run, stage: str, tensors: Mapping[str, Tensor]) -> None:
-        """As they were at a checkpoint of the stage."""
+        """Restores the auxiliary policies from a checkpoint of the stage."""
         self.references.load(tensors)
         if self.references.fixed is not None:
             load_parameters(self.references.fixed, run.kept(f"reference-{stage}"))
@@ -44,15 +45,16 @@ class Beside:
             self.teacher.load(tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
+        """Returns the tensors that a checkpoint must hold."""
         return self.references.state() | ({} if self.teacher is None else self.teacher.state())
 
     def begin_update(self) -> None:
-        """The policy is about to learn from a batch."""
+        """Prepares for an update: called before the policy learns from a batch."""
         self.references.begin_update()
 
     def end_update(self) -> None:
-        """The policy has learned from a batch, and the algorithm has been told."""
+        """Moves the reference and the teacher: called after the policy and the algorithm's counters have advanced by a
+        batch."""
         self.references.end_update()
         if self.teacher is not None:
             self.teacher.follow()

@@ -1,4 +1,4 @@
-"""When the batches of a stage are sampled."""
+"""The iterators over a stage's batches: when each batch is sampled, and in which process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 
 class RolloutBatch(NamedTuple):
-    """One batch before anything is made of it. begun: on the clock, when its sampling was. spent: on it, as
-    the source's `usage` counts. metrics: what the parts of the sampling did to it."""
+    """One batch as it was sampled, before rewards and credit. begun: the clock's time at which its sampling began, in
+    seconds. spent: resources used for it, as the source's `usage` counts them. metrics: the batch metrics of the
+    sampling's parts."""
 
     experience: Experience
     begun: float
@@ -27,7 +28,7 @@ class RolloutBatch(NamedTuple):
 
 
 def collect(source: StageSource, sampling: Sampling) -> RolloutBatch:
-    """Sample one batch."""
+    """Samples one batch and measures the resources used."""
     begun, before = time.perf_counter(), source.usage()
     experience = sampling(source)
     return RolloutBatch(experience, begun, usage_since(before, source), metrics_of(sampling, experience))
@@ -57,27 +58,28 @@ class StageSource(Protocol):
 
 
 class BatchIterator(Protocol):
-    """The batches of a stage, in order."""
+    """An iterator over the batches of a stage, in order."""
 
     def batch(self, step: int) -> RolloutBatch:
-        """The batch of this step."""
+        """Returns the batch of this step."""
         ...
 
     def learned(self, step: int) -> None:
-        """The policy has learned from the batch of this step, or there was nothing to learn from it."""
+        """Advances by a batch: called after the policy has learned from the batch of this step, or has skipped an empty
+        one."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold beside policy, learner and source."""
+        """Returns the tensors that a checkpoint must hold beside policy, learner and source."""
         ...
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
-        """What to log of how a batch came about."""
+        """Returns metrics of how a batch was sampled."""
         ...
 
 
 class SynchronousBatches:
-    """Each batch when it is asked for, from the policy as it is."""
+    """A batch iterator that samples each batch at its step, from the current policy."""
 
     def __init__(self, source: StageSource, sampling: Sampling) -> None:
         self.source, self.sampling = source, sampling
@@ -96,8 +98,8 @@ class SynchronousBatches:
 
 
 class BroadcastBatches:
-    """The batches that one process of a team has, for all of them. supply: theirs, in the process that leads. device:
-    where each learns."""
+    """A batch iterator that broadcasts the main process's batches to every process. supply: the main process's
+    iterator, None in the others. device: of this process's learner."""
 
     def __init__(self, supply: BatchIterator | None, team: ProcessGroup, device: str) -> None:
         self.supply, self.team, self.device = supply, team, device
@@ -122,7 +124,7 @@ class BroadcastBatches:
 
     def _hear(self, ask: Callable[[BatchIterator], T]) -> T:
         def work() -> T:
-            assert self.supply is not None  # where this process leads
+            assert self.supply is not None  # in the main process
             return ask(self.supply)
 
         return self.team.broadcast_from_main(work)

@@ -1,4 +1,5 @@
-"""This machine measured on small configurations, so that `polopt plan` knows what it reaches. Each is a process."""
+"""Measures this machine on small configurations, each in a process of its own, as the basis of `polopt plan`'s
+predictions."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def _gpt2(width: int, layers: int, vocabulary: int) -> dict[str, Any]:
 
 
 def grid() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """(name, the model's config, the batch): sizes, lengths, groups, vocabularies and pieces in turn, about a second a
-    step at most."""
+    """Yields (name, the model's config, the batch): sizes, lengths, groups, vocabularies and micro-batches in turn,
+    about a second a step at most."""
     models = {
         "llama 64x2": _llama(64, 2, 256),
         "llama 128x4": _llama(128, 4, 512),
@@ -75,7 +76,7 @@ def grid() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 def tasks(prompt: int, train: int, *, seed: int) -> TaskSplit:
-    """Prompts of so many letters, which are tokens, whose answers pay nothing."""
+    """Returns `train` tasks with prompts of `prompt` letters, one token each, and a reward of 0 for every answer."""
     listed = [Task(f"task/{i}", "letters", "abcdefgh"[i % 8] * prompt, "a", {}) for i in range(train)]
 
     def nothing(completion: str, task: Task) -> tuple[float, dict[str, Any]]:
@@ -85,12 +86,13 @@ def tasks(prompt: int, train: int, *, seed: int) -> TaskSplit:
 
 
 def _clock() -> float:
-    """Seconds: the processor's with one thread, which other programs disturb little, and else the wall's."""
+    """Returns the time in seconds: the processor's with one thread, which other programs disturb little, and else the
+    wall's."""
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 class _Timed(Learner):
-    """Notes how long the last batch took."""
+    """A learner that measures the duration of its last update."""
 
     def update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         start = _clock()
@@ -100,7 +102,7 @@ class _Timed(Learner):
 
 
 class _Noted(AlternatingOutcome):
-    """Notes how long the answers of the last batch were, and how long they took."""
+    """A player that records the lengths of the last batch's answers, and their duration."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Any]:
         start = _clock()
@@ -112,7 +114,7 @@ class _Noted(AlternatingOutcome):
 
 
 def _model(config: dict[str, Any], mean: float, folder: Path, texts: list[tuple[str, str, str]]) -> None:
-    """Random weights, and as many ids that end an answer as give answers of the mean length."""
+    """Saves a model with random weights, and with so many stop ids that its answers have the mean length."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -132,8 +134,8 @@ def _model(config: dict[str, Any], mean: float, folder: Path, texts: list[tuple[
 
 
 def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, threads: int) -> dict[str, Any]:
-    """The fastest of so many equal steps after a first that warms up: with a learning rate of nearly nothing and the
-    same random numbers, each batch is the one before."""
+    """Measures a configuration: the fastest of `steps` equal steps after a first that warms up. With a learning rate of
+    nearly nothing and the same random numbers, each batch equals the one before."""
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="polopt-calibrate-") as place:
         folder = Path(place)
@@ -177,13 +179,14 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, thread
 
 
 def _bytes(name: str) -> int:
-    """Of this process: VmRSS, what it holds now, or VmHWM, the most it has held."""
+    """Returns this process's memory in bytes: VmRSS, the present one, or VmHWM, the largest so far."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def ceilings(threads: int) -> Device:
-    """What this processor reaches: square products, and reading buffers that fit its cache and that do not."""
+    """Measures the processor's highest speeds: FLOP/s of square matrix products, and bytes per second of reading a
+    buffer that fits its cache and one that does not."""
     torch.set_num_threads(threads)
     flops = 0.0
     for n in (256, 512, 1024):
@@ -213,10 +216,11 @@ def calibrate(
     said: Callable[[str], None] = lambda line: None,
     among: list[tuple[str, dict[str, Any], dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Measure the grid, as much of it as the time allows, and fit. `raw` of the result holds what was measured.
+    """Measures the grid, as much of it as the time allows, and fits the plan's constants. `raw` of the result holds the
+    measurements.
 
     Raises:
-        ConfigError: this is not Linux, where a process can be told how much memory it took.
+        ConfigError: this is not Linux, where the peak memory of a process can be read.
     """
     if not Path("/proc/self/clear_refs").exists():
         raise ConfigError("calibrating needs Linux, whose processes can be told how much memory they took")
@@ -245,8 +249,8 @@ def points(raw: list[dict[str, Any]]) -> list[Point]:
 
 
 def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
-    """work(...) in a process of its own, whose memory is its own. It is a fork of this one, which has run nothing on
-    several threads and may not."""
+    """Runs work(*arguments) in a process with memory of its own, and returns the result. The process is a fork of this
+    one, which is safe as long as this one has run nothing on several threads."""
     context = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(work, *arguments).result()

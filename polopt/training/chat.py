@@ -23,9 +23,9 @@ from polopt.training.trained import check_kind, load_policy
 
 
 class ChatSession:
-    """What has been said to a policy and by it; each question is answered behind all that stands before it.
+    """A conversation with a policy: its history of messages, which is the context of each further question.
 
-    A tokenizer without a chat template has no way to write who says what: then each question stands alone.
+    Without a chat template the tokenizer cannot mark the speaker of a message: then each question stands alone.
 
     system: a system prompt before the first question. support: temperature, top-k and top-p of the answers. limit: most
     tokens of one.
@@ -51,10 +51,10 @@ class ChatSession:
             self.history = [{"role": "system", "content": system}]
 
     def ask(self, question: str) -> str:
-        """The answer to one more question.
+        """Samples the answer to one more question.
 
         Raises:
-            ContextError: what has been said leaves no room for an answer.
+            ContextError: the conversation leaves no room for an answer in the model's context.
         """
         ids = self.dialogue.opening(question, self.history)
         context = self.policy.context_length
@@ -80,11 +80,11 @@ class ChatSession:
 def conversations(
     folder: Path | str, *, base: bool = True, checkpoint: Which | None = None, **settings: Any
 ) -> dict[str, ChatSession]:
-    """A conversation with each of a run's policies: "base", the model that it began with (if `base`, and the run began
-    with one), and "trained". Of a folder with a model it is "model" alone.
+    """Opens a conversation with each of a run's policies: "base", the model that it began with (if `base`, and the run
+    began with one), and "trained". For a folder with a model there is "model" alone.
 
-    checkpoint: of a run, finished or not; the policy that it ended with if None. settings: of `ChatSession`; the
-    system prompt and the arguments of the chat template are the recipe's.
+    checkpoint: of a run, finished or not; the policy that it ended with if None. settings: of `ChatSession`; the system
+    prompt and the arguments of the chat template are the recipe's.
 
     Raises:
         ConfigError, RunError: there is no policy, base or checkpoint, or it cannot be loaded.

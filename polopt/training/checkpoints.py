@@ -44,12 +44,12 @@ class Checkpoints:
         self._known: dict[tuple[str, int, int], str] = {}
 
     def folders(self) -> list[Path]:
-        """Everything that is named as a checkpoint, whole or not, in the order of its step."""
+        """Returns every folder that is named as a checkpoint, whole or not, in the order of its step."""
         named = [p for p in self.place.glob("*") if re.fullmatch("[0-9]{8,}", p.name)]
         return sorted(named, key=lambda p: int(p.name))
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that have both files, in order; their content is not looked at."""
+        """Returns the steps of the checkpoints that have both files, in order, without reading their content."""
         return [int(p.name) for p in self.folders() if all((p / name).is_file() for name in (STATE, TENSORS))]
 
     def write(
@@ -135,7 +135,8 @@ class Checkpoints:
                 path.unlink()
 
     def discard(self, folder: Path) -> None:
-        """Removes a checkpoint. It loses its name first, so that half of it never passes for the whole."""
+        """Removes a checkpoint. The folder is renamed first, so that a half-removed one never passes for a whole
+        one."""
         if folder.is_dir():
             old = folder.with_name(f".old-{folder.name}-{os.getpid()}")
             shutil.rmtree(old, ignore_errors=True)
@@ -143,7 +144,7 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def set_aside(self, folder: Path) -> Path:
-        """Renames what is no checkpoint, so that it can be looked at and is in nobody's way."""
+        """Renames a folder that is no valid checkpoint, so that it can be inspected and is not read again."""
         aside = folder.with_name(f"damaged-{folder.name}")
         number = 1
         while aside.exists():
@@ -153,13 +154,14 @@ class Checkpoints:
         return aside
 
     def clean(self) -> None:
-        """Removes what a killed process was writing, or removing."""
+        """Removes the drafts, and the half-removed folders, that a killed process has left."""
         for pattern in (".draft-*", ".old-*"):
             for folder in self.place.glob(pattern):
                 shutil.rmtree(folder)
 
     def _digest(self, file: Path) -> str:
-        """The sha256 of a file that is written once for the whole run, computed once for each of its versions."""
+        """Returns the sha256 of a file that is written once for the whole run, computed once for each of its
+        versions."""
         found = file.stat()
         key = (file.name, found.st_size, found.st_mtime_ns)
         if key not in self._known:

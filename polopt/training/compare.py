@@ -1,4 +1,4 @@
-"""Methods against each other: one recipe, several seeds, each run in a folder of its own."""
+"""Comparisons of methods: one recipe, several seeds, each run in a folder of its own."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def compare(
     cluster: str | None = None,
     watch: Callable[[Sequence[ComparedRun]], None] | None = None,
 ) -> Comparison:
-    """Train every method with seeds 0 to seeds - 1 and compare their held-out score; the first is the yardstick.
+    """Trains every method with seeds 0 to seeds - 1 and compares their held-out scores; the first is the yardstick.
 
-    Everything but the last stage's method is the same. Runs of one seed begin with the same warm-up to the bit,
-    so differences are paired by seed. `folder` (`default_folder` if None) gets a run folder each and
-    comparison.json; called again it takes finished runs as they are and continues the others.
+    Everything but the last stage's method is the same. Runs of one seed begin with the same warm-up to the bit, so
+    differences are paired by seed. `folder` (`default_folder` if None) gets a run folder each and comparison.json;
+    called again, this function takes finished runs as they are and continues the others.
 
-    processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread:
-        with models this small two such runs together took less time than one run of two threads.
-    cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster.trials.Tasks`. By default
-        as many runs at once as it has CPUs, each of one thread.
-    watch: is called several times a second with all trials.
+    processes: how many runs at once, the cores shared out among them. By default one per core, each of one thread: with
+        models this small two such runs together took less time than one run of two threads.
+    cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster.ray_executor.RayExecutor`.
+        By default as many runs at once as it has CPUs, each of one thread.
+    watch: called several times a second with all trials.
 
     Raises:
         ConfigError: the recipe or a method is wrong, or a name is given twice.
@@ -68,7 +68,7 @@ def compare(
         for seed in range(seeds)
         for name, method in zip(names, methods, strict=True)
     ]
-    if cluster is None:  # whose machines have packages of their own
+    if cluster is None:  # a cluster's machines have packages of their own
         planned[0][2].require_installed()
     with _offices(folder, workers, processes, cluster) as offices:
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
@@ -82,8 +82,8 @@ def compare(
 
 
 def about(trials: Sequence[ComparedRun]) -> dict[str, Any]:
-    """What was compared, as plain data: recipe, machine, and of each method what differs from the first, what it took
-    and where its runs are. seconds, tokens (sampled), kinds (held-out accuracy): means over its runs."""
+    """Describes a comparison as plain data: recipe, machine, and of each method its differences from the first, its
+    cost and its runs. seconds, tokens (sampled), kinds (held-out accuracy): means over its runs."""
     first = trials[0]
     stage = first.recipe.main_stage
     yardstick = first.recipe.algorithms[stage]
@@ -103,7 +103,7 @@ def about(trials: Sequence[ComparedRun]) -> dict[str, Any]:
 
 
 def about_folder(folder: Path) -> dict[str, Any] | None:
-    """What `about` said when the comparison in a folder was written."""
+    """Returns `about` of the comparison that was written in a folder; None where it holds none."""
     found: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     return found.get("about")
 
@@ -121,13 +121,13 @@ def _offices(folder: Path, workers: int, processes: int | None, cluster: str | N
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """Plain data that `Comparison.from_dict` reads, with its table; an endless interval's ends are null."""
+    """Returns plain data that `Comparison.from_dict` reads, with its table; an endless interval's ends are null."""
     rows = [dataclasses.asdict(row) for row in comparison.table()]
     return _finite({**dataclasses.asdict(comparison), "table": rows})
 
 
 def label(method: Method) -> str:
-    """A method's name with its settings: `rloo(kl=0)`."""
+    """Returns a method's name with its settings: `rloo(kl=0)`."""
     if isinstance(method, str):
         return method
     settings = ", ".join(f"{k}={v}" for k, v in method.items() if k != "name")
@@ -135,23 +135,27 @@ def label(method: Method) -> str:
 
 
 def default_folder(methods: Sequence[Method]) -> Path:
-    """runs/compare-A-B of these methods."""
+    """Returns the default folder of a comparison of these methods, runs/compare-A-B."""
     return Path("runs") / f"compare-{'-'.join(file_name(label(m)) for m in methods)}"
 
 
 def file_name(name: str) -> str:
-    """A method's label as part of a folder's name."""
+    """Returns a method's label as part of a folder's name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
 
 
 def _run(recipe: Recipe, folder: Path) -> Run:
-    """The run's folder: as it is if it holds this recipe, new if it holds none."""
+    """Returns the run in a folder: the present one if it has this recipe, a new one if the folder has none.
+
+    Raises:
+        RunError: the folder holds a run of another recipe.
+    """
     if not (folder / "recipe.yaml").is_file():
         return create(recipe, folder)
     run = Run.open(folder)
     # Threads may differ: half-finished runs go on with their own.
     there = recipes.load(run.recipe)
-    # As it is written down: a tuple among a method's settings is a list there.
+    # Compared as YAML: a tuple among a method's settings is read back as a list.
     if there.model_copy(update={"threads": recipe.threads}).to_yaml() != recipe.to_yaml():
         raise RunError(f"{folder} holds a run of another recipe: give the comparison another folder")
     return run

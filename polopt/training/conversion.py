@@ -1,4 +1,4 @@
-"""From one format to another: a run's checkpoint, an adapter with its base, a whole model."""
+"""Conversion between formats: a run's checkpoint, an adapter with its base, a whole model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from polopt.training.origin import entered
 from polopt.training.reference_policy import load_parameters
 from polopt.training.run import Run, Which
 
-# What two policies are compared on, unless somebody gives other texts.
+# The texts that two policies are compared on by default.
 TEXTS = ("What is 7 + 5? The answer is 12.", "Once upon a time there was", "def add(a, b):\n    return a + b\n")
 
 
 def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
-    """The policy of a run's checkpoint, finished or not: that of a step, the last, or the best (see `Run.best`).
+    """Returns the policy of a run's checkpoint, finished or not: that of a step, the last, or the best (see
+    `Run.best`).
 
     Raises:
         RunError: the folder is no run, or has no such checkpoint. ConfigError: the recipe cannot be prepared here.
@@ -34,7 +35,7 @@ def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
     run = Run.open(Path(folder).absolute())
     tensors = run.tensors(checkpoint)
     with entered(run) as recipe:
-        # Here, wherever the run was made, and without the engine that drew its answers.
+        # On the CPU, whatever the run's device was, and without its rollout engine.
         domain = LanguageDomain(
             LanguageRecipe.require(recipe).model_copy(update={"rollout": NativeSpec(), "device": "cpu"})
         )
@@ -44,7 +45,7 @@ def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
 
 
 def write_checkpoint(folder: Path | str, to: Path, checkpoint: Which = "last", *, adapter: bool = False) -> None:
-    """A checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
+    """Writes a checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
 
     Raises:
         RunError, ConfigError: as `policy_at`. ConfigError: an adapter of a run that trains none.
@@ -59,8 +60,8 @@ def write_checkpoint(folder: Path | str, to: Path, checkpoint: Which = "last", *
 
 
 def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
-    """Base and adapter as one model in the Hugging Face format, by PEFT's own merge, whatever kind it can merge. The
-    sum is taken in float32 or wider and rounded once, to the base's precision.
+    """Merges base and adapter into one model in the Hugging Face format, by PEFT's own merge, whatever kind it can
+    merge. The sum is taken in float32 or wider and rounded once, to the base's precision.
 
     base: None for the one that the adapter names.
 
@@ -88,8 +89,8 @@ def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """An adapter made of two models. kl: nats per token from the model to base and adapter, mean and largest over the
-    texts' tokens."""
+    """An adapter extracted from two models, and its error. kl: nats per token from the model to base and adapter, mean
+    and largest over the texts' tokens."""
 
     found: Extracted
     kl: float
@@ -100,7 +101,7 @@ class Difference:
 def split(
     model: Path | str, base: Path | str, to: Path, *, rank: int | None = None, texts: Sequence[str] = TEXTS
 ) -> Difference:
-    """The adapter, in PEFT's format, that takes a base nearest to a model of its shape; see `lowrank.extract`.
+    """Extracts the adapter, in PEFT's format, that takes a base nearest to a model of its shape; see `lowrank.extract`.
 
     Raises:
         ConfigError: PEFT is not installed, one of the two cannot be loaded, or they are not of one shape.
@@ -115,7 +116,7 @@ def split(
 
 
 def _kl(whole: LanguagePolicy, other: Any, text: str) -> Tensor:
-    """[T] sum_a p_a log(p_a / q_a) behind each token of a text."""
+    """[T] KL divergence sum_a p_a log(p_a / q_a) after each token of a text, in nats."""
     ids = torch.tensor([whole.tokenizer(text)["input_ids"]])
     p, q = (m(ids, use_cache=False).logits[0].double().log_softmax(-1) for m in (whole.model, other))
     return (p.exp() * (p - q)).sum(-1)

@@ -1,4 +1,4 @@
-"""What one kind of policy and world brings to the training loop."""
+"""The interface between the training loop and one kind of policy and world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polopt.training.learner import Learner
 
 
 def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities) -> None:
-    """Refuses a stage's algorithm before anything is made for it.
+    """Refuses a stage's algorithm that the loop cannot provide for, before anything is made for it.
 
     Raises:
         ConfigError: naming the stage, the part, what it needs and the fix.
@@ -28,7 +28,7 @@ def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities
 
 
 class Score(Protocol):
-    """A policy's performance on held-out problems."""
+    """The result of a policy's evaluation on held-out problems."""
 
     def record(self) -> dict[str, Any]:
         """Returns the score as it stands in evaluations.jsonl."""
@@ -38,10 +38,10 @@ class Score(Protocol):
 class Domain(Protocol):
     """A kind of policy and world: its policy, its sources of experience, its fields, its held-out score.
 
-    The loop (`polopt.training.loop`) knows stages, steps, checkpoints and records, and asks the domain for the rest.
-    `policy` samples and `learned` learns; they are one module unless the learned weights lie in pieces. `algorithms`
-    holds the algorithm of each stage. `capabilities` is what such a loop provides to them; an algorithm that needs
-    more is refused when the domain is made (`check_algorithm`).
+    The loop (`polopt.training.loop`) handles stages, steps, checkpoints and records; the domain does the rest. `policy`
+    samples and `learned` learns; they are one module unless the learned weights lie in pieces. `algorithms` holds the
+    algorithm of each stage. `capabilities` is what such a loop provides to them; an algorithm that needs more is
+    refused when the domain is made (`check_algorithm`).
     """
 
     capabilities: Capabilities
@@ -67,7 +67,7 @@ class Domain(Protocol):
         ...
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Describes the policy for the run's folder. known: what the folder says of it so far.
+        """Describes the policy for the run's folder. known: the description that the folder holds so far.
 
         Raises:
             RunError: the policy is not the one that the run began with.
@@ -114,7 +114,7 @@ class Domain(Protocol):
         ...
 
     def provide(self, experience: Experience, fields: frozenset[str], source: Any, learner: Learner) -> Experience:
-        """Computes those of the fields that only this kind of world or policy has."""
+        """Computes those of the fields that are specific to this kind of world or policy."""
         ...
 
     def describe(self, experience: Experience) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Domain(Protocol):
         ...
 
     def score(self, stage: str, problems: int, step: int) -> Score:
-        """Measures the policy on a stage's held-out problems. Training cannot tell that it happened."""
+        """Measures the policy on a stage's held-out problems, without any effect on training."""
         ...
 
     def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, Score]]:
@@ -138,7 +138,8 @@ class Domain(Protocol):
         ...
 
     def sync_weights(self, version: int) -> None:
-        """Gives the learned weights to whatever samples. version: batches that the run has learned from."""
+        """Copies the learned weights to the policy's samplers. version: the number of batches that the run has learned
+        from."""
         ...
 
     def save(self, folder: Path) -> None:

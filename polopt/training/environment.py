@@ -1,4 +1,4 @@
-"""What a run is computed with: versions, processor, threads, and the commit of a source checkout."""
+"""The software and hardware of a run: versions, processor, cores, and the commit of a source checkout."""
 
 from __future__ import annotations
 

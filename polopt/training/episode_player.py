@@ -1,4 +1,4 @@
-"""Plays episodes of a world with a policy: observation in, answer out, turn by turn."""
+"""Rollouts of a world's episodes with a policy: observation in, answer out, turn by turn."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from polopt.worlds.protocol import Task, Tasks
 
 
 class EpisodePlayer(EpisodeReplayer):
-    """Plays episodes of a world with a policy, a batch of them at a time, turn by turn.
+    """A player that samples the policy's answers in a batch of episodes, turn by turn.
 
-    engine: what draws the policy's answers; polopt's own sampler if None. executor: plays the episodes; this process
-    if None. seconds: spent so far, by kind of work. sampled: tokens that were drawn so far.
+    engine: the sampler of the policy's answers; polopt's own if None. executor: runs the episodes; this process if
+    None. seconds: spent so far, by kind of work. sampled: tokens that were sampled so far.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EpisodePlayer(EpisodeReplayer):
         starts: Sequence[Start] | None = None,
         look: LookaheadConfig | None = None,
     ) -> list[EpisodeRecord]:
-        """`copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
+        """Plays `copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
 
         Raises:
             ValueError: as `demonstrate`, where a start gives a part of the solution.
@@ -64,7 +64,7 @@ class EpisodePlayer(EpisodeReplayer):
         return rows
 
     def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[EpisodeRecord]:
-        """So many episodes of each task, up to where the policy goes on."""
+        """Opens counts[i] episodes of task i, up to the policy's first decision."""
         plays = self.executor.open(self.tasks, each(tasks, counts))
         seen = self.executor.reset(plays)
         places = list(itertools.accumulate(counts, initial=0))
@@ -82,14 +82,14 @@ class EpisodePlayer(EpisodeReplayer):
             for play in plays[places[i] : places[i + 1]]:
                 rows.append(EpisodeRecord.begin(tasks[i], i, play, plain[i], read.get(i)))
                 rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
-                # Behind a hint an answer may be shorter, but there must be one.
+                # After a hint an answer may be shorter than the limit, but has at least one token.
                 least = 1 if start.hint else self.limit - rows[-1].room
                 longest = max(len(rows[-1].ids), len(rows[-1].context))
                 check_room(tasks[i], longest, least, self.policy.context_length)
         return rows
 
     def _openings(self, tasks: Sequence[Task], texts: Mapping[int, str]) -> dict[int, list[int]]:
-        """Ids of the opening of each of these tasks, by its number, of which this is the text."""
+        """Returns the ids of the tasks' openings, by the task's number. texts: of the openings, by the same number."""
         begun = [(text, tasks[i].history) for i, text in texts.items()]
         return dict(zip(texts, self.dialogue.openings(begun), strict=True))
 
@@ -102,12 +102,13 @@ class EpisodePlayer(EpisodeReplayer):
         window: int | None = None,
         look: LookaheadConfig | None = None,
     ) -> None:
-        """Play on. The first copies[0] rows stand at the same place, and so do the next copies[1].
+        """Samples the rest of the episodes. The first copies[0] rows have the same context, and so do the next
+        copies[1].
 
-        An answer that is cut off by the token limit, or by the end of the model's context, never reaches the world: its
-        episode is truncated. window: how many
-        more tokens the policy may decide in each row; an episode that is not over then is left as it stands. look: how
-        the first answers are drawn, by an engine that can; later ones are drawn independently.
+        An answer that is cut off by the token limit, or by the end of the model's context, is not passed to the world:
+        its episode is truncated. window: how many more tokens the policy may decide in each row; an episode that is not
+        over then is left as it stands. look: how the first answers are sampled, by an engine that supports it; later
+        ones are sampled independently.
         """
         for row in rows:
             row.left = window
@@ -128,8 +129,8 @@ class EpisodePlayer(EpisodeReplayer):
         generator: torch.Generator,
         look: LookaheadConfig | None,
     ) -> list[Sampled]:
-        """An answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All are drawn
-        in one call, but for those whose context has no room for the longest of them."""
+        """Samples an answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All
+        are sampled in one call, but for those whose context has no room for the longest of them."""
         ends = list(itertools.accumulate(shares))
         groups = [slice(end - share, end) for end, share in zip(ends, shares, strict=True)]
         longest, calls = max(rooms), dict[int, list[slice]]()
@@ -164,7 +165,8 @@ class EpisodePlayer(EpisodeReplayer):
         return answers
 
     def _advance(self, rows: Sequence[EpisodeRecord], answers: Sequence[Sampled]) -> None:
-        """Give each row its answer, or, where its window ends, as much of it as there is."""
+        """Adds each row's answer, or the part of it that its window allows, and steps the worlds of the complete
+        ones."""
         start = time.perf_counter()
         whole = []
         for row, answer in zip(rows, answers, strict=True):

@@ -18,7 +18,7 @@ from polopt.support import Support, SupportError
 from polopt.worlds.executors import Play
 from polopt.worlds.protocol import Task
 
-# What a sampler notes of each token where temperatures follow the entropy.
+# The sampler's values at each token where temperatures follow the entropy.
 NOTED = ("temperature", "plain_entropy")
 
 
@@ -26,12 +26,13 @@ NOTED = ("temperature", "plain_entropy")
 class EpisodeRecord:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
-    episode: as its grounds gave it, None for a raw text, which nobody plays. entropy: None if some answer came without.
-    noted: what else the sampler said of its decisions, 0 elsewhere. paid: what the world paid at each id, which is an
-    answer's last. turns: answers that are complete. said: tokens of the one that is not. left: how many more tokens the
-    policy may decide for now, None for no such limit. given: how many ids of the first answer stood there before.
-    signals: whatever else the world said of the last answer. read: what the world took for the answer in it. whispered:
-    ids of the opening as the sampler reads it, None where it reads what is on record.
+    episode: the executor's handle, None for a raw text, which no world plays. entropy: None if some answer came
+    without. noted: further values of the sampler at its decisions, 0 elsewhere. paid: the world's reward at each id;
+    that of an answer stands at its last id. turns: number of complete answers. said: tokens of the incomplete answer.
+    left: how many more tokens the policy may decide for now, None for no such limit. given: number of leading ids of
+    the first answer that were not sampled. signals: the world's further numbers on the last answer. read: the answer
+    that the world extracted from its text. whispered: ids of the opening in the sampler's context, None where they are
+    the recorded ones. opened: number of ids of the recorded opening.
     """
 
     task: Task
@@ -71,12 +72,12 @@ class EpisodeRecord:
 
     @property
     def context(self) -> list[int]:
-        """What the sampler reads."""
+        """Returns the sampler's context."""
         return self.ids if self.whispered is None else self.whispered + self.ids[self.opened :]
 
     @property
     def room(self) -> int:
-        """Tokens of the present answer, those included that stood there before."""
+        """Returns the number of tokens of the current answer, the given ones included."""
         return self.said + (self.given if self.turns == 0 else 0)
 
     @property
@@ -94,7 +95,7 @@ class EpisodeRecord:
         kept: Sequence[Tensor | None] | None,
         noted: Mapping[str, list[float]] = MappingProxyType({}),
     ) -> None:
-        """More of the answer that is not complete."""
+        """Appends sampled ids to the incomplete answer."""
         for name, values in noted.items():
             known = self.noted.setdefault(name, [])
             known += [0.0] * (len(self.ids) - len(known)) + values
@@ -103,26 +104,26 @@ class EpisodeRecord:
         self.left = None if self.left is None else self.left - len(ids)
 
     def give(self, ids: list[int]) -> None:
-        """How the first answer begins: nobody's decisions."""
+        """Appends ids to the first answer's given prefix, which are no decisions."""
         self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), self.turns, None)
         self.given += len(ids)
 
     def pay(self, reward: float) -> None:
-        """For the answer that is complete."""
+        """Adds the reward of the answer that was just completed, at its last id."""
         self.reward += reward
         self.paid[-1] += reward
 
     def imitate(self, ids: list[int]) -> None:
-        """As `decide`, of what somebody else decided."""
+        """Appends a demonstration's ids as decisions, with log-probabilities and entropies of 0."""
         self.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
 
     @property
     def saying(self) -> list[int]:
-        """Ids of the answer that is not complete, those included that stood there before."""
+        """Returns the ids of the incomplete answer, the given ones included."""
         return self.ids[len(self.ids) - self.room :]
 
     def complete(self) -> None:
-        """The answer is complete."""
+        """Marks the current answer as complete."""
         self.turns, self.said = self.turns + 1, 0
 
     def _extend(
@@ -139,9 +140,9 @@ class EpisodeRecord:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedEpisode:
-    """What is on record of an episode. ids: up to where it stands. turn: of each id of an answer, else -1. given: how
-    many ids of the first answer nobody decided. hinted: whether the sampler had read more than is on record.
-    logp, entropy, kept, noted: as in `EpisodeRecord`."""
+    """An episode as a batch recorded it. ids: up to its present end. turn: of each id of an answer, else -1. given:
+    number of leading ids of the first answer that were not sampled. hinted: whether the sampler's context had more than
+    the recorded ids. logp, entropy, kept, noted: as in `EpisodeRecord`."""
 
     ids: list[int]
     turn: list[int]
@@ -154,7 +155,7 @@ class RecordedEpisode:
 
     @property
     def answers(self) -> list[list[int]]:
-        """Ids of each answer, turn by turn."""
+        """Returns the ids of each answer, turn by turn."""
         said: dict[int, list[int]] = {}
         for number, turn in zip(self.ids, self.turn, strict=True):
             if turn >= 0:
@@ -162,7 +163,7 @@ class RecordedEpisode:
         return [said[turn] for turn in sorted(said)]
 
     def decisions(self, begin: int, end: int) -> dict[str, Any]:
-        """What `EpisodeRecord.decide` takes, of the ids from `begin` to before `end`."""
+        """Returns the arguments of `EpisodeRecord.decide` for the ids from `begin` to before `end`."""
         mine = slice(begin, end)
         return {
             "ids": self.ids[mine],
@@ -174,7 +175,7 @@ class RecordedEpisode:
 
 
 def first(answer: Sampled, tokens: int) -> Sampled:
-    """The answer's first tokens; it has not stopped if that is not all of it."""
+    """Returns the answer's first tokens; a shortened answer counts as not stopped."""
     if len(answer.tokens) <= tokens:
         return answer
     return Sampled(
@@ -188,7 +189,7 @@ def first(answer: Sampled, tokens: int) -> Sampled:
 
 
 def pasts(experience: Experience, at: Tensor | None = None) -> list[RecordedEpisode]:
-    """What is on record of each row, all of it or the columns before `at` [B]."""
+    """Returns the recorded episode of each row, all of it or the columns before `at` [B]."""
     tokens, kept = experience.extras["tokens"], experience.extras.get("kept")
     end = (tokens >= 0).sum(1) if at is None else at
     given, hinted = experience.extras["given"].tolist(), experience.extras["hinted"].tolist()
@@ -221,13 +222,13 @@ def to_experience(
     policy: LanguagePolicy,
     signals: Sequence[str] = (),
 ) -> Experience:
-    """Transcripts as one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64
-    if the policy is, else float32. Without a row's entropy, the batch has none. signals: names of those that the world
-    gives; 0 in rows that it said nothing of.
+    """Converts episodes to one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64 if
+    the policy is, else float32. Without a row's entropy, the batch has none. signals: names of the world's further
+    numbers; 0 in rows without them.
 
     Raises:
-        SupportError: a truncated support, and an answer without the ids that it left to choose from; temperatures
-            that follow the entropy, and an answer without them.
+        SupportError: a truncated support, and an answer without the ids of its support; temperatures that follow the
+            entropy, and an answer without them.
     """
     table, precision = _Table(rows, policy.device), policy.precision
     known = [row.entropy for row in rows if row.entropy is not None]
@@ -250,18 +251,18 @@ def to_experience(
 
 
 class _Table:
-    """Lists of the rows' values as tensors on a device. length: of the longest row."""
+    """Converts lists of the rows' values to tensors on a device. length: of the longest row."""
 
     def __init__(self, rows: Sequence[EpisodeRecord], device: torch.device) -> None:
         self.length, self.device = max(len(row.ids) for row in rows), device
 
     def padded(self, values: list[list[Any]], blank: Any, dtype: torch.dtype) -> Tensor:
-        """[B, T] one list a row, `blank` behind it."""
+        """Returns [B, T], one list a row, padded with `blank` on the right."""
         filled = [v + [blank] * (self.length - len(v)) for v in values]
         return torch.tensor(filled, dtype=dtype).reshape(len(values), self.length).to(self.device)
 
     def column(self, values: list[Any], dtype: torch.dtype) -> Tensor:
-        """[B] one value a row."""
+        """Returns [B], one value a row."""
         return torch.tensor(values, dtype=dtype).to(self.device)
 
 
@@ -295,11 +296,11 @@ def _extras(
 
 
 def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
-    """Every group's prompt as if the policy had decided it, and [B] which of them is each row's.
+    """Returns every group's prompt as a row of decisions, and [B] the index of each row's prompt.
 
     A prompt is what stands before a row's first decision; its first token, with nothing before it, is given. The rows
-    of a group share it, so that of its first row stands for all. Over the whole vocabulary at temperature 1: nobody
-    sampled it.
+    of a group share it, so that of its first row stands for all. The support is the whole vocabulary at temperature 1,
+    as a prompt is not sampled.
     """
     index, _ = ops.group_index(experience.group)
     chosen = ops.group_first(experience.group)
@@ -309,7 +310,7 @@ def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
 
 
 def _kept(rows: Sequence[EpisodeRecord], T: int) -> Tensor:
-    """[B, T, K] the ids that each decision chose from, -1 beyond."""
+    """Returns [B, T, K] the ids of each decision's support, -1 beyond."""
     if any(decided and ids is None for row in rows for decided, ids in zip(row.decided, row.kept, strict=True)):
         raise SupportError(
             "the sampler did not tell which ids top-k and top-p left, and the learner cannot renormalise without; "

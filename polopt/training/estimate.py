@@ -1,4 +1,4 @@
-"""What a run will take, before it is begun: parameters, memory, time."""
+"""Estimates of a run's cost before it begins: parameters, memory, time."""
 
 from __future__ import annotations
 
@@ -37,18 +37,17 @@ TRIALS = 3
 SEEN = 500
 # Held-out problems that the speed of evaluations is measured on.
 PROBLEMS = 128
-# Tasks that stand in for what a stage will find in the data of another one.
+# Tasks that stand in for the rollouts that a stage reads from another one.
 STAND_INS = 500
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """parameters: of the policy. memory: bytes by what they hold, of the stage that needs most. preparing: seconds
-    until the first step. steps: seconds of one step, by stage that was tried. problem: seconds per held-out answer.
-    total: seconds of the whole run, None where a stage was not tried. servers: addresses that a stage asks, by stage
-    that was not tried because of them. Each span is from the fastest trial with answers of a typical length to the
-    slowest with long ones.
-    """
+    """The estimated cost of a run. parameters: of the policy. memory: bytes by their use, of the stage that needs most.
+    preparing: seconds until the first step. steps: seconds of one step, by stage that was tried. problem: seconds per
+    held-out answer. total: seconds of the whole run, None where a stage was not tried. servers: addresses that a stage
+    calls, by stage that was not tried because of them. Each span is from the fastest trial with answers of a typical
+    length to the slowest with long ones."""
 
     parameters: int
     memory: Holds
@@ -60,12 +59,13 @@ class Estimate:
 
 
 def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
-    """Try a few steps of each stage on a copy that is thrown away, in about `seconds` plus preparation.
+    """Estimates a run's cost from a few steps of each stage on a copy that is thrown away, in about `seconds` plus
+    preparation.
 
-    A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one
-    is scaled up by its rows. A stage that asks servers, which may cost money, is not tried. The policy is untrained, or
-    as loaded, and how long its answers will be is not known: each stage is tried with answers of a typical length and
-    with long ones, see `answer_lengths`.
+    A stage is tried on an eighth of its batch, then on whole batches if time allows; otherwise the small one is scaled
+    up by its rows. A stage that calls servers, which may cost money, is not tried. The policy is untrained, or as
+    loaded, and the lengths of its answers are unknown: each stage is tried with answers of a typical length and with
+    long ones, see `answer_lengths`.
     """
     start = time.perf_counter()
     check_memory(recipe)
@@ -103,7 +103,7 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
 
 
 def _stand_ins(tasks: Tasks) -> list[dict[str, Any]]:
-    """Rollouts that a stage might read from another one, before there are any: the tasks' solutions, or their prompts,
+    """Returns stand-ins for the rollouts that a stage reads from another one: the tasks' solutions, or their prompts,
     each beside a worse answer of the same length."""
     found = []
     for i in range(min(STAND_INS, len(tasks))):
@@ -114,19 +114,19 @@ def _stand_ins(tasks: Tasks) -> list[dict[str, Any]]:
 
 
 def servers_of(algorithm: Algorithm) -> frozenset[str]:
-    """Addresses of the servers that learning by this algorithm asks."""
+    """Returns the addresses of the servers that an algorithm's parts call."""
     return frozenset().union(*(part.servers for part in algorithm.parts()))
 
 
 def longest_prompt(policy: LanguagePolicy, tasks: Tasks, limit: int) -> int:
-    """Tokens of the longest opening among the first tasks."""
+    """Returns the number of tokens of the longest opening among the first tasks."""
     dialogue = EpisodePlayer(policy, tasks, limit).dialogue
     first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
     return max(map(len, dialogue.openings([(task.prompt, task.history) for task in first])))
 
 
 def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
-    """Tokens of a typical and of a long answer in a stage.
+    """Returns the tokens of a typical and of a long answer in a stage.
 
     If some stage imitates, these are the median and the maximum of its solutions; else half the token limit, and the
     limit.
@@ -143,9 +143,9 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
 
 
 def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> Holds:
-    """What the stage that needs most will hold, if its prompts have so many tokens and its answers run to their limit;
-    the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe a process
-    that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
+    """Predicts the memory of the stage that needs most, in bytes, for prompts of so many tokens and answers that run to
+    their limit; the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe
+    a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
     found: list[Holds] = []
     for _, job in jobs_of(recipe, shape_of_model(policy.model), policy.device.type, prompt):
         found += (_counted(held, policy, job) for held in holds(job).values())
@@ -153,8 +153,8 @@ def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> Holds
 
 
 def _counted(held: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
-    """What can be counted on the policy itself is: with an adapter only its own parameters learn and are compared with,
-    and its maps are merged with the base's while answers are drawn, where that is in float32."""
+    """Replaces predicted bytes by those counted on the policy itself: with an adapter only its own parameters learn and
+    are compared with, and its maps are merged with the base's while answers are sampled, where that is in float32."""
     own = _bytes(policy.own_parameters().values())
     known = {
         "weights": _bytes(policy.parameters()),
@@ -174,7 +174,8 @@ def _bytes(parameters: Iterable[Tensor]) -> float:
 
 
 class AlternatingOutcome(EpisodePlayer):
-    """Every second episode counts as solved, so that all groups teach, as an untrained policy's would not."""
+    """A player that rewards every second episode with 1 and the others with 0, so that every group has a gradient,
+    unlike those of an untrained policy."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[EpisodeRecord]:
         rows = super().play(*args, **kwargs)
@@ -184,7 +185,7 @@ class AlternatingOutcome(EpisodePlayer):
 
 
 def _step_seconds(domain: LanguageDomain, name: str, budget: float) -> Span:
-    """Seconds of one whole step of a stage."""
+    """Measures the seconds of one whole step of a stage."""
     typical, long = answer_lengths(domain, name)
     _time_step(domain, name, _eighth(domain, name), long)  # the first step of all also fills caches
     fast, slow = (_trials(domain, name, length, budget / 2) for length in (typical, long))
@@ -199,7 +200,8 @@ def _eighth(domain: LanguageDomain, name: str) -> StageSpec:
 
 
 def _trials(domain: LanguageDomain, name: str, limit: int, budget: float) -> list[float]:
-    """Seconds of a whole step, from up to `TRIALS` of them, or of small ones scaled up if whole ones take too long."""
+    """Measures the seconds of a whole step, up to `TRIALS` times, or of small steps scaled up if whole ones take too
+    long."""
     whole, small = domain.recipe.stages[name], _eighth(domain, name)
     start = time.perf_counter()
     scaled = [_time_step(domain, name, small, limit) * whole.rows / small.rows]
@@ -228,7 +230,7 @@ def _time_step(domain: LanguageDomain, name: str, stage: StageSpec, limit: int) 
 
 
 def _problem_seconds(domain: LanguageDomain) -> Span:
-    """Seconds per held-out answer."""
+    """Measures the seconds per held-out answer."""
     spec = domain.recipe.evaluation
     stage = domain.recipe.main_stage
     heldout = domain.splits[stage].heldout

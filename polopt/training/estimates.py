@@ -28,6 +28,6 @@ def unit_of(estimate: Mapping[str, Any]) -> str:
 
 
 def label_of(name: str, estimate: Mapping[str, Any]) -> str:
-    """Returns what an estimate measures, in words."""
+    """Returns a readable name of the quantity that an estimate measures."""
     plain = unit_of(estimate) == SHARE and name.startswith("pass@")
     return "held-out accuracy" if plain else f"held-out {name.replace('_', ' ')}"

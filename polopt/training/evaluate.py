@@ -1,4 +1,4 @@
-"""Held-out accuracy of a policy, with intervals. Training cannot tell that it happened."""
+"""Held-out accuracy of a policy, with intervals. An evaluation has no effect on training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 512
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutScore:
-    """pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
+    """A policy's pass@k over held-out problems, `overall[k]` and `kinds[kind]` (pass@1), and the episodes behind it.
 
     solved: of each kind's problems, in their order, how many of the samples solved it. wrong: how many episodes were
     given up or cut short, by the names of `EpisodeExecutor.counts`; where they were not solved before, they count as
@@ -38,7 +38,7 @@ class HeldOutScore:
     wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """As it stands in evaluations.jsonl."""
+        """Returns the score as it stands in evaluations.jsonl."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         lengths = [sum(row.decided) for row in self.rows]
         return {
@@ -63,10 +63,10 @@ def evaluate(
     seed: int = 0,
     team: ProcessGroup | None = None,
 ) -> HeldOutScore:
-    """Play `samples` episodes of each task. The world says whether an episode solved it.
+    """Plays `samples` episodes of each task and measures how many are solved, by the world's own criterion.
 
-    Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every
-    interval, however many samples each has. The processes of a team share the tasks, and all know the result.
+    Uses a random generator of its own and leaves the policy's mode as it was. Problems are the unit of every interval,
+    however many samples each has. The processes of a team share the tasks, and each returns the whole result.
     """
     team = ProcessGroup() if team is None else team
     generator = torch.Generator().manual_seed(seed + team.rank)
@@ -82,7 +82,7 @@ def evaluate(
         chosen = order[start : start + size]
         played = player.play([tasks[i] for i in chosen], samples, support, generator)
         for row in played:
-            row.episode = None  # nobody plays on, and it need not travel
+            row.episode = None  # the episode is over, and need not be sent
         rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     rows = {i: found for part in team.gather(rows) for i, found in part.items()}
     wrong = team.gather({name: count - before[name] for name, count in player.executor.counts.items()})

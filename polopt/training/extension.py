@@ -1,4 +1,4 @@
-"""More steps, evaluations or checkpoints for a run that is there; any other change makes another run."""
+"""Extensions of an existing run: more steps, evaluations or checkpoints; any other change makes another run."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def same(run: Run, recipe: Recipe) -> None:
 def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
     """Returns the recipe of a run with more steps in its last stage (with more rounds, of a run with several), or other
     evaluations or checkpoints, and writes it into the run's folder. The result is that of the longer recipe from the
-    start, to the bit, unless the learning rate decays to the end of the stage: that is said in a warning, and noted in
-    run.json.
+    start, to the bit, unless the learning rate decays to the end of the stage: then a warning is given, and run.json
+    records it.
 
     Raises:
         RunError: another setting is changed, or the last stage has no steps to add to.

@@ -1,4 +1,4 @@
-"""A source whose rollouts several processes play, each its share."""
+"""A source whose rollouts are split among the processes of a group."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from polopt.worlds.protocol import Task
 
 
 class GroupSource(LanguageSource):
-    """As `LanguageSource`, in every process of a team: each plays its share of the tasks, and all of them have all the
-    rows, so that whatever chooses, filters or credits them does alike everywhere.
+    """A `LanguageSource` in every process of a group: each plays its share of the tasks, and all of them return all the
+    rows, so that sampling, filters and credit act alike in every process.
 
     `generator` is in the same state in every process. Tokens are drawn with numbers of each process's own, which follow
-    from it: the same number of processes draws the same rollouts again, another one others of the same tasks.
+    from it: the same number of processes samples the same rollouts again, another number samples others of the same
+    tasks.
     """
 
     def __init__(self, player: EpisodePlayer, team: ProcessGroup, **settings: Any) -> None:
@@ -62,8 +63,9 @@ class GroupSource(LanguageSource):
         return self._together(share if len(mine) else None)
 
     def _together(self, share: Callable[[], tuple[Experience, Tensor]] | None) -> Experience:
-        """Everybody's rows, in the order of the places that `share` gives with one's own."""
-        # Drawn by everybody, those without a share too, so that the generators stay together.
+        """Gathers the rows of all processes, in the order of the places that `share` returns with this process's
+        rows."""
+        # Drawn in every process, also without a share, so that the generators stay in step.
         self._tokens.manual_seed(int(torch.randint(2**62, (), generator=self.generator)) + self.team.rank)
         before = self.player.sampled
         part, place = (None, None) if share is None else share()

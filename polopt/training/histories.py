@@ -1,4 +1,4 @@
-"""What trained policies score, for `sampling.fit` to learn from."""
+"""The scores of trained policies, as training data of `sampling.fit`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from polopt.training.trained import evaluate_folder
 
 
 def history(accuracy: HeldOutScore | PreferenceScore) -> History:
-    """An evaluation as a history: each problem's prompt, and the share of its samples that solved it."""
+    """Converts an evaluation to a history: each problem's prompt, and the share of its samples that solved it."""
     solved = torch.tensor([row.solved for row in accuracy.rows], dtype=torch.float64)
     prompts = [row.task.prompt for row in accuracy.rows[:: accuracy.samples]]
     return History(prompts, solved.view(-1, accuracy.samples).mean(1))
@@ -28,10 +28,12 @@ def histories(
     samples: int = 4,
     seed: int = 0,
 ) -> list[History]:
-    """The histories of the policies in these folders, of runs or in the Hugging Face format, at held-out problems.
+    """Evaluates the policies in these folders, of runs or in the Hugging Face format, at held-out problems, as
+    histories.
 
-    tasks: the recipe whose tasks they are asked; each run's own by default. Policies of several methods, sizes and
-    lengths of training make a predictor that knows more than one kind; at the same problems they share a memory.
+    tasks: the recipe whose tasks are used; each run's own by default. A predictor that is fitted to policies of several
+    methods, sizes and lengths of training covers more than one kind of policy; at the same problems they share a
+    memory.
 
     Raises:
         ConfigError: as `evaluate_folder`.

@@ -129,7 +129,7 @@ class LanguageDomain:
         self._models: dict[str, LanguagePolicy] = {}
 
     def _worlds(self) -> list[tuple[Tasks, Maker]]:
-        """Every set of tasks that may be played, and what makes it again elsewhere."""
+        """Returns every set of tasks that may be played, and the function that makes it again in another process."""
         found: list[tuple[Tasks, Maker]] = []
         for name, split in self.splits.items():
             world = self.recipe.tasks_of(name)
@@ -144,7 +144,7 @@ class LanguageDomain:
         check_tasks({name: self.player(name) for name in self.recipe.stages})
 
     def try_worlds(self) -> None:
-        """Play the first task of every set of tasks once, as `try_episode`.
+        """Plays the first task of every set of tasks once, as `try_episode`.
 
         Raises:
             WorldError: a world breaks its protocol, or its own code raises.
@@ -187,7 +187,8 @@ class LanguageDomain:
         return {**about, "forward": forward, **self.check_base(known)}
 
     def check_base(self, known: Mapping[str, Any]) -> dict[str, str]:
-        """Returns what tells an adapter's base from another one, as checkpoints do not hold it. known: of the run.
+        """Returns the fingerprint of an adapter's base, which checkpoints do not hold. known: the description of the
+        run.
 
         Raises:
             RunError: it is not the base that the run began with.
@@ -288,7 +289,7 @@ class LanguageDomain:
             yield name, self._score(tasks, self.recipe.limit_of_other(name), problems, step)
 
     def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore | PreferenceScore:
-        """The score of answers where something verifies them, and of preferences elsewhere."""
+        """Measures accuracy where a verifier scores answers, and preferences elsewhere."""
         spec = self.recipe.evaluation
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
         player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.executor)
@@ -326,7 +327,7 @@ def with_prompt_logp(experience: Experience, learner: Learner) -> Experience:
 
 
 def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
-    """Warn where somebody asks for more held-out problems than there are; the default is for worlds that have them."""
+    """Warns if the recipe sets more held-out problems than there are; the default number gives no warning."""
     asked = recipe.evaluation.problems
     if asked > heldout and asked != type(recipe.evaluation)().problems:
         warnings.warn(
@@ -337,7 +338,11 @@ def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
 
 
 def _check_best(recipe: LanguageRecipe, heldout: Tasks) -> None:
-    """Refuse to choose a checkpoint by an estimate that the held-out tasks do not have."""
+    """Refuses to choose a checkpoint by an estimate that the held-out tasks do not have.
+
+    Raises:
+        ConfigError: the estimates that they have.
+    """
     best = recipe.checkpoint.best
     known = recipe.evaluation.estimates if are_verified(heldout) else PREFERENCES
     if best is not None and best not in known:

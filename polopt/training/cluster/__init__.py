@@ -1,1 +1,1 @@
-"""What runs on a Ray cluster: the workers that sample for a learner, episodes, and the runs of a comparison."""
+"""Training on a Ray cluster: rollout workers of a learner, episodes in actors, and the runs of a comparison."""

@@ -1,4 +1,4 @@
-"""The way to a Ray cluster."""
+"""Connections to a Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 from polopt.config import ConfigError
 
-# Seconds in which something must answer at an address.
+# Seconds within which a server must answer at an address.
 ANSWERS = 5.0
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray's module, connected to a cluster for the length of the block; as it was before, where it was connected.
+    """Connects to a Ray cluster for the length of the block, and yields Ray's module; a connection that exists already
+    stays.
 
     address: "auto" for the one that this machine belongs to, HOST:PORT, or "local" for one that is started here.
 
@@ -48,7 +49,11 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _knock(address: str) -> None:
-    """Refuse at once where nobody listens; Ray itself would try for a minute."""
+    """Checks that a server listens at an address; Ray itself would try for a minute.
+
+    Raises:
+        ConfigError: there is none.
+    """
     named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     host, colon, port = named.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():

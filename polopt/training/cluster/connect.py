@@ -1,4 +1,4 @@
-"""From an address to workers."""
+"""The rollout workers of a recipe, from the address of a cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from polopt.training.process_group import ProcessGroup
 def worker_pool_of(
     recipe: LanguageRecipe, address: str | None, team: ProcessGroup, domain: Callable[[LanguageRecipe], Any]
 ) -> Iterator[WorkerPool | None]:
-    """The recipe's workers on the cluster at an address, ended with the block; None for a recipe without a cluster.
-    Of several learners, the one that leads has them. domain: as `WorkerPool`.
+    """Opens the recipe's pool of workers on the cluster at an address, for the length of the block; None for a recipe
+    without a cluster. Of several learner processes, the main one alone has the pool. domain: as `WorkerPool`.
 
     Raises:
         ConfigError: the recipe is for a cluster and no address is given, or the other way round; Ray is not there; or
@@ -38,7 +38,7 @@ def worker_pool_of(
             "or --cluster HOST:PORT, or set cluster to null"
         )
     if not team.is_main:
-        yield None  # it hears from the one that leads
+        yield None  # the main process broadcasts its batches
         return
     with connected(address):
         crew = WorkerPool(recipe, domain)

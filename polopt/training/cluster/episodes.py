@@ -1,4 +1,4 @@
-"""Episodes in Ray actors: on every machine of a cluster, and played again where one is lost."""
+"""An executor of episodes in Ray actors, on every machine of a cluster; the episodes of a lost actor are replayed."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from polopt.worlds.protocol import Episode, Step, Task, Tasks
 BEGIN = 300.0
 # Workers that may die under one call before its episode is given up: it may be what kills them.
 DEATHS = 3
-# A call that was played, and what came.
+# A call, its arguments and its answer.
 Played = tuple[str, tuple[str, ...], Any]
 
 
 class NonDeterministicEpisode(Exception):
-    """Played again, an episode answered otherwise."""
+    """Raised where a replayed episode answers otherwise than before."""
 
 
 class EpisodeActor:
-    """Holds episodes, in a process of its own."""
+    """A Ray actor that holds episodes, in a process of its own."""
 
     def __init__(self) -> None:
         self.worlds: list[Tasks] = []
         self.episodes: dict[int, Episode] = {}
 
     def prepare(self, makers: bytes, folder: str, path: Sequence[str]) -> None:
-        """Make the worlds. makers: pickled. folder: where their relative paths begin. path: where modules may be."""
+        """Makes the worlds. makers: pickled. folder: where their relative paths begin. path: where modules may be."""
         at(folder, path)
         self.worlds = [maker() for maker in pickle.loads(makers)]
 
@@ -63,8 +63,8 @@ class EpisodeActor:
         given: tuple[str, ...],
         forget: Sequence[int],
     ) -> Any:
-        """The answer of episode `number` to a call. world, begin: what it is played in, its task and what was
-        played, if it is new here. forget: episodes that nobody will ask for."""
+        """Returns the answer of episode `number` to a call. world, begin: of an episode that is new here, its world,
+        and its task with the calls to replay. forget: episodes to drop."""
         for other in forget:
             self.episodes.pop(other, None)
         if begin is not None and world is not None:
@@ -78,7 +78,8 @@ class EpisodeActor:
 
 
 def _same(answer: Any, before: Any) -> bool:
-    """Whether a policy cannot tell the two apart; what was paid before stays paid."""
+    """Returns whether two answers are equal in all that the policy observes; rewards are not compared, as the recorded
+    one stays."""
     if isinstance(answer, Step) and isinstance(before, Step):
         return (answer.observation, answer[2:4]) == (before.observation, before[2:4])
     return answer == before
@@ -86,7 +87,7 @@ def _same(answer: Any, before: Any) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class ActorHandle:
-    """A worker, as the driver knows it. forgotten: episodes there that nobody needs any more."""
+    """The driver's handle of an actor. forgotten: episodes there that can be dropped."""
 
     actor: Any
     alive: bool = True
@@ -95,8 +96,8 @@ class ActorHandle:
 
 @dataclasses.dataclass(eq=False)
 class RemoteEpisode(PendingEpisode):
-    """An episode somewhere. world: its number, or a Ray reference. settled: whether its home has it. past: what was
-    played. deaths: of workers under its present call."""
+    """An episode in an actor. world: its number, or a Ray reference. settled: whether its actor has it. past: its calls
+    and answers so far. deaths: of actors during its present call."""
 
     number: int = 0
     world: int | Any = 0
@@ -111,12 +112,12 @@ class RemoteEpisode(PendingEpisode):
 
 
 class ClusterExecutor(AsyncExecutor):
-    """`workers` Ray actors, spread over the cluster, each with `threads` calls at a time.
+    """An executor with `workers` Ray actors, spread over the cluster, each with `threads` calls at a time.
 
     A call that takes longer than `timeout` seconds loses its episode and ends the worker: its process is killed, so
-    that nothing goes on hanging. The other episodes of a worker that has ended, for this or any reason, are played
-    again by another from the record of what the policy said. Worlds must answer equal actions equally; an episode that
-    does not is lost too, and so is one under whose call three workers die.
+    that nothing goes on hanging. The other episodes of a worker that has ended, for this or any reason, are replayed by
+    another from the record of the policy's answers. Worlds must answer equal actions equally; an episode that does not
+    is lost too, and so is one under whose call three workers die.
 
     makers: how each world is made in a worker. Another world is sent there as it is.
     """
@@ -132,7 +133,7 @@ class ClusterExecutor(AsyncExecutor):
         address: str = "auto",
     ) -> None:
         super().__init__()
-        self._stay = contextlib.ExitStack()  # connected as long as these grounds are there
+        self._stay = contextlib.ExitStack()  # connected as long as this executor lives
         self.ray = self._stay.enter_context(connected(address))
         self.threads, self.timeout = threads, timeout
         self._known = [world for world, _ in makers]
@@ -151,7 +152,7 @@ class ClusterExecutor(AsyncExecutor):
             )
 
     def _begun(self, count: int) -> list[ActorHandle]:
-        """Up to so many new workers that are ready.
+        """Starts up to `count` workers, and returns those that are ready.
 
         Raises:
             ConfigError: a world cannot be made there.
@@ -170,7 +171,8 @@ class ClusterExecutor(AsyncExecutor):
                 self.ray.kill(asked[ref].actor)
 
     def _where(self, number: int) -> Any:
-        """The node of a new worker. Ray spreads those that take a share of their nodes, and none that takes nothing."""
+        """Returns the scheduling strategy of a new worker. Ray spreads workers that reserve CPUs, and not those that
+        reserve none, which get a node in turn."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = sorted(node["NodeID"] for node in self.ray.nodes() if node["Alive"])
@@ -179,7 +181,11 @@ class ClusterExecutor(AsyncExecutor):
         return NodeAffinitySchedulingStrategy(nodes[number % len(nodes)], soft=True)
 
     def _there(self, prepared: Any) -> bool:
-        """Whether a worker has begun; not if it died meanwhile."""
+        """Returns whether a worker has begun; False if it died meanwhile.
+
+        Raises:
+            ConfigError: a world cannot be made there.
+        """
         errors = self.ray.exceptions
         try:
             self.ray.get(prepared)
@@ -196,7 +202,7 @@ class ClusterExecutor(AsyncExecutor):
         return [RemoteEpisode(task, number=first + i, world=where) for i, task in enumerate(tasks)]
 
     def _number(self, world: Tasks) -> Any:
-        """What a worker knows this world by."""
+        """Returns the worker's key of a world: its number, or a Ray reference to a world that is sent."""
         for number, known in enumerate(self._known):
             if known is world:
                 return number
@@ -245,7 +251,7 @@ class ClusterExecutor(AsyncExecutor):
             play.past.append((name, given, answer))
 
     def _settle(self, plays: Sequence[RemoteEpisode]) -> None:
-        """Give everybody a worker that is alive, in turn."""
+        """Assigns a live worker to every episode without one, in turn, and replaces dead workers."""
         alive = [home for home in self.homes if home.alive]
         if len(alive) < len(self.homes):
             alive += self._begun(len(self.homes) - len(alive))
@@ -279,7 +285,7 @@ class ClusterExecutor(AsyncExecutor):
 
 
 class ClusterExecutorSpec(ExecutorSpec):
-    """In Ray actors, see `ClusterExecutor`.
+    """Episodes in Ray actors, see `ClusterExecutor`.
 
     workers: actors.
     threads: of each actor, and so episodes at once in it.

@@ -1,4 +1,4 @@
-"""The loop's `Source`, whose policy is that of the workers: what it is asked is dealt to them in shares."""
+"""A source of rollouts whose requests are split among the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from polopt.training.source import LanguageSource
 
 
 class ClusterSource(LanguageSource):
-    """A `LanguageSource` whose rollouts, and opinions of the policy, come from workers with weights of `version`.
+    """A `LanguageSource` whose rollouts and evaluations come from workers with weights of `version`.
 
-    What is asked is cut into the shares of the crew's settings, whole groups each, and how it is cut depends on nothing
-    else: who plays one, and how often it had to be played, changes nothing. With one share the workers' random numbers
-    are this source's own generator's, so that all is as it would be without workers; with more, each has a seed that
-    the generator draws.
+    A request is split into as many shares as the pool's settings give, whole groups each. The split depends on nothing
+    else: which worker plays a share, and how often it had to be played, has no effect on the result. With one share the
+    workers' random numbers are this source's own generator's, so that the result is the one without workers; with more,
+    each share has a seed that the generator draws.
 
-    `extras["version"]` [B] of what comes back are the weights that its last decisions were drawn with.
+    `extras["version"]` [B] of the rollouts is the version of the weights that sampled the row's last decisions.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ClusterSource(LanguageSource):
         self.stopped: Callable[[], bool] = lambda: False
 
     def twin(self) -> ClusterSource:
-        """Another one, that goes on from where this one is, by itself."""
+        """Returns an independent copy, at the same position and with the same random numbers."""
         generator = torch.Generator()
         generator.set_state(self.generator.get_state())
         player = EpisodePlayer(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
@@ -59,7 +59,7 @@ class ClusterSource(LanguageSource):
         return twin
 
     def begin(self, batch: int, version: int) -> None:
-        """What comes next belongs to this batch of the stage, and is drawn with weights of this version."""
+        """Sets the batch of the stage that the next requests belong to, and the version of their weights."""
         self.batch, self.version, self._asked = batch, version, 0
 
     def rollout(self, request: RolloutRequest) -> Experience:
@@ -92,7 +92,7 @@ class ClusterSource(LanguageSource):
         return self._with_tasks(joined(found, [piece.repeat_interleave(copies) for piece in pieces]))
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """As `Source.evaluate`: the workers' policy is the one that samples."""
+        """Evaluates rows as `Source.evaluate`, by the workers' policy, which is the one that samples."""
         pieces, found = self._each(experience, "evaluate", needs=needs)
         order = torch.cat(pieces).argsort().to(experience.device)
         return Evaluation.cat(found)[order]
@@ -112,23 +112,24 @@ class ClusterSource(LanguageSource):
         return self._placed(self._ask("import_answers", given, [0] * len(pieces)), pieces)
 
     def _placed(self, found: Sequence[Experience], pieces: Sequence[Tensor]) -> Experience:
-        """Rows whose groups are numbered within their pieces, as one batch in the order of the groups."""
+        """Joins rows whose groups are numbered within their shares into one batch, in the order of the groups."""
         groups = [piece.to(part.device)[part.group] for part, piece in zip(found, pieces, strict=True)]
         placed = [part.replace(group=group) for part, group in zip(found, groups, strict=True)]
         return self._with_tasks(joined(placed, groups))
 
     def _pieces(self, weights: Tensor) -> list[Tensor]:
-        """[n] which of these things each share has; none is empty."""
+        """Returns the indices [n] of each share's items; no share is empty."""
         return [piece for piece in shares(weights.tolist(), self.crew.spec.pieces) if len(piece)]
 
     def _each(self, experience: Experience, what: str, **given: Any) -> tuple[list[Tensor], list[Any]]:
-        """What the workers say of each row."""
+        """Splits the rows into shares and calls a method of the workers' sources on each. Returns the shares and the
+        results."""
         pieces = self._pieces(experience.lengths + 1)
         asked = [{"experience": self._sent(experience, piece), **given} for piece in pieces]
         return pieces, self._ask(what, asked, [0] * len(pieces))
 
     def _ask(self, what: str, given: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
-        """What the workers make of each piece."""
+        """Calls a method of the workers' sources on each share, and returns the results."""
         states = self._states(len(given))
         orders = [
             WorkerTask((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
@@ -142,7 +143,8 @@ class ClusterSource(LanguageSource):
         return [self._received(answer) for answer in answers]
 
     def _count(self, spent: Sequence[Mapping[str, float]]) -> None:
-        """As if it had been spent here; the workers' seconds pass at the same time."""
+        """Adds the workers' usage to this source's; seconds are those of the slowest, as the workers run at the same
+        time."""
         for kind in self.player.seconds:
             self.player.seconds[kind] += max(one[f"seconds/{kind}"] for one in spent)
         self.player.sampled += int(sum(one["sampled"] for one in spent))
@@ -169,5 +171,5 @@ class ClusterSource(LanguageSource):
         return experience.replace(extras={"version": versions})
 
     def _with_tasks(self, experience: Experience) -> Experience:
-        """What does not travel, put back."""
+        """Restores the tasks, which are not sent between processes."""
         return experience.replace(extras={"task": self._tasks(experience.extras["index"].tolist())})

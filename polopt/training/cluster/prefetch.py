@@ -1,4 +1,4 @@
-"""Batches that are sampled before their turn, by one thread, with weights that are older by a number that is fixed."""
+"""Batches that a thread samples ahead of the learner, with weights that are a fixed number of versions old."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BEHIND = "behind."
 
 @dataclasses.dataclass(frozen=True)
 class _Sampled:
-    """A batch, and how things stood when it had been sampled: what samples it, the random numbers, and the source's
-    place in its orders."""
+    """A batch, and the state after it was sampled: of the sampling part, of the random generator, and of the source's
+    orders."""
 
     batch: RolloutBatch
     sampling: dict[str, Tensor]
@@ -33,15 +33,16 @@ class _Sampled:
 
 
 class Ahead:
-    """The batches of a stage, in order. Batch t is drawn with the weights of version max(base, base + t - ahead): the
-    number of batches that the run had learned from by then, `base` of them before the stage.
+    """A batch iterator that samples up to `ahead` batches before the learner reaches them. Batch t is sampled with the
+    weights of version max(base, base + t - ahead): the number of batches that the run had learned from by then, `base`
+    of them before the stage.
 
-    With ahead = 0 a batch is sampled when it is asked for. Otherwise a thread of its own samples it as soon as these
-    weights are there, from copies of the source and of the sampling part. So no more than `ahead` batches wait, no row
-    is older than `ahead` versions when its turn comes, and which weights drew which row is no matter of timing. When a
-    batch is handed out, source, generator and sampling part of the loop are put where they were when it had been
-    sampled: a checkpoint knows nothing of batches that are still to come, and a run that goes on from it samples them
-    again, with the same weights, which `state` keeps.
+    With ahead = 0 a batch is sampled at its step. Otherwise a thread samples it as soon as these weights are published,
+    from copies of the source and of the sampling part. So no more than `ahead` batches wait, no row is older than
+    `ahead` versions at its step, and the weights of a row do not depend on timing. When a batch is returned, source,
+    generator and sampling part of the loop are set to their state after it was sampled: a checkpoint leaves out batches
+    that are still to come, and a run that goes on from it samples them again, with the same weights, which `state`
+    keeps.
     """
 
     def __init__(self, source: ClusterSource, sampling: Sampling, policy: nn.Module, base: int) -> None:
@@ -54,7 +55,8 @@ class Ahead:
 
     @contextmanager
     def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Ahead]:
-        """Inside, batches `first` to steps - 1 can be had. tensors: a checkpoint's, where `first` is not 0."""
+        """Runs the thread during the block, in which batches `first` to steps - 1 are available. tensors: a
+        checkpoint's, where `first` is not 0."""
         self._learned = first
         for version in range(self._oldest(first), self.base + first):
             self.crew.publish(version, tensors[f"{BEHIND}{version}"])
@@ -73,10 +75,10 @@ class Ahead:
             self.crew.drop()
 
     def batch(self, step: int) -> RolloutBatch:
-        """The batch of this step.
+        """Returns the batch of this step.
 
         Raises:
-            Whatever sampling it raised.
+            Exception: whatever sampling it raised.
         """
         if not self.ahead:
             self.source.begin(step, self.base + step)
@@ -91,7 +93,8 @@ class Ahead:
         return found.batch._replace(begun=asked)
 
     def learned(self, step: int) -> None:
-        """The policy has learned from the batch of this step, or there was nothing to learn from it."""
+        """Publishes the weights of the next version: called after the policy has learned from the batch of this step,
+        or has skipped an empty one."""
         self.crew.publish(self.base + step + 1, flat(self.policy))
         self.crew.drop(self._oldest(step + 1))
         with self._change:
@@ -99,12 +102,13 @@ class Ahead:
             self._change.notify_all()
 
     def state(self) -> dict[str, Tensor]:
-        """The earlier weights that batches to come are drawn with: what a checkpoint must hold beside the policy."""
+        """Returns the earlier weights of the batches to come: what a checkpoint must hold beside the policy."""
         now = self.base + self._learned
         return {f"{BEHIND}{version}": self.crew.weights(version) for version in range(self._oldest(self._learned), now)}
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
-        """What to log of a step: how many versions old its rows are, and what became of workers since the last one."""
+        """Returns a step's metrics: the age of its rows in versions, and the workers and shares lost since the last
+        one."""
         found, counts = {"cluster/workers": float(self.crew.workers)}, self.crew.counts
         lost, self._counts = counts.since(self._counts), dataclasses.replace(counts)
         found |= {
@@ -119,7 +123,7 @@ class Ahead:
         return found | {"staleness/mean": float(age.mean()), "staleness/max": float(age.max())}
 
     def _oldest(self, step: int) -> int:
-        """Version of the weights that the batch of a step is drawn with."""
+        """Returns the version of the weights that sample the batch of a step."""
         return self.base + max(0, step - self.ahead)
 
     def _sample(self, first: int, steps: int) -> None:
@@ -140,7 +144,11 @@ class Ahead:
             self._queue.put(error)
 
     def _wait(self, learned: int) -> None:
-        """Until so many batches of the stage have been learned from."""
+        """Waits until so many batches of the stage have been learned from.
+
+        Raises:
+            Stopped: the block of `running` has ended.
+        """
         with self._change:
             self._change.wait_for(lambda: self._stop or self._learned >= learned)
         if self._stop:

@@ -1,4 +1,4 @@
-"""The runs of a comparison, trained all over a Ray cluster."""
+"""An executor that trains the runs of a comparison on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from polopt.training.run import RunError
 from polopt.training.run_executor import HANDOVER, ComparedRun, ExclusiveWatcher, RunExecutor, RunSlot, TrialError
 from polopt.training.spread import at
 
-# Trainers that may go under one run before it is taken for what ends them.
+# Processes that may be lost over one run before the run is taken for the cause.
 DEATHS = 5
-# Seconds in which every node must have looked at the folder.
+# Seconds within which every node must have checked the folder.
 DOOR = 120.0
 
 
 class RayExecutor(RunExecutor):
-    """Ray tasks, each with as many CPUs as its run has threads.
+    """An executor of Ray tasks, each with as many CPUs as its run has threads.
 
     Every node must see the runs' folders under the same path, as on one machine or on a shared file system, and have
-    the same polopt and torch. A run whose process or node goes is continued by another from its last checkpoint.
+    the same polopt and torch. A run whose process or node is lost is continued by another from its last checkpoint.
 
     Raises:
         ConfigError: a node does not see the folder, or has other versions.
@@ -44,14 +44,14 @@ class RayExecutor(RunExecutor):
 
 
 class _Task(RunSlot):
-    """A Ray task after another: what a run needs is free again when it is done."""
+    """A slot that trains each run in a Ray task of its own, so that its CPUs are free again when it is done."""
 
     def __init__(self, ray: Any) -> None:
         self.ray, self.result = ray, None
 
     def begin(self, trial: ComparedRun) -> None:
         cpus = trial.recipe.threads or 1
-        # Whether it may run again is for the comparison to say, which counts.
+        # No retries by Ray: the comparison counts losses, and starts the run again.
         task = self.ray.remote(num_cpus=cpus, max_retries=0, scheduling_strategy="SPREAD")(_train)
         place = _take_over(trial.run.folder)
         self.result = task.remote(str(trial.run.folder.resolve()), place, os.getcwd(), sys.path)
@@ -80,16 +80,16 @@ class _Task(RunSlot):
     def close(self) -> None:
         if self.trial is not None:
             self.ray.cancel(self.result, force=True)
-            # Whoever cannot hear that, because the network is gone, finds that the run is not his.
+            # A task beyond a broken network is not cancelled: it ends when it finds another owner.
             _take_over(self.trial.run.folder)
 
 
-# Names whose run it is.
+# The file with the name of the run's owner.
 HOLDER = ".holder"
 
 
 def _take_over(folder: Path) -> str:
-    """Make the run somebody's, who is the only one that may go on with it."""
+    """Writes a new owner's name into a run's folder, and returns it. A process that holds another name ends."""
     name = uuid.uuid4().hex
     (folder / HOLDER).write_text(name)
     return name
@@ -106,7 +106,7 @@ def _train(folder: str, holder: str, place: str, path: Sequence[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same everywhere, for results to be."""
+    """Returns the versions that must be the same on every node, for the results to be."""
     return {"polopt": polopt.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
 
 
@@ -116,7 +116,11 @@ def _seen(folder: str, name: str) -> tuple[bool, dict[str, str]]:
 
 
 def _check(ray: Any, folder: Path) -> None:
-    """Ask every node that can train."""
+    """Checks that every live node with CPUs sees the folder and has the same versions.
+
+    Raises:
+        ConfigError: a node does not, or does not answer in time.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +143,7 @@ def _check(ray: Any, folder: Path) -> None:
         except ray.exceptions.RayTaskError as error:
             raise ConfigError(f"node {asked[result]} cannot run polopt: {error.cause}") from None
         except ray.exceptions.RayError:
-            continue  # a node that is just going
+            continue  # a node that is leaving
         if not sees:
             raise ConfigError(
                 f"node {asked[result]} does not see {folder.resolve()}; give --run a folder on a file system that all "

@@ -1,4 +1,4 @@
-"""What a rollout worker does: it has the recipe's policy, tasks and engine, and plays its share."""
+"""A rollout worker: it holds the recipe's policy, tasks and engine, and runs its share of each request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from polopt.training.spread import at
 
 @dataclasses.dataclass(frozen=True)
 class WorkerTask:
-    """A share of what is asked of the workers.
+    """A share of a request to the workers.
 
-    number: (batch of the stage, request of the batch, share of the request); no two orders of a run have the same.
-    stage: whose tasks, and whose limit. what: a method of the source. given: its arguments. version: of the weights.
-    generator: where random numbers go on from. rows: about how many rows it will have, for the record.
+    number: (batch of the stage, request of the batch, share of the request); no two tasks of a run have the same.
+    stage: of the source, its tasks and token limit. what: a method of the source. given: its arguments. version: of the
+    weights. generator: the state that random numbers go on from. rows: about how many rows it will have, for the
+    record.
     """
 
     number: tuple[int, int, int]
@@ -40,8 +41,8 @@ class WorkerTask:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerResult:
-    """What came of an order. version: of the weights that it was really played with. generator: where its random
-    numbers ended. spent: as the source's `usage` counts."""
+    """The result of a `WorkerTask`. version: of the weights that it was played with. generator: the state of its random
+    numbers at the end. spent: as the source's `usage` counts."""
 
     number: tuple[int, int, int]
     value: Any
@@ -51,7 +52,7 @@ class WorkerResult:
 
 
 class RolloutActor:
-    """An actor, one order at a time. Between orders it remembers nothing but the weights it was last given."""
+    """A worker that runs one task at a time. Between tasks it keeps no state but its latest weights."""
 
     def __init__(self) -> None:
         self.version: int | None = None
@@ -73,7 +74,7 @@ class RolloutActor:
         return f"{socket.gethostname()}, process {os.getpid()}"
 
     def work(self, order: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
-        """Play one share. weights: gives those of the order's version, which are asked for if they are new here."""
+        """Runs one task. weights: returns those of the task's version; called if that version is new here."""
         domain = self._domain
         if self.version != order.version:
             self.version = None  # whatever interrupts this
@@ -101,7 +102,8 @@ class RolloutActor:
 
 
 def serialise(value: Any, keep: Sequence[str] = ()) -> Any:
-    """What is sent to another process: of an experience its tensors and lists of these names, all of it on the CPU."""
+    """Returns what is sent to another process: of an experience its tensors and the extras named in `keep`, all of it
+    on the CPU."""
     if isinstance(value, Experience):
         extras = {k: v for k, v in value.extras.items() if isinstance(v, Tensor) or k in keep}
         value = dataclasses.replace(value, extras=extras, _whole=None, _rows=None, _counted=None)
@@ -109,7 +111,7 @@ def serialise(value: Any, keep: Sequence[str] = ()) -> Any:
 
 
 def deserialise(value: Any, device: torch.device) -> Any:
-    """What was sent, on a device of this process."""
+    """Returns a value that was sent, on a device of this process."""
     if isinstance(value, Experience):
         return value if value.device == device else value.to(device)
     if isinstance(value, Evaluation):

@@ -1,4 +1,4 @@
-"""How a recipe's rollouts are dealt to workers."""
+"""The settings of a recipe's rollout workers on a cluster."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError
 from polopt.part_names import name_of
 
-# What an objective reads of whoever sampled the rows.
+# The fields of the behaviour policy that an objective may read.
 OF_THE_SAMPLER = frozenset({"rollout_logp", "extras.policy_logp"})
 
 
 class ClusterSpec(Config):
     """Rollouts come from workers on a cluster, whose address is given on the command line.
 
-    workers: how many. shares: in how many pieces what is asked of them is dealt, None for one each; which rows there
-    are depends on this number, and on nobody who plays them. ahead: how many batches are sampled before their turn:
+    workers: how many. shares: the number of pieces that a request is split into, None for one per worker; the rows
+    depend on this number, and not on which worker plays them. ahead: how many batches are sampled before their turn:
     batch t is drawn with the weights after batch t - 1 - ahead.
     cpus, gpus: what each worker takes of its node. seconds: a worker that takes longer over a share is given up, and
     another one plays it. attempts: workers that one share may cost. patience: seconds that the run waits while there is
@@ -36,12 +36,12 @@ class ClusterSpec(Config):
 
     @property
     def pieces(self) -> int:
-        """In how many shares work is dealt."""
+        """Returns the number of shares that a request is split into."""
         return self.shares or self.workers
 
 
 def check_ahead(stage: str, algorithm: Algorithm, spec: ClusterSpec) -> None:
-    """Refuse to learn from older weights' rows with an objective that takes them for the learner's own.
+    """Refuses to learn from rows of older weights with an objective that reads no behaviour log-probability.
 
     Raises:
         ConfigError: naming the stage, the objective and the fix.

@@ -1,4 +1,4 @@
-"""The parameters that learn, as one piece of memory."""
+"""The trainable parameters as one tensor of bytes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from torch import Tensor, nn
 
 
 def flat(policy: nn.Module) -> Tensor:
-    """[bytes] uint8, a copy on the CPU: the parameters that may learn, in their order. The others are as the recipe
-    makes them, everywhere."""
+    """[bytes] uint8, a copy on the CPU: the trainable parameters, in their order. The frozen ones are the same in every
+    process, as the recipe makes them."""
     found = [p.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for p in _learning(policy)]
     return torch.cat(found)
 
 
 @torch.no_grad()
 def load_flat(policy: nn.Module, data: Tensor) -> None:
-    """Inverse of `flat`.
+    """Copies the bytes of `flat` into a policy's trainable parameters.
 
     Raises:
-        ValueError: it is of another policy.
+        ValueError: their number does not fit the policy.
     """
     parameters = list(_learning(policy))
     sizes = [p.numel() * p.element_size() for p in parameters]
     if sum(sizes) != len(data):
         raise ValueError(f"weights of {len(data)} bytes do not fit a policy of {sum(sizes)}")
     for parameter, piece in zip(parameters, data.split(sizes), strict=True):
-        # A copy begins where its type needs it to.
+        # A copy is aligned as its type needs.
         parameter.copy_(piece.clone().view(parameter.dtype).view(parameter.shape))
 
 

@@ -1,4 +1,4 @@
-"""Workers as Ray actors: who is there, what each one plays, and what is played again when one is gone."""
+"""A pool of rollout workers as Ray actors, which replaces lost workers and runs their tasks again."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from polopt.training.run import RunError
 
 # Seconds between looks at clocks, while no worker reports.
 PAUSE = 0.5
-# Seconds without a worker before that is said: the first ones take a few to begin.
+# Seconds without a worker before a warning: the first ones take a few to begin.
 QUIET = 15.0
 
 log = logging.getLogger("polopt.cluster")
 
 
 class ClusterError(RunError):
-    """The cluster cannot go on with the run. What its folder holds is whole, and `--resume` continues it."""
+    """Raised where the cluster cannot go on with the run. The run's folder is whole, and `--resume` continues it."""
 
 
 @dataclasses.dataclass
 class Counts:
-    """died: workers that were lost. again: shares that were played again for it. rows: about how many rows they had."""
+    """Counts of losses. died: workers that were lost. again: shares that were played again for it. rows: about how many
+    rows they had."""
 
     died: int = 0
     again: int = 0
@@ -44,8 +45,8 @@ class Counts:
 
 @dataclasses.dataclass
 class _Member:
-    """A worker. call: what it is busy with, a Ray reference. order: which order of the present request that is; None
-    while it prepares, -1 where nobody waits for it any more."""
+    """A worker. call: the call it is busy with, a Ray reference. order: that call's position in the present request;
+    None while the worker prepares, -1 where the request has been abandoned."""
 
     actor: Any
     call: Any
@@ -59,14 +60,14 @@ class _Member:
 
 
 class WorkerPool:
-    """`workers` actors of a recipe. `do` plays orders; `publish` tells the weights that they are played with.
+    """A pool of `workers` actors of a recipe. `run` runs tasks; `publish` stores the weights that they are run with.
 
-    Every order has one answer, that of the first worker which finished it: where a worker dies, or takes too long and
-    is killed, another one plays the same order, from the same weights and random numbers. A worker has one order at a
-    time, so nothing queues but what the caller asked for. Weights are put into Ray's object store once for each
-    version, and are freed when `forget` says so.
+    Every task has one result, that of the first worker which finished it: where a worker dies, or takes too long and is
+    killed, another one runs the same task, from the same weights and random numbers. A worker has one task at a time,
+    so nothing queues but the caller's present tasks. Weights are put into Ray's object store once for each version, and
+    are freed by `drop`.
 
-    `do` is for one thread at a time; `publish` and `forget` may be called from another.
+    `run` is for one thread at a time; `publish` and `drop` may be called from another.
 
     domain: makes the `Domain` of the recipe in each worker, which imports it by name.
     """
@@ -90,28 +91,29 @@ class WorkerPool:
 
     @property
     def workers(self) -> int:
-        """How many can play now."""
+        """Returns the number of workers that are ready."""
         return sum(member.ready for member in self._members)
 
     def publish(self, version: int, weights: Tensor) -> None:
-        """These are the weights of this version."""
+        """Stores the weights of a version."""
         self._weights[version] = self.ray.put(weights.numpy())
 
     def weights(self, version: int) -> Tensor:
-        """A copy of what was published."""
+        """Returns a copy of the weights of a version."""
         return torch.from_numpy(self.ray.get(self._weights[version]).copy())
 
     def drop(self, before: int | None = None) -> None:
-        """Earlier versions are needed no more; or none at all."""
+        """Frees the weights of versions before `before`; of all if None."""
         for version in [v for v in self._weights if before is None or v < before]:
             del self._weights[version]
 
     def run(self, orders: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
-        """The answers, in the order of the orders. stopped: asked now and then, whether nobody wants them any more.
+        """Runs tasks on the workers and returns the results, in the order of the tasks. stopped: polled now and then;
+        True abandons the request.
 
         Raises:
-            Stopped: they are not wanted. ClusterError: an order has cost too many workers, or there was none for too
-            long. Whatever a worker's own work raises is raised here, as if it had been done here.
+            Stopped: the request was abandoned. ClusterError: a task has cost too many workers, or there was none for
+                too long. Whatever a task itself raises in a worker is raised here, as if it had been run here.
         """
         answers: dict[int, WorkerResult] = {}
         waiting, tries = collections.deque(range(len(orders))), [0] * len(orders)
@@ -142,13 +144,17 @@ class WorkerPool:
         return [answers[i] for i in range(len(orders))]
 
     def close(self) -> None:
-        """End the workers."""
+        """Ends the workers."""
         for member in self._members:
             self._kill(member)
         self._members = []
 
     def _recruit(self) -> None:
-        """As many workers as there should be; a new one waits for its place on a node."""
+        """Starts workers up to their number; a new one waits for its place on a node.
+
+        Raises:
+            ClusterError: there has been no worker for too long.
+        """
         while len(self._members) < self.spec.workers:
             actor: Any = self._actor.remote()
             call = actor.prepare.remote(self._domain, self._recipe, os.getcwd(), sys.path, self._threads)
@@ -170,12 +176,12 @@ class WorkerPool:
         return [member for member in self._members if member.ready and member.call is None]
 
     def _give(self, member: _Member, number: int, orders: Sequence[WorkerTask]) -> None:
-        # In a list, so that the actor asks for the weights only where it does not have them.
+        # In a list, so that the actor fetches the weights only where it lacks them.
         weights = [self._weights[orders[number].version]]
         member.call, member.order, member.since = member.actor.work.remote(orders[number], weights), number, _now()
 
     def _heard(self) -> Iterable[tuple[int, Any]]:
-        """What has come of orders since: the number, and an answer or why there is none."""
+        """Returns the results that have come since: the task's position, and its result or the reason of its loss."""
         busy = {member.call: member for member in self._members if member.call is not None}
         done, _ = self.ray.wait(list(busy), num_returns=1, timeout=PAUSE)
         found = []
@@ -191,7 +197,7 @@ class WorkerPool:
         return found
 
     def _outcome(self, member: _Member) -> Any:
-        """The answer to what a worker was busy with; a text on how it died."""
+        """Returns the result of a worker's call, or the reason of the worker's loss as text."""
         errors = self.ray.exceptions
         try:
             value = self.ray.get(member.call)
@@ -215,7 +221,11 @@ class WorkerPool:
         return [m for m in self._members if m.ready and m.call is not None and _now() - m.since > limit]
 
     def _lose(self, member: _Member, reason: str) -> str:
-        """A worker is gone; another one will take its place."""
+        """Removes a lost worker, which will be replaced, and returns the reason.
+
+        Raises:
+            ClusterError: too many workers in a row were lost before they were ready.
+        """
         self._kill(member)
         self._members.remove(member)
         self.counts.died += 1
@@ -233,11 +243,11 @@ class WorkerPool:
 
 
 class Stopped(Exception):
-    """Nobody wants the rollouts any more."""
+    """Raised where a request for rollouts was abandoned."""
 
 
 class RolloutWorker(RolloutActor):
-    """A worker as Ray calls it."""
+    """A rollout actor whose weights are read from Ray's object store."""
 
     def work(self, order: WorkerTask, weights: list[Any]) -> WorkerResult:  # type: ignore[override]
         import ray

@@ -99,7 +99,7 @@ def open_domain(recipe: ControlRecipe, team: ProcessGroup, address: str | None) 
 
 
 class ControlDomain:
-    """Policy, environments and sources of a recipe's stages; see `Domain`."""
+    """The domain of a control recipe: policy, environments and sources of its stages; see `Domain`."""
 
     def __init__(self, recipe: ControlRecipe) -> None:
         self.recipe, self.capabilities = recipe, CONTROL
@@ -190,7 +190,7 @@ class ControlDomain:
         return experience
 
     def describe(self, experience: Experience) -> dict[str, Any]:
-        """Returns the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
+        """Computes the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
         mask, over = experience.mask, experience.terminated | experience.truncated
         record: dict[str, Any] = {
             "reward/mean": float(ops.masked_mean(experience.reward, mask)),
@@ -215,7 +215,7 @@ class ControlDomain:
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
-        """Plays whole episodes, equally many for each copy but for one, so that short ones are not preferred."""
+        """Plays whole episodes, equally many for each copy up to a difference of one, so that short ones are not preferred."""
         environments, policy = self.evaluated, self.policy
         seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
         source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))

@@ -35,7 +35,7 @@ class NetworkSpec(Config):
 
 
 class ReturnEvaluationSpec(EvaluationSpec):
-    """How the mean return is measured: in episodes of environments of their own.
+    """The measurement of the mean return, in episodes of separate environments.
 
     problems: episodes at the beginning and end of the last stage.
     quick: episodes of a quick evaluation.

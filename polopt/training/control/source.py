@@ -1,4 +1,4 @@
-"""Experience from environments that are stepped, all copies at once."""
+"""A source of experience from environments that are stepped, all copies at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from polopt.policies.network import NetworkPolicy
 
 
 class StepSource:
-    """Fragments of `rows` copies of an environment, played by the current policy.
+    """A source of fragments of `rows` copies of an environment, played by the current policy.
 
     environments: with next-step autoreset: the step after an episode's end resets the copy, and its action decides
     nothing. seed: of the environments. generator: of the actions.
 
     Environments cannot be saved. So all copies are reset whenever the position is read for a checkpoint, in an
-    undisturbed run as well as after a resume, with seeds that follow from the number of fragments so far: a resumed
-    run continues bit for bit.
+    undisturbed run as well as after a resume, with seeds that follow from the number of fragments so far: a resumed run
+    continues bit for bit.
     """
 
     def __init__(self, environments: VectorEnv, policy: NetworkPolicy, *, seed: int, generator: Generator) -> None:
@@ -38,9 +38,9 @@ class StepSource:
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
         """Plays `steps` further steps, T, of each of the N copies; the most likely action in each if greedy.
 
-        Gives mask, logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T + 1, D],
-        `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N, T],
-        of the episode that ended with that decision, 0 elsewhere.
+        Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
+        1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
+        T], of the episode that ended with that decision, 0 elsewhere.
         """
         begun = time.perf_counter()
         if self._observation is None:
@@ -105,13 +105,13 @@ class StepSource:
 
 
 def _tensor(values: Any) -> Tensor:
-    """Numbers of gymnasium as float32; observations of any shape [N, ...] as [N, D]."""
+    """Converts numbers of gymnasium to float32; observations of any shape [N, ...] to [N, D]."""
     found = torch.as_tensor(np.asarray(values), dtype=torch.float32)
     return found if found.ndim < 2 else found.flatten(1)
 
 
 def _within(environments: VectorEnv, action: Tensor) -> Any:
-    """Actions as the environments take them: of a box, clipped to its bounds."""
+    """Converts actions to the environments' format; those of a box are clipped to its bounds."""
     space: Any = environments.single_action_space
     values = action.cpu().numpy()
     if hasattr(space, "n"):
