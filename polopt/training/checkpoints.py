@@ -20,7 +20,7 @@ STATE, TENSORS = "state.json", "state.safetensors"
 
 
 class Damaged(Exception):
-    """A checkpoint is not what was written; the message is the reason, as part of a sentence."""
+    """Raised where a checkpoint is not as it was written; the message is the reason, as part of a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Checkpoints:
         files.sync(self.place)
 
     def load(self, folder: Path) -> Checkpoint:
-        """Loads a checkpoint that was checked."""
+        """Loads a checkpoint that was checked before."""
         return Checkpoint(int(folder.name), load_file(folder / TENSORS), self._state(folder))
 
     def check(self, folder: Path, *, with_logs: bool = True) -> None:

@@ -174,8 +174,8 @@ def _bytes(parameters: Iterable[Tensor]) -> float:
 
 
 class AlternatingOutcome(EpisodePlayer):
-    """A player that rewards every second episode with 1 and the others with 0, so that every group has a gradient,
-    unlike those of an untrained policy."""
+    """A player that rewards every second episode with 1 and the others with 0, so that every group has a learning
+    signal, unlike those of an untrained policy."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[EpisodeRecord]:
         rows = super().play(*args, **kwargs)

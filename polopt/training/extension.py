@@ -85,7 +85,7 @@ def extended(run: Run, changes: Mapping[str, Any]) -> Recipe:
         "best_by": recipe.checkpoint.best or recipe.estimates[0],
     }
     run.describe(about | ({"finished": False} if more else {}))
-    files.write_text(run.recipe, text)  # killed in between, the run is what it was
+    files.write_text(run.recipe, text)  # a process killed before this line leaves the run as it was
     return recipe
 
 

@@ -73,7 +73,7 @@ def open_domain(recipe: LanguageRecipe, team: ProcessGroup, address: str | None)
 
 
 class LanguageDomain:
-    """Policy, tasks, engine and sources of a recipe's stages; see `Domain`.
+    """The domain of a language recipe: policy, tasks, engine and sources of its stages; see `Domain`.
 
     team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same one,
     unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.

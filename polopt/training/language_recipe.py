@@ -29,7 +29,7 @@ PLACES = ("processes", "here", "threads", "cluster")
 
 
 def _named(value: Any, key: str, names: Sequence[str], sentence: str) -> Any:
-    """Settings whose kind is value[key], the first of the names if they do not say."""
+    """Returns settings with their kind under `key`, the first of the names if none is given."""
     if not isinstance(value, Mapping):
         return value
     kind = value.get(key, names[0])
@@ -111,13 +111,13 @@ class OtherSpec(Config):
 
 
 class LanguageEvaluationSpec(EvaluationSpec):
-    """How held-out accuracy is measured.
+    """The measurement of held-out accuracy.
 
     samples: answers per problem.
     k: which pass@k to report; pass@1 always is.
     support: temperature, top-k and top-p of the answers.
-    others: problems by name of which nothing is learned: what the policy can do beside its tasks. They are measured at
-        the beginning and end of the last stage, too, and reported apart.
+    others: problems by name of which nothing is learned, as a measure of abilities beside the tasks. They are measured
+        at the beginning and end of the last stage, too, and reported apart.
     """
 
     samples: Positive = 1
@@ -146,13 +146,12 @@ class LanguageRecipe(Recipe):
     limit: most new tokens per answer.
     max_prompt_length: tasks with longer prompts, in tokens, are left out of training and evaluation, with a warning
         that counts them. None keeps all of them, and refuses a run in which one does not fit in the model's context.
-    rollout: what draws the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
+    rollout: the sampler of the answers, in training and in evaluation: {engine: native}, or {engine: vllm} with the
         settings of `VLLMSpec`.
-    cluster: how rollouts are dealt to the workers of a cluster, None where they are drawn in this process.
+    cluster: the rollout workers on a cluster, None where rollouts are drawn in this process.
     episodes: where worlds and verifiers run: {where: processes} with the settings of `ScoringProcessExecutorSpec`,
-    {where: here},
-        or, where they wait, {where: threads} with the settings of `ThreadExecutorSpec`, or {where: cluster} with those
-        of `ClusterExecutorSpec`.
+        {where: here}, or, where they wait, {where: threads} with the settings of `ThreadExecutorSpec`, or {where:
+        cluster} with those of `ClusterExecutorSpec`.
     """
 
     kind: Literal["language"] = "language"
@@ -205,33 +204,34 @@ class LanguageRecipe(Recipe):
         return None if data is None else self.stages[data.stage].writes
 
     def tasks_of(self, stage: str) -> dict[str, Any]:
-        """The world of a stage."""
+        """Returns the settings of a stage's world."""
         own = self.stages[stage].tasks
         return self.tasks if own is None else own
 
     @property
     def estimates(self) -> tuple[str, ...]:
-        """As `Recipe.estimates`: those of answers, of preferences where nothing verifies answers, and both where a
-        user's own world decides."""
+        """Returns the names as `Recipe.estimates`: those of answers, of preferences where nothing verifies answers, and
+        both for a user's own world, which may be of either kind."""
         kind = str(self.tasks_of(self.main_stage).get("kind"))
         if ":" in kind:
             return self.evaluation.estimates + PREFERENCES
         return self.evaluation.estimates if kind not in KINDS or KINDS[kind].verified else PREFERENCES
 
     def limit_of(self, stage: str) -> int:
-        """The most new tokens per answer in a stage."""
+        """Returns the most new tokens per answer in a stage."""
         return self.stages[stage].limit or self.limit
 
     def limit_of_other(self, name: str) -> int:
-        """The most new tokens per answer to problems that are not trained on."""
+        """Returns the most new tokens per answer to problems that are not trained on."""
         return self.evaluation.others[name].limit or self.limit_of(self.main_stage)
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """As `Recipe.algorithms`.
+        """Builds the algorithms as `Recipe.algorithms`, and checks that the engine and the cluster fit them.
 
         Raises:
-            ConfigError: one cannot be built, or the engine of rollouts cannot sample for it.
+            ConfigError: one cannot be built, the engine of rollouts cannot sample for it, or rows of older weights
+                would bias it.
         """
         found = super().algorithms
         for name, algorithm in found.items():
@@ -265,7 +265,12 @@ class LanguageRecipe(Recipe):
 
 
 def _check_threads(recipe: LanguageRecipe, world: World, key: str) -> None:
-    """Refuse threads for what never waits: it holds the interpreter's lock, so that no time limit of a thread holds."""
+    """Refuses threads for worlds that compute and never wait: they hold the interpreter's lock, so that no time limit
+    of a thread holds.
+
+    Raises:
+        ConfigError: naming the setting and the fix.
+    """
     name = world.computing()
     if isinstance(recipe.episodes, ThreadExecutorSpec) and name is not None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Runs from a recipe: train, resume, and what a folder holds before it begins."""
+"""The entry points of training: start a run from a recipe, resume it, and check a folder before it begins."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def train(
     anyway: bool = False,
     **changes: Any,
 ) -> Run:
-    """Train a language policy: a recipe (the laptop's by default) into a folder. Asked for again, it goes on: a folder
-    that holds a run of the same recipe is resumed, or returned with a warning if that has finished.
+    """Trains the policy of a recipe (the laptop's by default) in a folder. A folder that holds a run of the same recipe
+    is resumed, or returned with a warning if that has finished.
 
-    address: of a Ray cluster that draws the rollouts, as the recipe's `cluster` says: HOST:PORT, "auto" for the one
-    that this machine belongs to, or "local" for one that is started here and ends with the run.
+    address: of a Ray cluster that draws the rollouts, with the settings of the recipe's `cluster`: HOST:PORT, "auto"
+    for the one that this machine belongs to, or "local" for one that is started here and ends with the run.
     anyway: as in `resume`.
     changes: settings of the recipe by dotted path, as `**{"stages.rl.method": "gspo", "seed": 1}`.
 
     Raises:
         ConfigError: the recipe is wrong, or there is no cluster. RunError: the folder holds a run of another recipe, or
-        another process trains in it.
+            another process trains in it.
     """
     recipe = (recipe if isinstance(recipe, Recipe) else recipes.load(recipe, changes)).on_cluster(address)
     team, folder = assemble(recipe.device), Path(folder)
@@ -94,7 +94,7 @@ def is_finished(recipe: Recipe, folder: Path | str) -> bool:
 
 
 def create(recipe: Recipe, folder: Path | str) -> Run:
-    """The folder of a new run, not begun; `resume` begins it.
+    """Creates the folder of a new run, not begun; `resume` begins it.
 
     Raises:
         RunError: the folder holds a run already. ConfigError: the recipe read back from its YAML would be another one.
@@ -114,15 +114,15 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     wait_s: float = 0.0,
 ) -> Run:
-    """Continue a run to the result it would have had without the interruption, from whatever working directory.
+    """Continues a run to the result it would have had without the interruption, from whatever working directory.
 
     address: as in `train`. anyway: go on although something has changed that the result depends on: the recipe, a file
-    that it names, the version of polopt or of a library. changes: what to extend, see `extension.extended`.
-    wait_s: how long another process may take to leave the folder.
+    that it names, the version of polopt or of a library. changes: what to extend, see `extension.extended`. wait_s: how
+    long another process may take to leave the folder.
 
     Raises:
         RunError: the folder is not a run, another process trains in it, something has changed since it began, or none
-        of its checkpoints is whole. ConfigError: it was begun on a cluster, and there is none, or without one.
+            of its checkpoints is whole. ConfigError: it was begun on a cluster, and there is none, or without one.
     """
     run = Run.open(Path(folder).absolute())
     changed = origin.require_unchanged(run, anyway=anyway)

@@ -1,4 +1,4 @@
-"""One batch of experience becomes optimiser steps."""
+"""The learner: optimiser steps on a policy from one batch of experience."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from polopt.training.specs import OptimiserSpec, StageSpec
 
 
 class DivergenceError(UserError, FloatingPointError):
-    """A step would destroy the policy. The message names what is not finite and the fix."""
+    """Raised where a step would destroy the policy. The message names what is not finite and the fix."""
 
 
 class Policy(Protocol):
-    """What a learner needs of a policy."""
+    """The interface of a policy that a learner can train."""
 
     def evaluate(self, experience: Experience, needs: Any = (), *, top: int = 0) -> Evaluation: ...
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
-    """The parameters that learn: all, or those whose names the pattern is found in.
+    """Returns the parameters that learn: all trainable ones, or those whose names the pattern is found in.
 
     Raises:
         ConfigError: there are none.
@@ -52,12 +52,12 @@ def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
 
 
 def optimiser_of(parameters: list[nn.Parameter], spec: OptimiserSpec) -> torch.optim.Optimizer:
-    """The optimiser of a stage, with no state yet."""
+    """Returns the optimiser of a stage, with no state yet."""
     return torch.optim.AdamW(parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True)
 
 
 class Learner:
-    """Optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
+    """A learner takes optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
 
     A minibatch is one optimiser batch of whole groups, and every normaliser is computed on the whole of it. Its
     micro-batches keep together what the objective binds. So micro_rows, and how many processes of a `team` share the
@@ -79,7 +79,8 @@ class Learner:
         self.noise = NoiseMeter()
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
-        """Learn from one batch with advantages, as step number `step` of the stage; what happened, averaged."""
+        """Learns from one batch with advantages, as step number `step` of the stage. Returns the metrics, averaged over
+        its optimiser steps."""
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
@@ -88,8 +89,8 @@ class Learner:
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
 
     def _minibatches(self, experience: Experience) -> Iterator[tuple[int, bool, Experience]]:
-        """(epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt. Each
-        minibatch has its share of the groups that are demonstrated."""
+        """Yields (epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt.
+        Demonstrated groups are spread evenly over the minibatches."""
         index, size = ops.group_index(experience.group)
         shown = torch.ones(len(size), dtype=torch.bool)
         shown[index[~experience.is_demonstration].cpu()] = False
@@ -104,21 +105,22 @@ class Learner:
                 yield epoch, epoch == i == 0, experience[torch.isin(index, groups.to(index.device))]
 
     def _minibatch(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
-        """One optimiser step. On the first of a batch the policy is still the one that sampled it."""
+        """Takes one optimiser step and returns its metrics. On the first of a batch the current policy is still the old
+        one."""
         # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
-        # not depend on who shares a micro-batch.
+        # not depend on which rows share a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         objective = self.algorithm.objective
         needs, surveys = objective.active_fields("policy_outputs"), objective.active_fields("full_batch_outputs")
         active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
-        for parameter in self.policy.parameters():  # those too that do not learn
+        for parameter in self.policy.parameters():  # also those that do not learn
             parameter.grad = None
         if not active.any():
             return {}
         pieces: Iterable[Experience]
         if surveys and rows >= len(batch) and self.team.size == 1:
-            # In one piece it surveys itself, with all its rows.
+            # With all rows in one pass, its own evaluation is that of the full batch.
             pieces, mine, passes = [batch], torch.ones_like(active), 1
         else:
             if surveys:
@@ -164,9 +166,9 @@ class Learner:
 
     @torch.no_grad()
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
-        """Fill in what the algorithm reads and only policies can say: old_logp, value, final_value; as
-        `extras.old_<name>` whatever the policy says of a decision as `extras.<name>`; and, under each of the names in
-        `others`, the log-probabilities of that policy."""
+        """Computes the fields of other policies that the algorithm reads: old_logp, value, final_value; as
+        `extras.old_<name>` the current policy's output `extras.<name>`; and, under each of the names in `others`, the
+        log-probabilities of that policy."""
         found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
         asked = {*extras.values()} | ({"value"} & needs)
@@ -184,7 +186,7 @@ class Learner:
         return experience.replace(**found)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimiser's tensors, the algorithm's and the noise meter's, by name."""
+        """Returns the optimiser's tensors, the algorithm's and the noise meter's, by name."""
         tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
         tensors["noise"] = self.noise.moments
         for i, parameter in enumerate(self.parameters):
@@ -193,7 +195,7 @@ class Learner:
         return tensors
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `state`."""
+        """Restores what `state` returned."""
         self.noise.moments = tensors["noise"].clone()
         own = {k.removeprefix("algorithm."): v for k, v in tensors.items() if k.startswith("algorithm.")}
         self.algorithm.load_state_dict(own)
@@ -205,7 +207,8 @@ class Learner:
 
 
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:
-    """How far the policy, which says `logp` [B, T], is from the one that sampled; nothing of what nobody sampled."""
+    """Computes the log-probability mismatch between the current policy, `logp` [B, T], and the behaviour policy;
+    demonstrations are left out, and without rollouts there are no metrics."""
     sampled = batch.mask & ~batch.is_demonstration[:, None]
     if batch.rollout_logp is None or not sampled.any():
         return {}
@@ -222,7 +225,7 @@ def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, 
 
 
 def _combined(records: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over optimiser steps of what was measured; the largest of what is a largest value."""
+    """Averages metrics over optimiser steps; of those named `/max` the largest is taken."""
     found: dict[str, list[float]] = {}
     for record in records:
         for name, value in record.items():
@@ -234,7 +237,8 @@ def _combined(records: list[dict[str, float]]) -> dict[str, float]:
 
 
 def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
-    """The rate of step 0 <= step < steps: a linear rise, then constant, linear or cosine decay to final * lr."""
+    """Returns the learning rate of step 0 <= step < steps: a linear rise, then constant, linear or cosine decay to
+    final * lr."""
     if step < spec.warmup:
         return spec.lr * (step + 1) / spec.warmup
     done = (step - spec.warmup) / max(1, steps - spec.warmup)
@@ -244,6 +248,6 @@ def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
 
 
 def _width(batch: Experience) -> Tensor:
-    """[B] column of each row's last decision, plus one: how much of it must be read."""
+    """[B] column of each row's last decision, plus one: the number of columns that a forward pass needs."""
     columns = torch.arange(1, batch.mask.shape[1] + 1, device=batch.device)
     return torch.where(batch.mask, columns, 0).amax(1)

@@ -57,5 +57,5 @@ class FolderLock:
         try:
             owner = json.loads((self.folder / OWNER).read_text(encoding="utf-8"))
             return f"process {owner['pid']} on {owner['host']}"
-        except (OSError, ValueError, KeyError, TypeError):  # it has just begun, or just ended
+        except (OSError, ValueError, KeyError, TypeError):  # the owner has just begun, or just ended
             return "another process"

@@ -1,7 +1,7 @@
 """The training loop: stage after stage, step after step, from a folder that survives any interruption.
 
-The loop knows no token, no environment and no method: a `Domain` brings policy and experience, an algorithm what is
-learned from it.
+The loop is independent of tokens, environments and methods: a `Domain` provides policy and experience, an algorithm the
+rule of learning.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from polopt.training.stage_learning import StageLearning, failures
 from polopt.training.trackers import tracking
 from polopt.training.weight_sources import WeightSources
 
-# After so many batches of a stage the loop warns of parts that have done nothing.
+# After so many batches of a stage the loop warns of parts without effect.
 EARLY = 3
 
 
 class Watcher(Protocol):
-    """A watcher is called while a run trains: a progress display, a tracker. What it raises ends the run.
+    """An observer that is called while a run trains: a progress display, a tracker. An exception that it raises ends
+    the run.
 
     With several processes it is called in each of them.
     """
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
-        """Called once, before the first step. about: "parameters"; "step" and "seconds" of what a resumed run has
-        behind it, 0 for a new one."""
+        """Called once, before the first step. about: "parameters"; "step" and "seconds" of the earlier part of a
+        resumed run, 0 for a new one."""
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Called after each optimiser step with its record, as it stands in metrics.jsonl."""
@@ -56,11 +57,11 @@ class Watcher(Protocol):
 class Training:
     """A run of a recipe. `run()` trains to the end; stages, steps and state are all that it needs to resume.
 
-    domain: what is trained, and on what. team: the processes that learn together, this one alone if None.
+    domain: the policy and its world. team: the processes that learn together, this one alone if None.
 
     On CPU the result is a function of the recipe, and of the size of the team, alone: a run that is killed at any
-    instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. That is the native
-    engine's promise; another engine may round differently from one process to the next.
+    instant and resumed ends with bit-identical weights, metrics (clock times aside) and task order. This holds for the
+    native engine; another engine may round differently from one process to the next.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Training:
     def _stage(self, name: str, first: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Trains one stage of this round, from step `first` on."""
         stage, number = self.recipe.stages[name], self.weights.round
-        if number > 1:  # what its algorithm has learned, or counted, in the round before is no part of this one
+        if number > 1:  # the algorithm's state of the last round is dropped
             self.domain.algorithms[name] = stage.algorithm(f"stages.{name}")
         algorithm = self.domain.algorithms[name].to(self.recipe.device)
         if not first and self.weights.start(name):
@@ -159,7 +160,7 @@ class Training:
                     warn((f"stages.{name}: {sentence}" for sentence in sentences), self.team)
                 if stage.until is not None:
                     records.append(record)
-                    done = stage.steps if stage.until.met(records) else done  # as if all its steps had been
+                    done = stage.steps if stage.until.met(records) else done  # the stage ends here
                 if done in evaluations:
                     self._evaluate(name, *evaluations[done])
                 if done == stage.steps:
@@ -195,7 +196,7 @@ class Training:
         return {"stage": stage} | ({"round": self.weights.round} if self.recipe.rounds > 1 else {})
 
     def _log(self, record: dict[str, Any]) -> None:
-        parts = self.team.gather(failures(record))  # each process lost its own
+        parts = self.team.gather(failures(record))  # each process counts its own
         record |= {name: sum(part.get(name, 0) for part in parts) for part in parts for name in part}
         self.run_folder.log("metrics", record)
         for watcher in self.watchers:
@@ -248,7 +249,8 @@ class Training:
 
     @property
     def _best(self) -> tuple[str, str] | None:
-        """The estimate, and the stage whose evaluations hold it, by which a checkpoint is kept; None for no such."""
+        """Returns the estimate, and the stage whose evaluations hold it, by which a checkpoint is kept; None for no
+        such."""
         metric = self.recipe.checkpoint.best
         return None if metric is None else (metric, self.recipe.main_stage)
 
@@ -262,7 +264,7 @@ class Training:
             found, last = self.run_folder.best(*best), self.run_folder.last("evaluations")
             return found is None or last is None or last[best[0]]["estimate"] > found[1]
 
-        return self.team.broadcast_from_main(better)  # whose log is complete
+        return self.team.broadcast_from_main(better)  # its log is complete
 
     def _elapsed(self) -> float:
         """Returns the seconds of training, those before a resume included."""

@@ -1,4 +1,4 @@
-"""What one step's experience looked like: the numbers and samples that are logged."""
+"""Metrics and samples of one step's experience, as they are logged."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from polopt.training.episode_record import EpisodeRecord
 
 @torch.no_grad()
 def describe(experience: Experience) -> dict[str, Any]:
-    """Metrics of a batch after credit: rewards, outcomes per kind, what else the world told, entropy, lengths, signal,
-    drift from a reference.
+    """Computes metrics of a batch after credit: rewards, outcomes per kind, the world's signals, entropy, lengths, the
+    share of groups with a gradient, drift from a reference.
 
-    Of rollouts alone: demonstrated rows only have their share of the batch. Nothing where nobody sampled. Rewards and
-    lengths are those of rows that have ended, as long as there are any; "unfinished" is the others' share.
+    Only rollouts are measured: demonstrations appear as their share of the batch. A batch without rollouts has no
+    further metrics. Rewards and lengths are those of rows that have ended, as long as there are any; "unfinished" is
+    the others' share.
     """
     if experience.rollout_logp is None:
         return {}
@@ -76,8 +77,8 @@ def describe(experience: Experience) -> dict[str, Any]:
 
 
 def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
-    """What a part, and every part inside it that is consulted now, did to the rollouts of a batch: their
-    `batch_metrics`. Of two parts with a metric of one name the later has a number behind it."""
+    """Computes the `batch_metrics` of a part, and of its active inner parts, on the rollouts of a batch. Of two parts
+    with a metric of one name the later has a number behind it."""
     rollouts = experience[~experience.is_demonstration]
     found: dict[str, float] = {}
     if experience.rollout_logp is None or not rollouts.mask.any():
@@ -89,7 +90,8 @@ def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
 
 
 def zeros_meant(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences on the metrics of a part, and of those inside it, that are 0 in all of these records of a stage."""
+    """Returns sentences on the metrics of a part, and of those inside it, that are 0 in all of these records of a
+    stage."""
     return [
         f"{name_of(type(one))}: {meaning}"
         for one in part.parts()
@@ -99,7 +101,8 @@ def zeros_meant(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _attempts(done: Experience) -> dict[str, float]:
-    """Of rows that answered more than once: how often the first and the last answer were paid 1, and what changed."""
+    """Computes metrics of rows that answered more than once: how often the first and the last answer had a reward of 1,
+    and the changes between them."""
     if "paid" not in done.extras or done.turn is None:
         return {}
     first, last, again = attempts(done.extras["paid"], done.turn, done.mask)
@@ -110,8 +113,8 @@ def _attempts(done: Experience) -> dict[str, float]:
 
 
 def _told(done: Experience) -> dict[str, float]:
-    """Means of the world's signals, and, where one of them is the truth, how often the reward is wrong: paid to wrong
-    answers, kept from right ones. Rows of which the world said nothing, NaN, do not count."""
+    """Computes the means of the world's signals, and, where one of them is the truth, the verifier's error rates:
+    reward for wrong answers, none for right ones. Rows in which a signal is NaN do not count."""
     told = {k: v.double() for k, v in done.extras.items() if k.startswith("signal_")}
     record = {f"signal/{k.removeprefix('signal_')}": float(v.nanmean()) for k, v in told.items() if not v.isnan().all()}
     if "signal_true" in told:
@@ -134,16 +137,16 @@ def _histogram(reward: torch.Tensor) -> dict[str, list[float]]:
 
 
 def _signal(experience: Experience) -> float:
-    """Share of groups with an advantage that is not 0 everywhere."""
+    """Returns the share of groups with an advantage that is not 0 everywhere."""
     alive = ((experience.advantage != 0) & experience.mask).any(1).to(experience.advantage.dtype)
     index, count = ops.group_index(experience.group)
     return float((alive.new_zeros(len(count)).index_add(0, index, alive) > 0).float().mean())
 
 
 def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str, Any]]:
-    """Yields each row of a credited batch as rollouts.jsonl holds it: task, completion, and what it was worth.
+    """Yields each row of a credited batch as rollouts.jsonl holds it: task, completion, reward and advantage.
 
-    advantage: the mean over the row's decisions. demonstrated: whether somebody else decided the completion.
+    advantage: the mean over the row's decisions. is_demonstration: whether the completion was not sampled.
     """
     tokens, mask = experience.extras["tokens"].tolist(), experience.mask.tolist()
     decisions = experience.lengths.clamp(min=1)
@@ -173,7 +176,8 @@ def rollout_records(experience: Experience, tokenizer: Any) -> Iterator[dict[str
 
 
 def _decided(ids: Sequence[int], decided: Sequence[bool], tokenizer: Any) -> str:
-    """What stands from the first decision on: the policy's answers, and between them what the environment did."""
+    """Decodes a row from its first decision on: the policy's answers, and the environment's observations between
+    them."""
     start = decided.index(True) if any(decided) else len(ids)
     end = next((i for i in range(start, len(ids)) if ids[i] < 0), len(ids))
     turns = itertools.groupby(range(start, end), key=lambda i: decided[i])
@@ -181,7 +185,7 @@ def _decided(ids: Sequence[int], decided: Sequence[bool], tokenizer: Any) -> str
 
 
 def show(row: EpisodeRecord, tokenizer: Any) -> dict[str, Any]:
-    """A sample for people: texts, tokens from the first decision on, and each token's log-probability."""
+    """Returns a readable sample: texts, tokens from the first decision on, and each token's log-probability."""
     start = row.decided.index(True) if any(row.decided) else len(row.ids)
     return {
         "kind": row.task.kind,

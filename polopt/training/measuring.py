@@ -1,4 +1,4 @@
-"""Metrics of files: a log is read and checked, then measured."""
+"""Metrics of files of logged decisions, which are read, checked and measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies that a stage names, compared with those that its method reads."""
+"""Checks of the policies that a stage names against the fields that its method reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polopt.training.weight_specs import ModelPolicy
 
 
 def with_policies(stage: str, spec: StageSpec, algorithm: Algorithm, capabilities: Capabilities) -> Capabilities:
-    """Returns what a loop provides to a stage's algorithm, the fields that its named policies fill in among it.
+    """Returns the capabilities of a loop, with the fields that a stage's named policies fill in.
 
     Raises:
         ConfigError: a part reads a policy that the stage does not name; the stage names one that no part reads, or

@@ -1,4 +1,4 @@
-"""The gradient noise scale while training, from the minibatches that a batch is learnt in."""
+"""The gradient noise scale while training, from the gradients of a batch's minibatches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from polopt.metrics import gradient_noise
 from polopt.policies.sharded import gradient_norm
 
-# What one step's estimates weigh in the running ones.
+# The weight of one step's estimates in the running averages.
 SHARE = 0.1
 # A signal below this share of the noise is rounding: the difference of two sums of float32 gradients' squares.
 LEAST = 1e-6
 
 
 class NoiseMeter:
-    """Compares the minibatches' gradients with their mean: how large a batch still pays, in rows.
+    """A meter of the gradient noise scale, the batch size in rows beyond which more rows gain little, from the
+    minibatches' gradients and their mean.
 
-    Signal and noise are averaged over steps apart, and only then divided, as the ratio of one step's estimates
-    means nothing. The policy moves a little between the minibatches; that is taken for noise. `moments` is all
-    its state.
+    Signal and noise are averaged over steps apart, and only then divided, as the ratio of one step's estimates means
+    nothing. The policy moves a little between the minibatches; that is taken for noise. `moments` is all its state.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class NoiseMeter:
         self._rows = 0
 
     def see(self, parameters: Sequence[nn.Parameter], rows: int) -> None:
-        """Note one minibatch's gradient, averaged over `rows` rows."""
+        """Adds one minibatch's gradient, averaged over `rows` rows."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         self._squares.append(gradient_norm(grads) ** 2)
         self._total = (
@@ -40,7 +40,7 @@ class NoiseMeter:
         self._rows += rows
 
     def scale(self) -> float | None:
-        """The scale after the minibatches seen since the last call; None if it cannot be told from them."""
+        """Returns the scale after the minibatches since the last call; None if it cannot be estimated from them."""
         n, squares, total, rows = len(self._squares), self._squares, self._total, self._rows
         self._total, self._squares, self._rows = [], [], 0
         if n < 2:

@@ -1,4 +1,4 @@
-"""What a run began with: the files that its recipe names, their content, and the folder where relative paths begin."""
+"""The origin of a run: the files that its recipe names, their content, and the folder where relative paths begin."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COPIES = "code"
 COPIED = 8 * 2**20
 # Bytes from which a file whose size and time of change are those recorded is taken as unchanged.
 LARGE = 64 * 2**20
-# What a policy's or adapter's folder is read from.
+# Endings of the files that a policy's or adapter's folder is read from.
 MODEL_FILES = {".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".py", ".jinja"}
 # Settings that name a folder of a model.
 FOLDERS = ("model", "adapter", "weights")
@@ -98,7 +98,7 @@ def _installed(file: Path) -> bool:
 
 
 def about_run(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Returns what run.json says of a new run; copies the code that its recipe names into `folder`."""
+    """Returns run.json's content for a new run; copies the code that its recipe names into `folder`."""
     return {
         **record(recipe.to_yaml(), folder),
         "threads": recipe.threads or torch.get_num_threads(),
@@ -112,7 +112,7 @@ def about_run(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def _citations(recipe: Recipe) -> list[str]:
-    """BibTeX of the published methods that the stages use."""
+    """Returns BibTeX of the published methods that the stages use."""
     names = [m if isinstance(m, str) else m["name"] for m in (s.method for s in recipe.stages.values())]
     return [catalogue.cite([name]) for name in dict.fromkeys(names) if ":" not in name]
 
@@ -154,7 +154,7 @@ def _recorded(file: NamedFile, folder: Path) -> dict[str, Any]:
 
 @functools.cache
 def _digest(path: Path, size: int, modified: int) -> str:
-    """The sha256 of a large file, computed once for each of its versions: a comparison's runs share it."""
+    """Returns the sha256 of a large file, computed once for each of its versions: a comparison's runs share it."""
     return files.digest(path)
 
 
@@ -170,7 +170,7 @@ def base_of(about: Mapping[str, Any]) -> Path:
 
 
 def _place(entry: Mapping[str, Any], base: Path) -> Path:
-    """Where a recorded file is looked for."""
+    """Returns the path at which a recorded file is looked for."""
     if entry["kind"] == "module":
         return Path(entry["path"])
     place = base / entry["named"]  # an absolute name stays what it is
@@ -179,7 +179,7 @@ def _place(entry: Mapping[str, Any], base: Path) -> Path:
 
 @contextlib.contextmanager
 def at_base(run: Run) -> Iterator[Path]:
-    """The working directory, inside the block, is the folder where relative paths of the run's recipe begin."""
+    """Enters, for the length of the block, the folder where relative paths of the run's recipe begin."""
     base = base_of(run.about)
     with contextlib.ExitStack() as stack:
         if base != Path.cwd():
@@ -192,7 +192,7 @@ def at_base(run: Run) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def entered(run: Run) -> Iterator[Recipe]:
-    """The recipe of a run, inside the folder where its relative paths begin, whatever the working directory is.
+    """Opens the recipe of a run, inside the folder where its relative paths begin, whatever the working directory is.
 
     A file that is gone is replaced by its copy in the run folder, with a warning.
 
@@ -213,7 +213,7 @@ def entered(run: Run) -> Iterator[Recipe]:
 
 
 def _gone(run: Run, about: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """As it was typed -> its copy, of each file that is not in its place any more."""
+    """Maps the typed name of each file that is not in its place any more to its copy."""
     entries = [e for e in about.get("files", ()) if e["copy"] and not _place(e, base).is_file()]
     copies = {e["named"]: run.folder / e["copy"] for e in entries}
     return {named: str(copy) for named, copy in copies.items() if copy.is_file()}
@@ -233,8 +233,8 @@ def _replaced(value: Any, gone: Mapping[str, str]) -> Any:
 
 
 def check(run: Run) -> list[str]:
-    """Returns what has changed since a run began in such a way that it cannot go on to the same bits, each as part of
-    a sentence, old -> new. Warns of what may only matter: another processor, Python, NumPy or commit, fewer cores."""
+    """Returns the changes since a run began that keep it from going on to the same bits, each as part of a sentence,
+    old -> new. Warns of changes that may only matter: another processor, Python, NumPy or commit, fewer cores."""
     about = run.about
     if "recipe" not in about:
         return ["run.json does not say what the run began with"]
@@ -288,7 +288,7 @@ def _file_change(run: Run, entry: Mapping[str, Any], base: Path) -> str | None:
 
 
 def require_unchanged(run: Run, *, anyway: bool = False) -> list[str]:
-    """Checks that a run goes on as it began. Returns what has changed, if it goes on `anyway`.
+    """Checks that a run goes on as it began. Returns the changes, if it goes on `anyway`.
 
     Raises:
         RunError: something has changed; the first few things, old -> new.
@@ -304,12 +304,12 @@ def require_unchanged(run: Run, *, anyway: bool = False) -> list[str]:
 
 
 def accept(run: Run, changed: Sequence[str]) -> dict[str, Any]:
-    """Returns what to add to run.json so that a run goes on from its last checkpoint in spite of changes: as it is now
-    is how it began, and what has changed is noted. To be called inside `entered`."""
+    """Returns the additions to run.json with which a run goes on from its last checkpoint in spite of changes: the
+    present state is recorded as its beginning, and the changes are noted. To be called inside `entered`."""
     about = run.about
     fresh = record(run.recipe.read_text(encoding="utf-8"), run.folder)
     there = {entry["named"] for entry in fresh["files"]}
-    # Of what is gone the copies stay.
+    # The entries of missing files, and their copies, stay.
     fresh["files"] += [entry for entry in about.get("files", ()) if entry["named"] not in there]
     return fresh | {"anyway": [*about.get("anyway", []), {"step": run.checkpoint, "changed": list(changed)}]}
 

@@ -1,4 +1,4 @@
-"""Work that several players share, and what they bring back as one batch."""
+"""Partition of work among several workers, and the joining of their results into one batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from polopt.experience import Experience
 
 
 def shares(weights: Sequence[int], count: int) -> list[Tensor]:
-    """Which of the things each of `count` players gets: their positions [n], in order.
+    """Partitions things among `count` workers. Returns the positions [n] of each one's things, in order.
 
-    The heaviest thing first, each to whoever has least so far: no share is heavier than 4/3 of the best possible
-    (Graham 1969). Things of weight 0 go to nobody. The same in every process.
+    The heaviest thing goes first, each to the worker with the smallest load so far: no share is heavier than 4/3 of the
+    best possible (Graham 1969). Things of weight 0 are left out. The result is the same in every process.
     """
     found: list[list[int]] = [[] for _ in range(count)]
     heap = [(0, player) for player in range(count)]
@@ -28,7 +28,7 @@ def shares(weights: Sequence[int], count: int) -> list[Tensor]:
 
 
 def joined(parts: Sequence[Experience], places: Sequence[Tensor]) -> Experience:
-    """What several players bring as one batch: their rows in the order of `places`, [B] each; equal ones stay in the
-    order of the players. Group numbers are the rows' own and mean the same in all parts."""
+    """Joins the workers' parts into one batch: their rows in the order of `places`, [B] each; equal ones stay in the
+    order of the workers. Group numbers are the rows' own and mean the same in all parts."""
     batch = Experience.join(parts)
     return batch[torch.cat(list(places)).argsort(stable=True).to(batch.device)]

@@ -1,4 +1,4 @@
-"""A stage of a recipe as a job to be planned."""
+"""The stages of a recipe as jobs of the plan, and the check of their memory."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def job_of(
     kept: float = 0.6,
     **others: Any,
 ) -> PlannedJob:
-    """prompt, answer, limit: mean tokens, and the most of an answer. kept: as `demands`. others: settings of
-    `PlannedJob` that no recipe has, or that shall differ from the recipe's.
+    """Returns a stage's job. prompt, answer, limit: mean tokens of prompts and answers, and the most of an answer.
+    kept: as `demands`. others: settings of `PlannedJob` that no recipe has, or that differ from the recipe's.
 
     Raises:
         ConfigError: settings that do not go together.
@@ -60,16 +60,16 @@ def job_of(
     return PlannedJob(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
 
 
-# Tokens of a prompt where none has been seen yet: few, so that what is said to be needed is needed.
+# Tokens of a prompt before any is known: few, so that the memory in a refusal is a lower bound.
 LEAST_PROMPT = 8
 
 
 def check_memory(recipe: LanguageRecipe) -> None:
-    """Refuse a recipe whose named model this machine cannot train, from the model's config and the plan's formulas,
-    before any weight is loaded. Several processes, and other engines than polopt's own, are not judged.
+    """Refuses a recipe whose named model this machine cannot train, from the model's config and the plan's formulas,
+    before any weight is loaded. Sharded weights, and other engines than polopt's own, are not checked.
 
     Raises:
-        ConfigError: what would be held, and what there is.
+        ConfigError: the memory that would be held, and the memory that there is.
     """
     name = recipe.policy.model
     if name is None or recipe.rollout.engine != "native" or recipe.parallel != "ddp":
@@ -91,9 +91,9 @@ def check_memory(recipe: LanguageRecipe) -> None:
 
 
 def jobs_of(recipe: LanguageRecipe, shape: ModelShape, device: str, prompt: int) -> Iterator[tuple[str, PlannedJob]]:
-    """Each stage's name and job on one device that holds anything, with prompts of so many tokens and answers that run
-    to their limit."""
-    kind = torch.device(device).type  # how many logits exist at once depends on it
+    """Yields each stage's name and job on one device of unbounded memory, with prompts of so many tokens and answers
+    that run to their limit."""
+    kind = torch.device(device).type  # the number of logits in memory depends on it
     anything = Device(name=kind, kind=kind, flops={"float32": 1}, memory=1e18, bandwidth=1, held=0.0)
     engine = "native" if recipe.rollout.engine == "native" else "paged"
     for name, stage in recipe.stages.items():
@@ -104,14 +104,14 @@ def jobs_of(recipe: LanguageRecipe, shape: ModelShape, device: str, prompt: int)
 
 
 def memory_of(device: str) -> float:
-    """Bytes of memory that a device has in all."""
+    """Returns the bytes of memory that a device has in all."""
     if torch.device(device).type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def shape_of_place(name: str) -> ModelShape:
-    """The shape of a named model, from its config: its parameters are counted without memory.
+    """Returns the shape of a named model, from its config: its parameters are counted without memory.
 
     Raises:
         ConfigError: there is no such model.
@@ -123,8 +123,8 @@ def shape_of_place(name: str) -> ModelShape:
 
 
 def shape_of_model(model: Any) -> ModelShape:
-    """The shape of a `transformers` model with its parameters counted; of an architecture that plans do not know, as if
-    it were Llama's."""
+    """Returns the shape of a `transformers` model with its parameters counted; an architecture without a plan of its
+    own is treated as Llama's."""
     config = model.config.get_text_config()
     try:
         shape = shape_of(config.to_dict())

@@ -1,4 +1,4 @@
-"""Held-out accuracy of preferences: does the policy give the preferred answer the higher probability?"""
+"""Held-out accuracy of preferences: whether the policy gives the preferred answer the higher probability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 32
 
 @dataclasses.dataclass(frozen=True)
 class PreferenceScore:
-    """How a policy ranks held-out pairs of answers.
+    """A policy's ranking of held-out pairs of answers.
 
     accuracy: the share of pairs of which the preferred answer has a higher probability than the rejected one, all
         tokens and the stop token together; ties count as wrong. It needs no reference policy and is defined before
@@ -43,7 +43,7 @@ class PreferenceScore:
     samples: int = 1
 
     def record(self) -> dict[str, Any]:
-        """As it stands in evaluations.jsonl; `solved` counts right rankings."""
+        """Returns the score as it stands in evaluations.jsonl; `solved` counts right rankings."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         return {
             "problems": self.problems,
@@ -60,7 +60,7 @@ def evaluate_pairs(
     player: EpisodeReplayer, tasks: Sequence[Task], *, team: ProcessGroup | None = None
 ) -> PreferenceScore:
     """Ranks the two answers of each task by the policy's probabilities at temperature 1; nothing is sampled. The
-    processes of a team share the tasks, and all know the result; the policy's mode stays as it was."""
+    processes of a team share the tasks, and each returns the whole result; the policy's mode stays as it was."""
     team = ProcessGroup() if team is None else team
     mode = player.policy.training
     player.policy.eval()
@@ -89,13 +89,14 @@ def evaluate_pairs(
 
 @torch.no_grad()
 def _ranked(player: EpisodeReplayer, tasks: Sequence[Task]) -> list[tuple[float, EpisodeRecord]]:
-    """Of each task log pi(preferred) - log pi(rejected), and the likelier answer with its log-probabilities."""
+    """Returns, of each task, log pi(preferred) - log pi(rejected), and the likelier answer with its
+    log-probabilities."""
     rows = player.pairs(tasks)
     batch = to_experience(rows, PLAIN, horizon=None, policy=player.policy)
     logp = torch.where(batch.mask, player.policy.evaluate(batch).logp, 0).double()
     for row, values in zip(rows, logp.tolist(), strict=True):
         row.logp = values[: len(row.ids)]
-        row.episode = None  # it need not travel
+        row.episode = None  # it need not be sent
     sums = logp.sum(1).view(-1, 2)
     margins = (sums[:, 0] - sums[:, 1]).tolist()
     return [(margin, rows[2 * i + int(margin <= 0)]) for i, margin in enumerate(margins)]

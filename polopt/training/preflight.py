@@ -1,4 +1,4 @@
-"""Checks of a run's tasks before anything is spent: are reference answers rewarded, and do they fit the limit?"""
+"""Checks of a run's tasks before anything is spent: that reference answers are rewarded, and fit the limit."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_chat_template(stage: str, player: EpisodePlayer) -> None:
 
 
 def is_chat(task: Task) -> bool:
-    """Whether a task's prompt was written as messages, or has some before it."""
+    """Returns whether a task's prompt was written as messages, or has some before it."""
     return bool(task.history) or isinstance(task.row.get("prompt"), list)
 
 
@@ -105,6 +105,6 @@ def check_reference_lengths(stage: str, player: EpisodePlayer) -> None:
 
 
 def spread(tasks: Tasks, count: int) -> Sequence[Task]:
-    """Up to `count` tasks, spread evenly over all."""
+    """Returns up to `count` tasks, spread evenly over all."""
     size = len(tasks)
     return [tasks[i * size // min(count, size)] for i in range(min(count, size))]

@@ -1,4 +1,4 @@
-"""Prompts against the model's context, before anything is trained."""
+"""Checks of prompts against the model's context, before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from polopt.training.language_recipe import LanguageRecipe
 from polopt.worlds.protocol import Task, Tasks, TaskSplit, held_in_memory
 from polopt.worlds.subset import SubsetTasks
 
-# Prompts that are measured of tasks that are generated when they are asked for; the others are as they come.
+# Prompts that are measured where tasks are generated on demand; of tasks held in memory all are.
 MEASURED = 2000
-# What a stage asks for -> fields of a task that are imitated then, and what each is called.
+# Capability that a part needs of its source -> fields of a task that it imitates, and their names in messages.
 IMITATED = {
     "demonstrations": {"solution": "solution"},
     "pairs": {"solution": "preferred answer", "rejected": "rejected answer"},
@@ -26,11 +26,11 @@ IMITATED = {
 
 
 class ContextError(UserError, ValueError):
-    """A prompt and its answer do not fit in the model's context."""
+    """Raised where a prompt and its answer do not fit in the model's context."""
 
 
 def check_room(task: Task, prompt: int, answer: int, context: int | None) -> None:
-    """Refuse a prompt that leaves no room for an answer. prompt, answer: tokens of each. context: of the model, None
+    """Refuses a prompt that leaves no room for an answer. prompt, answer: tokens of each. context: of the model, None
     for one without a bound.
 
     Raises:
@@ -43,7 +43,7 @@ def check_room(task: Task, prompt: int, answer: int, context: int | None) -> Non
 def fitted_splits(
     recipe: LanguageRecipe, splits: Mapping[str, TaskSplit], algorithms: Mapping[str, Algorithm], policy: LanguagePolicy
 ) -> dict[str, TaskSplit]:
-    """Each stage's tasks, without the prompts that are longer than the recipe's `max_prompt_length`.
+    """Returns each stage's tasks, without the prompts that are longer than the recipe's `max_prompt_length`.
 
     Raises:
         ConfigError: a prompt and the longest answer, or a demonstration, are longer than the model's context; all
@@ -69,7 +69,8 @@ def fitted_splits(
 
 
 def fitted_others(recipe: LanguageRecipe, others: Mapping[str, Tasks], policy: LanguagePolicy) -> dict[str, Tasks]:
-    """As `fitted_splits`, of the worlds that are measured beside the recipe's own, by name.
+    """Returns the tasks of the worlds that are measured and not trained on, by name, without the prompts that are too
+    long.
 
     Raises:
         ConfigError: as `fitted`.
@@ -81,7 +82,8 @@ def fitted_others(recipe: LanguageRecipe, others: Mapping[str, Tasks], policy: L
 
 
 def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: int | None, where: str) -> Tasks:
-    """The tasks whose prompts have at most `max_prompt_length` tokens; a warning counts the others. None keeps all.
+    """Returns the tasks whose prompts have at most `max_prompt_length` tokens; a warning counts the others. None keeps
+    all.
 
     limit: tokens of the longest answer. where: for messages.
 
@@ -122,7 +124,7 @@ def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: 
 
 
 def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
-    """Tokens of the first prompts, with the messages before them."""
+    """Returns the tokens of the first prompts, with the messages before them."""
     dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
     return [*map(len, dialogue.openings([(task.prompt, task.history) for task in (tasks[i] for i in range(count))]))]
 

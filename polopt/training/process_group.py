@@ -1,4 +1,4 @@
-"""Processes that train one policy together."""
+"""Groups of processes that train one policy together."""
 
 from __future__ import annotations
 
@@ -24,37 +24,39 @@ BUCKET = 2**24
 
 
 class ProcessGroup:
-    """One process alone: all of the work is its own. rank: which of the `size` processes this is."""
+    """A process group; this class itself is the group of one process, with all of the work its own. rank: the number of
+    this process among `size`."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes what only one may write."""
+        """Returns whether this is the main process, which alone writes the run's files."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """What each process has, in the order of their ranks, in every process. Of tensors: on the CPU alone."""
+        """Returns every process's value, in the order of their ranks, in every process. Tensors must be on the CPU."""
         return [value]
 
     def broadcast_from_main(self, work: Callable[[], T]) -> T:
-        """What `work` returns in the process that leads, which alone does it, in every process."""
+        """Runs `work` in the main process alone, and returns its result in every process."""
         return work()
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Every process's own `work`, after that of the one that leads."""
+        """Runs `work` on the main process first, then on the others."""
         return work()
 
     def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the processes' gradients, in place."""
+        """Sums the processes' gradients, in place."""
 
     def barrier(self) -> None:
-        """The run is over: nobody goes on before all have come so far."""
+        """Waits until every process has reached this point."""
 
     def with_advantages(self, algorithm: Algorithm, experience: Experience) -> Experience:
-        """As `Algorithm.with_advantages`, by the process that leads alone: rewards may ask a judge, who need not say
-        the same twice and is not paid twice. The others hear what was changed, in the batch and in the parts."""
+        """Computes advantages as `Algorithm.with_advantages`, in the main process alone: a reward may call a model
+        whose scores vary and cost money. The changes, in the batch and in the parts' state, are broadcast to the
+        others."""
         if self.size == 1:
             return algorithm.with_advantages(experience)
         rooms = {"reward": algorithm.reward, "credit": algorithm.credit}
@@ -74,10 +76,10 @@ class ProcessGroup:
     def assign_rows(
         self, policy: Any, batch: Experience, rows: int, only: Tensor | None = None, binds: Binding = "row"
     ) -> tuple[Tensor, int]:
-        """[B] bool which of the rows, of those in `only`, are this process's to pass through the policy, and how many
-        passes, the micro-batches of `Experience.split(rows, binds=binds)`, it takes part in: all of them in equally
-        many, where every pass puts the policy's weights together from their pieces. Groups stay together, and tokens
-        decide who gets which."""
+        """Returns [B] bool, which of the rows in `only` are this process's to pass through the policy, and the number
+        of passes, the micro-batches of `Experience.split(rows, binds=binds)`, that it takes part in: an equal number in
+        every process where each pass gathers the policy's sharded weights. Groups stay together, and the work is
+        balanced by tokens."""
         active = torch.ones(len(batch), dtype=torch.bool, device=batch.device) if only is None else only
         if self.size == 1:
             return active, len(batch.micro_batches(rows, active, binds))
@@ -94,8 +96,8 @@ class ProcessGroup:
     def evaluate_sharded(
         self, policy: Any, batch: Experience, rows: int, needs: Iterable[str] = (), top: int = 0
     ) -> Evaluation:
-        """What a policy says of a batch, without gradient, in passes of at most `rows` rows: every process of its
-        share, then all of them of all."""
+        """Evaluates a policy on a batch, without gradient, in passes of at most `rows` rows: each process its share of
+        the rows, with the whole evaluation returned in every process."""
         needs = frozenset(needs)
         if self.size == 1:
             return Evaluation.cat([policy.evaluate(micro, needs, top=top) for micro in batch.split(rows)])
@@ -110,7 +112,7 @@ class ProcessGroup:
 
 
 class TorchProcessGroup(ProcessGroup):
-    """The processes that `torchrun` has started, one of which this is."""
+    """The group of processes that `torchrun` has started, over `torch.distributed`."""
 
     def __init__(self) -> None:
         import torch.distributed
@@ -138,8 +140,8 @@ class TorchProcessGroup(ProcessGroup):
 
     @torch.no_grad()
     def reduce(self, parameters: Iterable[nn.Parameter]) -> None:
-        """As `ProcessGroup.reduce`. Gradients in pieces have been added up where they were made; and what no process
-        has a gradient of stays without."""
+        """Sums gradients as `ProcessGroup.reduce`. Sharded gradients have been summed in the backward pass; a parameter
+        without a gradient in any process stays without."""
         plain = [p for p in parameters if not _in_pieces(p)]
         if not plain or self.size == 1:
             return
@@ -161,7 +163,7 @@ class TorchProcessGroup(ProcessGroup):
 
 
 def assemble(device: str) -> ProcessGroup:
-    """The team that this process was started in: that of `torchrun`, or itself alone.
+    """Returns the group that this process was started in: that of `torchrun`, or itself alone.
 
     Raises:
         ConfigError: `torchrun` started more processes here than there are devices.
@@ -185,13 +187,13 @@ def assemble(device: str) -> ProcessGroup:
 
 
 def blank(batch: Experience) -> Experience:
-    """A row of the batch of which nothing is asked, for a pass that others need."""
+    """Returns a row of the batch without decisions, for a pass that the other processes need."""
     row = batch[:1]
     return row.replace(mask=torch.zeros_like(row.mask))
 
 
 def nothing(evaluation: Evaluation) -> Tensor:
-    """0, whose gradient is 0 for all that was asked."""
+    """Returns a zero that depends on every output, so that FSDP's hooks fire."""
     said = [getattr(evaluation, name) for name in (*SAID, "final_value")] + [*evaluation.extras.values()]
     return torch.stack([(v * 0).sum() for v in said if v is not None and v.requires_grad]).sum()
 
@@ -201,13 +203,13 @@ def _versions(room: nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def _moved(room: nn.Module, before: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
-    """What of a part's state is not as it was."""
+    """Returns the entries of a part's state that have changed, on the CPU."""
     now, state = _versions(room), room.state_dict()
     return {name: value.cpu() for name, value in state.items() if now[name] != before.get(name)}
 
 
 def _changes(before: Experience, after: Experience) -> dict[str, Any]:
-    """The fields of a batch that are not those of another, on the CPU."""
+    """Returns the fields of a batch that are not those of another, on the CPU."""
     cpu = after.to("cpu")
     fields = {n: getattr(cpu, n) for n in SHAPES if getattr(after, n) is not getattr(before, n)}
     extras = {k: cpu.extras[k] for k, v in after.extras.items() if v is not before.extras.get(k)}
@@ -219,7 +221,7 @@ def _in_pieces(parameter: Tensor) -> bool:
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-    """The parameters in runs of one precision and about so many numbers."""
+    """Yields the parameters in runs of one precision and at most about `BUCKET` numbers."""
     bucket: list[nn.Parameter] = []
     for parameter in parameters:
         full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET

@@ -1,4 +1,4 @@
-"""What the language loop provides, and the refusal of stages in which an algorithm cannot do its work."""
+"""The capabilities of the language loop, and the refusal of stages in which an algorithm cannot do its work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from polopt.teachers import TEACHER_FIELDS
 from polopt.worlds.contract import new_episode
 from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 
-# Tasks that are looked at before a stage begins.
+# Tasks that are inspected before a stage begins.
 FIRST = 64
 
-# Before the name of what a world says of an answer beside its reward.
+# The prefix of fields with a world's signals, its numbers on an answer beside the reward.
 SIGNAL = "extras.signal_"
 
 _FIELDS = frozenset(
@@ -62,7 +62,7 @@ LANGUAGE = Capabilities(
         ),
     },
 )
-# What tasks may come without -> how a sentence on a part that needs it goes on.
+# Property that tasks may lack -> the clause of the sentence on a part that needs it.
 _COME_WITHOUT: Mapping[str, str] = {
     SIGNAL: "reads {names}, which the tasks do not tell{nearest}; take tasks whose steps give these signals, or "
     "another part",
@@ -77,8 +77,8 @@ _COME_WITHOUT: Mapping[str, str] = {
 
 
 def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSplit) -> Capabilities:
-    """What a language loop provides to the algorithm with these tasks: their signals alone, and of its sources'
-    capabilities those that the tasks have what is needed for."""
+    """Returns the capabilities of a language loop with these tasks: only their signals, and only the source
+    capabilities that they support."""
     signals = {SIGNAL + name for name in signals_of(split.train)}
     wanted = frozenset[str]().union(*(capabilities_of(part, algorithm) for part in algorithm.parts()))
     absent = {
@@ -113,7 +113,7 @@ def check_split(stage: str, algorithm: Algorithm, split: TaskSplit) -> None:
 
 
 def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, policy: LanguagePolicy) -> Situation:
-    """A stage before it begins, from its first tasks and the policy."""
+    """Returns a stage's situation before it begins, from its first tasks and the policy."""
     first = [tasks[i] for i in range(min(FIRST, len(tasks)))]
     dialogue = Dialogue(policy.tokenizer)
     return Situation(
@@ -129,8 +129,8 @@ def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, pol
 
 
 def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
-    """Refuse a stage in which some part of the algorithm cannot do its work, before anything is spent on it. Sentences
-    on parts that will run there and not do what they are for.
+    """Refuses a stage in which some part of the algorithm cannot do its work, before anything is spent on it. Returns
+    sentences on parts that will run there without effect.
 
     Raises:
         ConfigError: naming the stage, the part, what was found and the fix.
@@ -145,14 +145,14 @@ def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
 
 
 def _demonstrates(tasks: Tasks) -> bool:
-    """Whether the world demonstrates its first task."""
+    """Returns whether the world demonstrates its first task."""
     episode = new_episode(tasks, tasks[0])
     episode.reset()
     return episode.demonstrate() is not None
 
 
 def check_layers(stage: str, algorithm: Algorithm, policy: LanguagePolicy) -> None:
-    """Refuse an algorithm that asks layers which the policy does not have.
+    """Refuses an algorithm that reads layers which the policy does not have.
 
     Raises:
         ConfigError: naming the stage, the part and the layers that there are.

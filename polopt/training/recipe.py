@@ -113,7 +113,7 @@ class Recipe(Config):
 
     @property
     def total_steps(self) -> int:
-        """Steps of all stages in all rounds."""
+        """Returns the number of steps of all stages in all rounds."""
         return self.rounds * sum(stage.steps for stage in self.stages.values())
 
     @pydantic.model_validator(mode="after")
@@ -129,7 +129,7 @@ class Recipe(Config):
         return self
 
     def to_yaml(self) -> str:
-        """The complete recipe, defaults included; `of_yaml` reads it back to an equal one.
+        """Returns the complete recipe as YAML, defaults included; `of_yaml` reads it back to an equal one.
 
         Raises:
             ConfigError: a setting that YAML cannot hold.
@@ -141,7 +141,7 @@ class Recipe(Config):
 
     @classmethod
     def of_yaml(cls, text: str, name: str = "recipe") -> Self:
-        """Inverse of `to_yaml`.
+        """Reads a complete recipe from YAML; the inverse of `to_yaml`.
 
         Raises:
             ConfigError, YamlError: it is no complete recipe.
@@ -180,26 +180,27 @@ class Recipe(Config):
         return self
 
     def seed_of(self, *purpose: object) -> int:
-        """A seed for one purpose, so that no two draw the same numbers; the same in every process."""
+        """Returns a seed for one purpose, so that no two draw the same numbers; the same in every process."""
         text = "/".join(map(str, (self.seed, *purpose)))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
     def seed_in_round(self, round: int, *purpose: object) -> int:
-        """As `seed_of`, another one in each round."""
+        """Returns a seed as `seed_of`, another one in each round."""
         return self.seed_of(*purpose) if round == 1 else self.seed_of(*purpose, f"round {round}")
 
     @property
     def main_stage(self) -> str:
-        """The last stage: the one whose method a person names, and whose held-out accuracy is the result."""
+        """Returns the last stage, whose method `--method` sets, and whose held-out accuracy is the result."""
         return list(self.stages)[-1]
 
     @property
     def estimates(self) -> tuple[str, ...]:
-        """The names of the estimates in a record of evaluations.jsonl, the main one first."""
+        """Returns the names of the estimates in a record of evaluations.jsonl, the main one first."""
         return self.evaluation.estimates
 
     def evaluations(self, stage: str) -> dict[int, tuple[str, int]]:
-        """When a stage is evaluated: after how many of its steps -> ("before", "during" or "after", problems)."""
+        """Returns the schedule of a stage's evaluations: number of steps before it -> ("before", "during" or "after",
+        problems)."""
         spec, steps = self.evaluation, self.stages[stage].steps
         planned = dict.fromkeys(range(spec.every, steps + 1, spec.every), ("during", spec.quick)) if spec.every else {}
         if stage == self.main_stage:
@@ -208,7 +209,7 @@ class Recipe(Config):
 
     @property
     def algorithms(self) -> dict[str, Algorithm]:
-        """Each stage's algorithm, newly built: what one run's baselines have learnt is not the next run's.
+        """Builds each stage's algorithm anew, so that the state of baselines does not pass from one run to the next.
 
         Raises:
             ConfigError: one cannot be built.
@@ -243,14 +244,14 @@ def load(
     *,
     method: str | dict[str, Any] | None = None,
 ) -> Recipe:
-    """A recipe from a YAML file, from one of polopt's own by name, or the main one; with dotted changes.
+    """Loads a recipe from a YAML file, one of polopt's own by name, or the main one; with dotted changes.
 
-    method: of the last stage. The recipe's settings of that method stay if it names the same one; another
-    method starts from its own defaults.
+    method: of the last stage. The recipe's settings of that method stay if it names the same one; another method starts
+    from its own defaults.
 
     Raises:
-        ConfigError: no such file or recipe, an unknown or mistyped key (the nearest one is named), or a
-            method that does not exist. Nothing is generated or trained before all of it is checked.
+        ConfigError: no such file or recipe, an unknown or mistyped key (the nearest one is named), or a method that
+            does not exist. Nothing is generated or trained before all of it is checked.
     """
     path = _find("laptop" if source is None else source)
     data = read_yaml_file(path)
@@ -277,20 +278,24 @@ def _find(source: Path | str) -> Path:
 
 
 def name_of_method(method: str | Mapping[str, Any]) -> str:
-    """The name in a stage's `method`, which may come with settings."""
+    """Returns the name in a stage's `method`, which may come with settings."""
     return method if isinstance(method, str) else str(method.get("name", "?"))
 
 
 def _set_method(data: dict[str, Any], method: str | dict[str, Any]) -> None:
     stages = data.get("stages")
     if not isinstance(stages, dict) or not stages or not isinstance(last := list(stages.values())[-1], dict):
-        return  # no stage to change: `parse` says so
+        return  # no stage to change: `parse` refuses it
     if isinstance(method, dict) or method != name_of_method(last.get("method", "")):
         last["method"] = method
 
 
 def set_by_path(data: Any, key: str, value: Any) -> None:
-    """data[a][b][c] = value for the key a.b.c. Maps on the way are made; what they may hold is checked later."""
+    """Sets data[a][b][c] = value for the key a.b.c. Maps on the way are made; their content is checked later.
+
+    Raises:
+        ConfigError: there is no such stage, or a value on the way holds no settings.
+    """
     *path, last = key.split(".")
     # `but` holds dotted paths of its own, which stay whole.
     if "but" in path:

@@ -16,9 +16,9 @@ from polopt.policies.sharded import laid, whole
 
 
 class References:
-    """The reference policy, which is the policy as it was when the stage began and then follows it as the algorithm
-    says (`reference_tau`), and the policy as it was one batch earlier. Each is made only if the algorithm reads what it
-    says.
+    """The reference policy, which is the policy of the stage's beginning and then follows the learner by the
+    algorithm's `reference_tau`, and the policy of one batch earlier. Each is made only if the algorithm reads its
+    log-probabilities.
 
     named: policies that the stage names, by the field of the batch that each fills in; one for `ref_logp` is the
     reference to begin with. policies: field -> policy, of all of them.
@@ -36,19 +36,20 @@ class References:
         self.policies |= named
 
     def begin_update(self) -> None:
-        """The policy is about to learn from a batch: what it is now is the next batch's past."""
+        """Copies the policy to the one of the next batch's past: called before the policy learns from a batch."""
         if "prev_logp" in self.policies:
             load_parameters(self.policies["prev_logp"], parameters_of(self.policy))
 
     def end_update(self) -> None:
-        """The policy has learned from a batch, and the algorithm has been told."""
+        """Moves the reference towards the policy: called after the policy and the algorithm's counters have advanced by
+        a batch."""
         if "ref_logp" in self.policies:
             ahead = self.policy.own_parameters()
             self.algorithm.update_reference(self.policies["ref_logp"].own_parameters().values(), ahead.values())
 
     @property
     def fixed(self) -> LanguagePolicy | None:
-        """The reference, if it never moves and is the policy as it was when the stage began."""
+        """Returns the reference, if it never moves and is the policy as it was when the stage began."""
         return self.policies.get("ref_logp") if "ref_logp" not in self.named and not self._follows else None
 
     @property
@@ -61,28 +62,28 @@ class References:
         return {field: policy for field, policy in self.policies.items() if moves.get(field, False)}
 
     def state(self) -> dict[str, Tensor]:
-        """Parameters of the policies that move, by name."""
+        """Returns the parameters of the policies that move, by name."""
         return {f"{field}.{k}": v for field, policy in self._moving.items() for k, v in parameters_of(policy).items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `state`."""
+        """Restores what `state` returned."""
         for field, policy in self._moving.items():
             load_parameters(policy, {k.removeprefix(f"{field}."): v for k, v in tensors.items()})
 
 
 def parameters_of(policy: LanguagePolicy | NetworkPolicy) -> dict[str, Tensor]:
-    """Parameters that can change, by name, tied ones once."""
+    """Returns the parameters that can change, by name, tied ones once."""
     return {name: p.detach() for name, p in policy.own_parameters().items()}
 
 
 def wholly(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as a file holds them: whole, on the CPU. Every process of a team must ask."""
+    """Returns tensors as a file holds them: whole, on the CPU. Every process of a team must call it."""
     return {name: whole(value.detach()).cpu() for name, value in tensors.items()}
 
 
 @torch.no_grad()
 def load_parameters(policy: LanguagePolicy, tensors: Mapping[str, Tensor], *, partly: bool = False) -> None:
-    """Copy parameters, named as by `parameters_of`, into a policy. partly: those that are not given stay."""
+    """Copies parameters, named as by `parameters_of`, into a policy. partly: those that are not given stay."""
     for name, parameter in policy.own_parameters().items():
         if not partly or name in tensors:
             parameter.copy_(laid(tensors[name], parameter))

@@ -1,4 +1,4 @@
-"""Episodes of a world, played by answers that are there: shown, somebody else's, or on record."""
+"""Episodes of a world that are played with given answers: demonstrations, imported answers, or recorded ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from polopt.worlds.protocol import Task, Tasks
 
 
 class EpisodeReplayer:
-    """Plays episodes of a world by answers that somebody gave, all of them turn by turn.
+    """A player of a world's episodes with given answers, all of them turn by turn.
 
-    limit: most tokens of an answer. executor: plays the episodes; `ScoringProcessExecutor` with its defaults if
-    None.
+    limit: most tokens of an answer. executor: plays the episodes; `ScoringProcessExecutor` with its defaults if None.
     """
 
     def __init__(
@@ -31,16 +30,16 @@ class EpisodeReplayer:
 
     @property
     def horizon(self) -> int:
-        """The most decisions that one episode may take."""
+        """Returns the most decisions that one episode may take."""
         return self.limit * self.tasks.turns
 
     def _space(self, row: EpisodeRecord) -> int:
-        """Tokens for which the model's context has room behind a row."""
+        """Returns the number of tokens for which the model's context has room after a row."""
         context = self.policy.context_length
         return sys.maxsize if context is None else context - max(len(row.ids), len(row.context))
 
     def _but_the_last(self, action: str) -> list[int]:
-        """Ids of a demonstrated first answer but the last, which the policy always decides."""
+        """Returns the ids of a demonstrated first answer but the last, which the policy always decides."""
         return self.dialogue.answer(action)[:-1]
 
     def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
@@ -57,7 +56,7 @@ class EpisodeReplayer:
         return [action for action in actions if action is not None]
 
     def solution_lengths(self, tasks: Sequence[Task]) -> list[int]:
-        """How many decisions each task's demonstrated first answer has.
+        """Returns the number of decisions in each task's demonstrated first answer.
 
         Raises:
             ValueError: as `demonstrate`.
@@ -67,11 +66,12 @@ class EpisodeReplayer:
         return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
 
     def resume(self, stood: Sequence[tuple[Task, int, RecordedEpisode]]) -> list[EpisodeRecord]:
-        """Episodes (task, group, what is on record) as they stood: what the policy said is played again, and the world
-        must answer as it did.
+        """Restores recorded episodes (task, group, record) by replaying the policy's answers; the world must answer as
+        it did.
 
         Raises:
-            ValueError: it did not, so that its rewards would not belong to what is on record.
+            ValueError: it did not, so that its rewards would not belong to the record; or the sampler's context had a
+                hint that the record lacks.
         """
         for task, _, past in stood:
             if past.hinted:
@@ -104,7 +104,7 @@ class EpisodeReplayer:
         return rows
 
     def _repeat(self, row: EpisodeRecord, past: RecordedEpisode) -> bool:
-        """Let the row say the next answer on record. Whether there was one, to its end."""
+        """Appends the next recorded answer to the row. Returns whether there was one that is complete."""
         begin = end = len(row.ids)
         while end < len(past.ids) and past.turn[end] == row.turns:
             end += 1
@@ -115,7 +115,7 @@ class EpisodeReplayer:
         return row.ids[-1] in self.policy.stop
 
     def say(self, row: EpisodeRecord, ids: Sequence[int]) -> None:
-        """Let the row say these ids next, as decisions that nobody sampled.
+        """Appends ids to a row as forced decisions, which were not sampled.
 
         Raises:
             ValueError: one of them ends the answer, or they leave no room for more.
@@ -128,7 +128,7 @@ class EpisodeReplayer:
         row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
 
     def feedback(self, tasks: Sequence[Task], answers: Sequence[Sequence[list[int]]]) -> list[str | None]:
-        """Of each task, what the world says of the last of these answers that reached it."""
+        """Returns, for each task, the world's feedback on the last of these answers that reached it."""
         plays = self.executor.open(self.tasks, tasks)
         self.executor.reset(plays)
         found: list[str | None] = [None] * len(tasks)
@@ -143,7 +143,7 @@ class EpisodeReplayer:
         return found
 
     def demonstrate(self, tasks: Sequence[Task]) -> list[EpisodeRecord]:
-        """One episode of each task, played by the task's own demonstration.
+        """Plays one episode of each task by the task's own demonstration.
 
         Raises:
             ValueError: the world shows no solution to a task, or not within the time limit.
@@ -164,7 +164,7 @@ class EpisodeReplayer:
         return rows
 
     def _imitate(self, row: EpisodeRecord, answer: str, what: str) -> None:
-        """Let the row give this answer and its stop token, as decisions that nobody sampled. what: for the message.
+        """Appends an answer and its stop token to a row, as decisions that were not sampled. what: for the message.
 
         Raises:
             ContextError: it does not fit in the model's context.
@@ -180,8 +180,8 @@ class EpisodeReplayer:
         row.answer = answer
 
     def pairs(self, tasks: Sequence[Task]) -> list[EpisodeRecord]:
-        """Two episodes of each task, as one group: of its solution, paid 1, and of its rejected answer, paid 0. No
-        world judges them. As in `demonstrate`, answers are not cut off by the token limit.
+        """Returns two episodes of each task, as one group: its solution, with reward 1, and its rejected answer, with
+        reward 0. No world scores them. As in `demonstrate`, answers are not cut off by the token limit.
 
         Raises:
             ValueError: a task comes without one of the two; one does not fit in the model's context.
@@ -201,7 +201,7 @@ class EpisodeReplayer:
         return rows
 
     def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[EpisodeRecord]:
-        """Episodes of these tasks that are played by what somebody else answered, row by row and turn by turn.
+        """Plays episodes of these tasks with imported answers, row by row and turn by turn.
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
         be. An episode that is not over after its last answer is truncated; answers beyond its end are not played.
@@ -224,7 +224,7 @@ class EpisodeReplayer:
         return rows
 
     def _hear(self, row: EpisodeRecord, answer: Said) -> bool:
-        """Whether the answer reaches the world."""
+        """Appends an imported answer to a row. Returns whether it is complete, and so passed to the world."""
         whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
         space = self._space(row)
         ids = whole[: min(self.limit, space)]
@@ -241,7 +241,7 @@ class EpisodeReplayer:
         return False
 
     def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[EpisodeRecord]:
-        """An episode of each task, at its opening."""
+        """Opens an episode of each task."""
         plays = self.executor.open(self.tasks, tasks)
         begun = zip(self.executor.reset(plays), (task.history for task in tasks), strict=True)
         openings = self.dialogue.openings([*begun])
@@ -251,7 +251,7 @@ class EpisodeReplayer:
         return rows
 
     def write(self, texts: Sequence[Sequence[int]]) -> list[EpisodeRecord]:
-        """Raw texts, as token ids, each as one long answer to nothing."""
+        """Returns raw texts, as token ids, each as one long answer without a prompt."""
         rows = []
         for i, ids in enumerate(texts):
             row = EpisodeRecord.begin(Task("text", "text", "", None, {}), i, None, [self.dialogue.beginning])
@@ -262,7 +262,7 @@ class EpisodeReplayer:
         return rows
 
     def _step(self, rows: Sequence[EpisodeRecord]) -> None:
-        """Give the world each row's answer."""
+        """Steps each row's world with its answer, and records reward, signals and feedback."""
         steps = self.executor.step([row.episode for row in rows], [row.answer for row in rows])
         for row, step in zip(rows, steps, strict=True):
             row.complete()
@@ -276,8 +276,8 @@ class EpisodeReplayer:
                 self._observe(row, step.observation)
 
     def _observe(self, row: EpisodeRecord, observation: str) -> None:
-        """Let the row go on behind an observation, if the world's turns and the model's context allow another answer;
-        otherwise the episode is truncated, and counted."""
+        """Appends an observation to a row, if the world's turns and the model's context allow another answer; otherwise
+        the episode is truncated, and counted."""
         if row.turns >= self.tasks.turns:
             row.truncated = True
             self.executor.count_cut(row.task, self.tasks.turns)
@@ -295,5 +295,5 @@ class EpisodeReplayer:
 
 
 def each(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-    """Every value so many times."""
+    """Returns every value repeated by its count."""
     return [value for value, count in zip(values, counts, strict=True) for _ in range(count)]

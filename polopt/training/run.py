@@ -1,4 +1,4 @@
-"""A run is a folder. Whatever instant it is killed at, what is on disk is whole and can be continued."""
+"""A run is a folder. Whatever instant its process is killed at, the files on disk are whole and can be continued."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Which = int | Literal["last", "best"]
 
 
 class Run:
-    """recipe.yaml, run.json, logs (metrics, evaluations, samples, and rollouts if the recipe keeps them; one JSON
-    object a line), checkpoints and at the end the policy and report.html.
+    """A run's folder: recipe.yaml, run.json, logs (metrics, evaluations, samples, and rollouts if the recipe keeps
+    them; one JSON object a line), checkpoints and at the end the policy and report.html.
 
-    A checkpoint records how long the logs were, and resuming cuts them back to that: what a killed process
-    wrote after its last checkpoint is written again, identically.
+    A checkpoint records how long the logs were, and resuming cuts them back to that: the lines that a killed process
+    wrote after its last checkpoint are written again, identically.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,12 +43,12 @@ class Run:
 
     @classmethod
     def exists(cls, folder: Path) -> bool:
-        """Whether a folder holds a run."""
+        """Returns whether a folder holds a run."""
         return (folder / RECIPE).exists()
 
     @classmethod
     def vacant(cls, folder: Path) -> Self:
-        """A folder in which a run can be created.
+        """Returns a run on a folder in which it can be created.
 
         Raises:
             RunError: the folder holds a run already, so that nothing is ever overwritten, or no folder can be made.
@@ -60,7 +60,7 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, recipe: str, about: Mapping[str, Any]) -> Self:
-        """A new run.
+        """Creates a new run.
 
         Raises:
             RunError: as `vacant`.
@@ -74,7 +74,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """An existing run.
+        """Opens an existing run.
 
         Raises:
             RunError: the folder has no recipe.yaml.
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def about(self) -> dict[str, Any]:
-        """run.json: versions, machine, files that the recipe names, method, whether the run is finished.
+        """Returns run.json: versions, machine, files that the recipe names, method, whether the run is finished.
 
         Raises:
             RunError: it is not the JSON that was written.
@@ -122,27 +122,27 @@ class Run:
         return found
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Add to run.json."""
+        """Adds entries to run.json."""
         files.write_text(self.folder / ABOUT, json.dumps({**self.about, **about}, indent=1))
 
     @property
     def checkpoint(self) -> int | None:
-        """The step that `--resume` would go on from; None for the beginning."""
+        """Returns the step that `--resume` would go on from; None for the beginning."""
         return max(self._checkpoints.steps(), default=None)
 
     def last(self, name: str) -> dict[str, Any] | None:
-        """A log's last whole record, though another process may be writing."""
+        """Returns a log's last whole record, though another process may be writing."""
         path = self.folder / f"{name}.jsonl"
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
         return json.loads(lines[-1]) if lines else None
 
     def log(self, name: str, record: Mapping[str, Any]) -> None:
-        """Append one line to a log."""
+        """Appends one line to a log."""
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """A log's records; the last line of a killed process may be torn and is left out.
+        """Returns a log's records; the last line of a killed process may be torn and is left out.
 
         Raises:
             RunError: another line is not the JSON that was written.
@@ -165,7 +165,8 @@ class Run:
         needed: Collection[str] | None = None,
     ) -> None:
         """Writes a checkpoint; then removes all but the last `keep` and the one that is `best`, see `best`. needed:
-        of what `keep` stored, what this checkpoint needs, all if None; what no checkpoint needs any more is removed."""
+        names of the tensors, stored by the method `keep`, that this checkpoint needs, all if None; those that no
+        checkpoint needs any more are removed."""
         logs = [path.name for path in self._logs() if path.exists()]
         for name in logs:
             files.sync(self.folder / name)
@@ -178,8 +179,8 @@ class Run:
             self._checkpoints.remove_unlisted()
 
     def best(self, metric: str, stage: str) -> tuple[int, float] | None:
-        """(step, estimate) of the checkpoint whose held-out estimate of a metric, as pass@1, is the highest of all
-        that are there; the earliest of equals. None if none was evaluated in that stage."""
+        """Returns (step, estimate) of the checkpoint whose held-out estimate of a metric, as pass@1, is the highest of
+        all that are there; the earliest of equals. None if none was evaluated in that stage."""
         steps = set(self._checkpoints.steps())
         found = {
             e["step"]: e[metric]["estimate"]
@@ -189,10 +190,11 @@ class Run:
         return max(found.items(), key=lambda pair: (pair[1], -pair[0]), default=None)
 
     def restore(self, *, with_logs: bool = True) -> Checkpoint | None:
-        """The last whole checkpoint, with the logs cut back to it; None, with empty logs, if there is none.
+        """Loads the last whole checkpoint and cuts the logs back to it; returns None, with empty logs, if there is
+        none.
 
-        What is named as a checkpoint, is newer and is not whole is set aside, with one warning.
-        with_logs: whether the logs must be what they were.
+        Newer folders that are named as checkpoints and are not whole are set aside, with one warning. with_logs:
+        whether the logs must be unchanged.
 
         Raises:
             RunError: there are checkpoints, and none is whole; or a file that would be cut is a link to elsewhere.
@@ -223,11 +225,11 @@ class Run:
         return found
 
     def _logs(self) -> list[Path]:
-        """The logs that there may be, and the files of rollouts that there are."""
+        """Returns the paths of the logs that there may be, and of the files of rollouts that there are."""
         return [self.folder / f"{name}.jsonl" for name in LOGS] + sorted(self.folder.glob(f"{written_log('*')}.jsonl"))
 
     def _newest(self, with_logs: bool) -> tuple[Checkpoint | None, dict[Path, str]]:
-        """The last whole checkpoint, and of each later one why it is not whole."""
+        """Returns the last whole checkpoint, and the reason why each later one is not whole."""
         damaged: dict[Path, str] = {}
         for folder in reversed(self._checkpoints.folders()):
             try:
@@ -239,7 +241,7 @@ class Run:
         return None, damaged
 
     def tensors(self, which: Which = "last") -> dict[str, Tensor]:
-        """What a checkpoint holds; the run stays as it is.
+        """Returns the tensors of a checkpoint; the run stays as it is.
 
         Raises:
             RunError: there is none; those that there are.
@@ -261,10 +263,10 @@ class Run:
         return self._checkpoints.load(folder).tensors
 
     def step_of(self, which: Which) -> int:
-        """The step of a checkpoint.
+        """Returns the step of a checkpoint.
 
         Raises:
-            RunError: there is none, or the best is asked for and none was evaluated.
+            RunError: there is none, or `which` is "best" and none was evaluated.
         """
         if isinstance(which, int):
             return which
@@ -280,7 +282,7 @@ class Run:
         return found[0]
 
     def keep(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """Store tensors once for the whole run, such as a reference policy."""
+        """Stores tensors once for the whole run, such as a reference policy."""
         draft = self.folder / f".{name}.draft"
         files.write_tensors(draft, tensors)
         files.publish(draft, self.folder / f"{name}.safetensors")
@@ -289,7 +291,12 @@ class Run:
         return load_file(self.folder / f"{name}.safetensors")
 
     def _refuse_links(self) -> None:
-        """What is written or cut here must lie here: a link in a stranger's folder would turn that on another file."""
+        """Refuses symbolic links among the files that are written or cut here: in a folder from elsewhere, a link would
+        turn that on another file.
+
+        Raises:
+            RunError: naming the link and its target.
+        """
         written = [RECIPE, ABOUT, IDS, LOCK, OWNER, "checkpoints", "code", "policy", "adapter", "report.html"]
         written += ["solution.json"]
         places = [*(self.folder / name for name in written), *self._logs()]
@@ -305,11 +312,11 @@ class Run:
 
 
 class ReadOnlyRun(Run):
-    """A run in a process that leaves the folder to another: it reads, and writes nothing."""
+    """A run in a process that leaves writing to the main one: it reads the folder, and writes nothing."""
 
     @contextmanager
     def exclusive(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Does nothing: the process that writes has the lock."""
+        """Does nothing: the main process has the lock."""
         yield
 
     def describe(self, about: Mapping[str, Any]) -> None:
@@ -325,7 +332,7 @@ class ReadOnlyRun(Run):
         pass
 
     def restore(self, *, with_logs: bool = True) -> Checkpoint | None:
-        """The last checkpoint, which the process that writes has checked."""
+        """Loads the last checkpoint, which the main process has checked."""
         folders = self._checkpoints.folders()
         return self._checkpoints.load(folders[-1]) if folders else None
 
@@ -356,7 +363,11 @@ def finished_run(folder: str, where: str, kind: str) -> Path:
 
 
 def _try_to_make(folder: Path) -> None:
-    """Make the folder and those above it, and take away again what was not there before."""
+    """Checks that a folder can be made, by making it and those above it, and removes again what was not there before.
+
+    Raises:
+        RunError: it cannot be made.
+    """
     made: list[Path] = []
     try:
         for path in (*reversed(folder.parents), folder):

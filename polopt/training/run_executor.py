@@ -1,4 +1,4 @@
-"""The runs of a comparison, and who trains them: processes here, or whatever else offers desks."""
+"""The runs of a comparison, and the executors that train them: in processes of this machine, or elsewhere."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from polopt.training.launch import resume
 from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 
-# Seconds between looks at the desks.
+# Seconds between polls of the slots.
 PAUSE = 0.25
-# Seconds in which the process that trained a run before, and has lost it, must have ended: it looks after every step.
+# Seconds within which a run's former process must have ended: it checks its ownership after every step.
 HANDOVER = 600.0
 
 
 @dataclasses.dataclass
 class ComparedRun:
-    """One method's run with one seed. deaths: of those who trained it, through no fault of the run's."""
+    """One method's run with one seed. deaths: processes that were lost while training it, without its being the
+    cause."""
 
     name: str
     seed: int
@@ -35,7 +36,7 @@ class ComparedRun:
 
 
 class TrialError(RunError):
-    """One run of a comparison failed; `trial` says which. The others keep what they have done."""
+    """Raised where one run of a comparison failed, the one in `trial`. The others keep their progress."""
 
     def __init__(self, reason: str, trial: ComparedRun) -> None:
         super().__init__(f"{trial.name} with seed {trial.seed} failed: {reason}")
@@ -43,22 +44,22 @@ class TrialError(RunError):
 
 
 class RunSlot(abc.ABC):
-    """Trains one run after another, each from its last checkpoint on. trial: the one under way."""
+    """A slot that trains one run after another, each from its last checkpoint on. trial: the one under way."""
 
     trial: ComparedRun | None = None
 
     def take(self, trial: ComparedRun) -> None:
-        """Begin with a run."""
+        """Begins a run."""
         self.trial, trial.state = trial, "running"
         self.begin(trial)
 
     @abc.abstractmethod
     def begin(self, trial: ComparedRun) -> None:
-        """Train this run, elsewhere."""
+        """Starts the training of this run in another process."""
 
     @abc.abstractmethod
     def look(self) -> None:
-        """Note a finished run; let one wait again whose trainer has gone.
+        """Updates the state of the present run: finished, or waiting again if its process was lost.
 
         Raises:
             TrialError: it failed.
@@ -66,23 +67,23 @@ class RunSlot(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Stop whatever is under way."""
+        """Stops the run under way."""
 
 
 class RunExecutor(abc.ABC):
-    """Where desks are. most: how many there may be."""
+    """A source of slots that train runs. most: how many slots there may be."""
 
     most: int
 
     @abc.abstractmethod
     def desk(self, number: int) -> RunSlot:
-        """One more desk, the number-th from 1 on."""
+        """Opens one more slot, the number-th from 1 on."""
 
 
 def train_all(
     trials: Sequence[ComparedRun], offices: RunExecutor, watch: Callable[[Sequence[ComparedRun]], None]
 ) -> None:
-    """Run what is not finished. Whatever ends this, nobody goes on behind it."""
+    """Trains the runs that are not finished. All slots are closed at the end, also after an error."""
     for trial in trials:
         trial.state = "finished" if trial.run.about.get("finished") else "waiting"
     desks: list[RunSlot] = []
@@ -107,7 +108,7 @@ def train_all(
 
 @dataclasses.dataclass
 class LocalExecutor(RunExecutor):
-    """Processes of this machine, whose output goes to logs in `folder`."""
+    """An executor of processes on this machine, whose output goes to logs in `folder`."""
 
     folder: Path
     most: int
@@ -117,7 +118,7 @@ class LocalExecutor(RunExecutor):
 
 
 class LocalProcess(RunSlot):
-    """A process that trains one run after another, so that the libraries are loaded once."""
+    """A slot whose process trains one run after another, so that the libraries are loaded once."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -152,7 +153,8 @@ class LocalProcess(RunSlot):
 
 
 class ExclusiveWatcher:
-    """A watcher that ends a run which is no longer this process's: nobody else shall write into the folder."""
+    """A watcher that ends the training of a run which another process has taken over, so that only one writes into the
+    folder."""
 
     def __init__(self, mine: Callable[[], bool]) -> None:
         self.mine = mine

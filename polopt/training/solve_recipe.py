@@ -38,7 +38,7 @@ class SolveRecipe(Config):
     checkpoint_every: Positive = 100
 
     def parts(self) -> tuple[Solver, ExactProblem]:
-        """The solver and what it solves.
+        """Builds the solver and the problem.
 
         Raises:
             ConfigError: one of them does not exist or is wrong, or the solver solves other problems.
@@ -58,7 +58,8 @@ class SolveRecipe(Config):
 def recipe_of(
     method: str | Mapping[str, Any], problem: str | Mapping[str, Any], changes: Mapping[str, Any] | None = None
 ) -> SolveRecipe:
-    """The recipe of a method and a problem, with settings changed by dotted path: steps, method.delay, problem.ranks.
+    """Returns the recipe of a method and a problem, with settings changed by dotted path: steps, method.delay,
+    problem.ranks.
 
     Raises:
         ConfigError: no such method, problem or setting (the nearest one is named), or none that fits the other.

@@ -1,4 +1,4 @@
-"""Runs of solvers: from a recipe to a folder that survives, and on from there."""
+"""Runs of solvers: from a recipe to a folder that survives interruptions, and their continuation."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from polopt.training.solve_recipe import SolveRecipe
 
 
 class SolveWatcher(Protocol):
-    """A watcher is called while a solver runs, after each measurement."""
+    """An observer that is called while a solver runs, after each measurement."""
 
     def begin(self, recipe: SolveRecipe, step: int) -> None:
-        """Called once, before the first iteration. step: how many a resumed run has behind it."""
+        """Called once, before the first iteration. step: the number of iterations that a resumed run has done."""
 
     def measured(self, record: Mapping[str, Any]) -> None:
         """Called after each measurement with its record, as it stands in metrics.jsonl."""
 
 
 def is_finished(recipe: SolveRecipe, folder: Path) -> bool:
-    """Whether a folder holds a run of this recipe that has come to its end; False if it holds none.
+    """Returns whether a folder holds a run of this recipe that has come to its end; False if it holds none.
 
     Raises:
         RunError: it holds a run of another recipe; the first settings that differ.
@@ -43,8 +43,8 @@ def is_finished(recipe: SolveRecipe, folder: Path) -> bool:
 def solve(
     recipe: SolveRecipe, folder: Path | str, *, watchers: tuple[SolveWatcher, ...] = (), anyway: bool = False
 ) -> Run:
-    """Solves a problem in a folder. A run of the same recipe that is there goes on from its last checkpoint, to the
-    bits that it would have had without the interruption; with more steps than it had, it is extended.
+    """Solves a problem in a folder. An existing run of the same recipe goes on from its last checkpoint, to the bits
+    that it would have had without the interruption; with more steps than it had, it is extended.
 
     anyway: go on although polopt, a library or a file that the recipe names has changed since it began.
 
@@ -70,7 +70,7 @@ def solve(
 
 
 def _continue(run: Run, recipe: SolveRecipe, *, anyway: bool) -> None:
-    """Prepares a run that is there to go on with this recipe."""
+    """Prepares an existing run to go on with this recipe."""
     more = _more(run, recipe)
     if changed := origin.require_unchanged(run, anyway=anyway):
         run.describe(run.about | origin.accept(run, changed))
@@ -78,11 +78,11 @@ def _continue(run: Run, recipe: SolveRecipe, *, anyway: bool) -> None:
         before, text = run.recipe.read_text(encoding="utf-8"), recipe.to_yaml()
         about = {"recipe_before": before, "recipe": text, "recipe_sha256": files.digest_of(text), "finished": False}
         run.describe(about)
-        files.write_text(run.recipe, text)  # killed in between, the run is what it was
+        files.write_text(run.recipe, text)  # a process killed before this line leaves the run as it was
 
 
 def _more(run: Run, recipe: SolveRecipe) -> bool:
-    """Whether the recipe is that of the run with more steps; False if it is the same.
+    """Returns whether the recipe is that of the run with more steps; False if it is the same.
 
     Raises:
         RunError: it is another one.

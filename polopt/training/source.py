@@ -1,4 +1,4 @@
-"""Where a language loop's experience comes from: tasks in a fixed order, episodes played on them."""
+"""The source of a language loop's experience: tasks in a fixed order, and episodes played on them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from polopt.worlds.protocol import Task, signals_of
 
 
 class Shuffles:
-    """An endless sequence of shuffles of `size` things, each shuffle seeded by its number. `position` says where."""
+    """An endless sequence of shuffles of `size` things, each shuffle seeded by its number. `position` is the number of
+    things taken so far."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.size, self.seed, self.position = size, seed, 0
         self._order: tuple[int, list[int]] = (-1, [])
 
     def take(self, count: int) -> list[tuple[int, int]]:
-        """The number of the shuffle and that of the thing, of the next ones."""
+        """Returns the next things: of each, the number of its shuffle and its own."""
         taken = []
         for position in range(self.position, self.position + count):
             number, offset = divmod(position, self.size)
@@ -40,7 +41,7 @@ class Shuffles:
 
 
 class LanguageSource:
-    """The loop's `Source`: takes the tasks, and the raw texts, in shuffled orders that a position alone determines."""
+    """A `Source` that takes the tasks, and the raw texts, in shuffled orders that a position alone determines."""
 
     def __init__(
         self, player: EpisodePlayer, *, rows: int, seed: int, generator: torch.Generator, texts: Sequence[str] = ()
@@ -71,7 +72,7 @@ class LanguageSource:
 
     @property
     def tokens(self) -> torch.Generator:
-        """What tokens are drawn with."""
+        """Returns the random generator that tokens are drawn with."""
         return self.generator
 
     def _experience(self, rows: Sequence[EpisodeRecord], support: Support) -> Experience:
@@ -87,12 +88,12 @@ class LanguageSource:
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        """As `ContinuingSource.extend`. Episodes are played again up to where they stood, so a world must answer equal
-        actions equally; answers go on in the middle of a turn.
+        """Extends rows as `ContinuingSource.extend`. Episodes are replayed up to their present place, so a world must
+        answer equal actions equally; answers go on in the middle of a turn.
 
         Raises:
-            ValueError: a row has ended; it was sampled behind a hidden hint; or, played again, a world answers
-                otherwise; what it should say ends the answer.
+            ValueError: a row has ended; its sampler's context had a hidden hint; the world answers the replay
+                otherwise; or forced tokens end the answer.
         """
         if at is None and (experience.terminated | experience.truncated).any():
             raise ValueError("LanguageSource.extend: some rows have ended; leave them out, or say `at` which column")
@@ -107,8 +108,8 @@ class LanguageSource:
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
 
     def restore_rows(self, experience: Experience) -> Experience:
-        """As `RestoringSource.restore_rows`: tasks by their numbers, answers read from their tokens, feedback asked for
-        again."""
+        """Restores rows as `RestoringSource.restore_rows`: tasks by their numbers, answers decoded from their tokens,
+        feedback by replaying the answers."""
         tasks = self._tasks(experience.extras["index"].tolist())
         said = [past.answers for past in pasts(experience)]
         answers = [self.player.dialogue.text(mine[-1]) for mine in said]
@@ -146,7 +147,7 @@ class LanguageSource:
         return Evaluation.cat([policy.evaluate(micro, needs) for micro in experience.split(self.rows)])
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """As `GradientNormSource.gradient_norms`, one backward pass a row.
+        """Computes norms as `GradientNormSource.gradient_norms`, one backward pass a row.
 
         Raises:
             ValueError: no parameter has such a name.
@@ -161,7 +162,7 @@ class LanguageSource:
         return torch.stack(norms).to(experience.device)
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
-        """The outcome of the likeliest answer to each task."""
+        """Returns the reward of the policy's greedy answer to each task."""
         rows = self.player.play(tasks, 1, Support(top_k=1), torch.Generator().manual_seed(0))
         return [row.reward for row in rows]
 
@@ -174,8 +175,8 @@ class LanguageSource:
         return self._shown(self.player.demonstrate(tasks)).replace(group=experience.group[chosen])
 
     def texts(self, rows: int, length: int) -> Experience:
-        """As the protocol says. Of a text that is longer, or longer than the model reads, each shuffle takes the next
-        piece, so that all of it comes in time.
+        """Returns raw texts as `TextSource.texts`. Of a text that is longer, or longer than the model's context, each
+        shuffle takes the next piece, so that all of it comes in time.
 
         Raises:
             ValueError: there are no texts.
@@ -183,7 +184,7 @@ class LanguageSource:
         if not self._texts:
             raise ValueError("the sampling part asks for raw texts, and there are none; set tasks.texts to a file")
         context = self.player.policy.context_length
-        length = length if context is None else min(length, context - 1)  # one is the beginning's
+        length = length if context is None else min(length, context - 1)  # one position is the beginning token's
         return self._shown(self.player.write([self._piece(*page, length) for page in self._pages.take(rows)]))
 
     def _piece(self, shuffle: int, text: int, length: int) -> list[int]:
@@ -199,25 +200,25 @@ class LanguageSource:
         return experience.replace(outcome=torch.ones_like(experience.outcome))
 
     def _unsampled(self, rows: Sequence[EpisodeRecord]) -> Experience:
-        # Nobody sampled these decisions, so no behaviour log-probabilities exist.
+        # These decisions were not sampled, so no behaviour log-probabilities exist.
         return self._experience(rows, Support()).replace(horizon=None, rollout_logp=None, entropy=None)
 
     def _tasks(self, index: Sequence[int]) -> list[Task]:
         return [self.player.tasks[i] for i in index]
 
     def _next(self, count: int) -> list[int]:
-        """Numbers of the next tasks."""
+        """Returns the numbers of the next tasks."""
         return [task for _, task in self._order.take(count)]
 
     @property
     def position(self) -> int:
-        """How many tasks it has taken."""
+        """Returns the number of tasks taken so far."""
         return self._order.position
 
     def state(self) -> dict[str, int]:
-        """Where in its orders the source is."""
+        """Returns the source's position in its orders."""
         return {"position": self._order.position, "texts": self._pages.position}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Restores what `state` returned."""
         self._order.position, self._pages.position = state["position"], state["texts"]

@@ -44,9 +44,9 @@ class OptimiserSpec(Config):
 
 
 class Until(Config):
-    """When a stage is done before its last step.
+    """A condition that ends a stage before its last step.
 
-    metric: a name in metrics.jsonl, whose mean over the last `over` steps is looked at.
+    metric: a name in metrics.jsonl, whose mean over the last `over` steps is compared with the bound.
     above: the stage is done when the mean is at least this.
     below: the stage is done when the mean is at most this; one of the two bounds is given.
     over: how many steps the mean is taken over.
@@ -64,13 +64,13 @@ class Until(Config):
         return self
 
     def met(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether these steps of the stage, in order, were enough.
+        """Returns whether these steps of the stage, in order, meet the condition.
 
         Raises:
             ConfigError: no step has logged the metric; the nearest one is named.
         """
         found = [record[self.metric] for record in records if self.metric in record]
-        if not found and any("grad_norm" in record for record in records):  # some batches teach nothing
+        if not found and any("grad_norm" in record for record in records):  # some batches give no update
             known = {name for record in records for name, value in record.items() if isinstance(value, float)}
             raise ConfigError(f"until.metric = {self.metric!r} is not logged{nearest(self.metric, known)}")
         if len(found) < self.over:
@@ -144,7 +144,7 @@ class StageSpec(Config):
         return value
 
     def algorithm(self, where: str) -> Algorithm:
-        """The stage's sentence.
+        """Builds the stage's algorithm. where: the stage's path, for messages.
 
         Raises:
             ConfigError: no such method, setting or path; the nearest name is given.
@@ -174,7 +174,7 @@ class StageSpec(Config):
 
 
 class EvaluationSpec(Config):
-    """When a policy is measured on held-out problems.
+    """The schedule of a policy's evaluations on held-out problems.
 
     problems: held-out problems at the beginning and end of the last stage.
     every: steps of each stage between quick evaluations, 0 for none.
@@ -187,18 +187,17 @@ class EvaluationSpec(Config):
 
     @property
     def estimates(self) -> tuple[str, ...]:
-        """The names of the estimates in a record of evaluations.jsonl, the main one first."""
+        """Returns the names of the estimates in a record of evaluations.jsonl, the main one first."""
         raise NotImplementedError
 
 
 class CheckpointSpec(Config):
-    """When checkpoints are written, and which stay; `checkpoint: 20` is short for `{every: 20}`.
+    """The schedule of checkpoints, and which of them stay; `checkpoint: 20` is short for `{every: 20}`.
 
     every: steps between checkpoints; a stage's last step has one, too.
     keep: how many of the last ones stay.
     best: a held-out estimate, as pass@1 or return: of the checkpoints that were evaluated on the last stage's held-out
-        problems, the one where it is highest stays, too. A step at which it rises is checkpointed
-        whatever `every` is.
+        problems, the one where it is highest stays, too. A step at which it rises is checkpointed whatever `every` is.
     """
 
     every: Positive = 20
@@ -207,7 +206,7 @@ class CheckpointSpec(Config):
 
 
 class LoggingSpec(Config):
-    """Where numbers go beside the run's own folder, and which rollouts are kept.
+    """The destinations of metrics beside the run's own folder, and the rollouts that are kept.
 
     report_to: trackers, any of tensorboard, wandb, trackio and mlflow; each needs its package.
     project: of the run in trackers that have projects or experiments.
@@ -245,6 +244,6 @@ def without_defaults(config: Config, data: dict[str, Any], names: Sequence[str])
 
 
 def short_message(error: Exception) -> str:
-    """An error's message on one line; of a long one, which quotes what was given, the middle is left out."""
+    """Returns an error's message on one line; the middle of a long one is left out."""
     message = " ".join(str(error).split())
     return message if len(message) <= 320 else f"{message[:200]} … {message[-100:]}"

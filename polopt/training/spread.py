@@ -1,4 +1,4 @@
-"""Independent pieces of work, here or all over a Ray cluster; results in the order of the pieces."""
+"""A parallel `map` over independent pieces of work, here or on a Ray cluster; results in the order of the pieces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RETRIES = 3
 
 @contextlib.contextmanager
 def spread_over(cluster: str | None) -> Iterator[Spread]:
-    """`map`, or the same over the Ray cluster at an address: a piece on each of its CPUs, with one thread.
+    """Yields `map`, or its counterpart on the Ray cluster at an address: a piece on each of its CPUs, with one thread.
 
-    A piece whose process or node is lost is done again, three times at most. What is under way when the block ends is
+    A piece whose process or node is lost is done again, three times at most. Work under way when the block ends is
     stopped.
 
     Raises:
@@ -55,7 +55,7 @@ def spread_over(cluster: str | None) -> Iterator[Spread]:
         try:
             yield spread
         finally:
-            # Not what has come: Ray ends this process if it is to cancel what it is just about to complete.
+            # Not finished results: Ray ends this process if it cancels one that is about to complete.
             for result in itertools.chain(*asked):
                 ray.cancel(result, force=True)
 
@@ -67,6 +67,6 @@ def _done(function: Callable[[Piece], Result], piece: Piece, place: str, path: S
 
 
 def at(place: str, path: Sequence[str]) -> None:
-    """In a worker: relative paths and modules are those of the process that asks."""
+    """Sets a worker's working directory, and adds the modules' paths, to those of the process that started it."""
     os.chdir(place)
     sys.path += [other for other in path if other not in sys.path]

@@ -1,4 +1,4 @@
-"""Rollouts that a stage writes, as the demonstrations or pairs of answers that a later stage learns from."""
+"""The rollouts of one stage as demonstrations, or pairs of answers, that a later stage learns from."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Record = Mapping[str, Any]
 
 
 class StageData(Config):
-    """The rollouts of an earlier stage that `writes` them, in place of training tasks. For a method that learns from
-    pairs, each group's answer of the highest outcome and that of the lowest, where the two differ; for one that
-    imitates, every answer. Answers that were cut off are left out.
+    """The rollouts of an earlier stage that `writes` them, in place of training tasks. A method that learns from pairs
+    gets each group's answer of the highest outcome and that of the lowest, where the two differ; one that imitates,
+    every answer. Answers that were cut off are left out.
 
     stage: its name.
     min_outcome: the lowest outcome of an answer that is imitated, or preferred in a pair; None for any.
@@ -93,7 +93,7 @@ def tasks_of(stage: str, spec: StageData, records: Sequence[Record], *, paired: 
 
 
 def _pairs(records: Sequence[Record]) -> list[tuple[Record, str | None]]:
-    """The best answer of each group, the first of equals, and the text of the worst."""
+    """Returns the best answer of each group, the first of equals, and the text of the worst."""
     groups: dict[tuple[int, int], list[Record]] = {}
     for record in records:
         groups.setdefault((record["step"], record["group"]), []).append(record)
@@ -111,5 +111,5 @@ def _task(name: str, record: Record, rejected: str | None) -> Task:
 
 
 def _score(completion: str, task: Task) -> tuple[float, dict[str, Any]]:
-    """1 for the answer of the file, word for word."""
+    """Returns reward 1 for the answer of the file, word for word, and 0 otherwise."""
     return float(completion == task.solution), {}

@@ -1,4 +1,4 @@
-"""One stage of an algorithm: each batch is completed, credited, selected and learned from."""
+"""The steps of one stage: each batch's fields, advantages and selection are computed, and the policy is updated."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from polopt.training.specs import StageSpec
 
 
 class StageLearning:
-    """The steps of one stage, each in the order of `stepping.take_step`.
+    """The learning of one stage, each step in the order of `stepping.take_step`.
 
-    source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited
-    batch and its step. named: frozen policies that the stage names, as `References` takes them. selected: called with
-    what of each batch is learned from, and its step.
+    source: of the stage's experience. generator: shuffles minibatches. credited: called with each credited batch and
+    its step. named: frozen policies that the stage names, as `References` takes them. selected: called with the
+    selected rows of each batch, and its step.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class StageLearning:
 
 
 class _Hooks(StepHooks):
-    """One step of a stage: its learner updates, the policies beside the learned one follow it.
+    """The hooks of one step of a stage: they update the learner and move the auxiliary policies.
 
-    described, measured: what the domain and the parts of reward and credit say of the credited batch. begun: on the
-    clock, when learning was.
+    described, measured: metrics of the credited batch, from the domain and from the parts of reward and credit. begun:
+    the clock's time at which learning began.
     """
 
     def __init__(self, stage: StageLearning, step: int) -> None:

@@ -1,4 +1,4 @@
-"""The policy as its own teacher: its averaged weights read the same answers behind another prompt."""
+"""A self-teacher: a moving average of the policy's weights, which reads the same answers after another prompt."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from polopt.training.process_group import ProcessGroup
 
 
 class Teacher:
-    """What `spec` says, for a language policy.
+    """The teacher of a language policy with the settings `spec`.
 
-    rows: rows per forward pass, None for all. policy: that learns. record: of the latest batch, the share of rows that
-    were taught, and of those that were not since the model's context is too short for what the teacher would read.
+    rows: rows per forward pass, None for all. policy: the learner's. record: of the latest batch, the share of rows
+    with a teacher's signal ("teacher/taught"), and of rows with a hint but without a signal ("teacher/too_long"), since
+    the teacher's prompt and the answer exceed the model's context, or the row has no decision.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Teacher:
 
     @torch.no_grad()
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
-        """Fill in those of `teachers.TEACHER_FIELDS` that are among `names`."""
+        """Computes those of `teachers.TEACHER_FIELDS` that are among `names`."""
         hints = self.spec(experience)
         chosen, told = self._retold(experience, hints)
         asked = sum(hint is not None for hint in hints)
@@ -58,8 +59,8 @@ class Teacher:
         return self.team.evaluate_sharded(policy, batch, self.rows or len(batch), asks, top=top)
 
     def _retold(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
-        """Which rows the teacher is asked about, and those as it reads them: the same tokens from the first decision
-        on, behind its own prompt. None if there are none."""
+        """Returns the rows with a teacher's signal, and a batch of them in the teacher's context: the same tokens from
+        the first decision on, after the teacher's prompt. None in place of the batch if there are none."""
         tokens, mask, tasks = experience.extras["tokens"].tolist(), experience.mask, experience.extras["task"]
         rows, lines, decided = [], [], []
         for row, (hint, marks) in enumerate(zip(hints, mask.tolist(), strict=True)):
@@ -85,13 +86,13 @@ class Teacher:
         return chosen, Experience(mask=there, support=experience.support, extras=extras)
 
     def follow(self) -> None:
-        """The policy has learned from one more batch."""
+        """Moves the average towards the policy, after one more batch."""
         self.average.follow()
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold to go on bit for bit, by name."""
+        """Returns the tensors that a checkpoint must hold to go on bit for bit, by name."""
         return {f"teacher.{name}": value for name, value in self.average.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `state`."""
+        """Restores what `state` returned."""
         self.average.load({k.removeprefix("teacher."): v for k, v in tensors.items() if k.startswith("teacher.")})

@@ -1,4 +1,4 @@
-"""Metrics of a run in TensorBoard, Weights & Biases, trackio or MLflow, beside the run's own folder."""
+"""Trackers that send a run's metrics to TensorBoard, Weights & Biases, trackio or MLflow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from polopt.yaml_data import by_path
 
 
 class Tracker(abc.ABC):
-    """A tracker receives numbers by name and step. `extra` is the package that it needs.
+    """A service that receives numbers by name and step. `extra` is the package that it needs.
 
     A resumed run sends again, with the same numbers, the steps after its last checkpoint and the evaluations at it.
     """
@@ -44,11 +44,12 @@ class Tracker(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, error: BaseException | None) -> None:
-        """Writes what is not written yet. error: what ended the run, None if it came to its end."""
+        """Writes the numbers that are not written yet. error: the exception that ended the run, None if it came to its
+        end."""
 
 
 class TensorBoard(Tracker):
-    """Event files in FOLDER/tensorboard, for `tensorboard --logdir`."""
+    """A tracker that writes event files in FOLDER/tensorboard, for `tensorboard --logdir`."""
 
     extra = "tensorboard"
 
@@ -68,7 +69,7 @@ class TensorBoard(Tracker):
 
 
 class WeightsAndBiases(Tracker):
-    """A run of `wandb`, which reads its own settings (WANDB_MODE, WANDB_ENTITY, ...) from the environment."""
+    """A tracker of `wandb`, which reads its own settings (WANDB_MODE, WANDB_ENTITY, ...) from the environment."""
 
     extra = "wandb"
 
@@ -98,8 +99,8 @@ class WeightsAndBiases(Tracker):
 
 
 class Trackio(Tracker):
-    """A run of `trackio`, a dashboard on this machine: `trackio show`. A resumed run goes on with the newest run of its
-    name there, since trackio finds runs by name alone."""
+    """A tracker of `trackio`, a dashboard on this machine: `trackio show`. A resumed run goes on with the newest run of
+    its name there, since trackio finds runs by name alone."""
 
     extra = "trackio"
 
@@ -119,8 +120,8 @@ class Trackio(Tracker):
 
 
 class MLflow(Tracker):
-    """A run of `mlflow`, which reads MLFLOW_TRACKING_URI from the environment. `pass@1` is `pass_at_1` there, and other
-    characters that its names cannot have are `_`."""
+    """A tracker of `mlflow`, which reads MLFLOW_TRACKING_URI from the environment. `pass@1` is `pass_at_1` there, and
+    other characters that its names cannot have are `_`."""
 
     extra = "mlflow"
 
@@ -144,7 +145,7 @@ class MLflow(Tracker):
 
     @staticmethod
     def name(ours: str) -> str:
-        """A name that MLflow takes: letters, digits and _-.: /."""
+        """Returns a name in the characters that MLflow allows: letters, digits and _-.: /."""
         return re.sub(r"[^\w\-.: /]", "_", ours.replace("@", "_at_"), flags=re.ASCII)[:250]
 
 
@@ -159,7 +160,7 @@ TRACKERS: dict[str, type[Tracker]] = {
 class Tracking:
     """A watcher of the training loop that passes numbers on to trackers.
 
-    A tracker that raises, as where its server is down, gets a warning and nothing more of the run, which goes on.
+    A tracker that raises, as where its server is down, is dropped with a warning, and the run goes on.
     """
 
     def __init__(self, trackers: Sequence[Tracker], folder: Path, project: str) -> None:
@@ -194,7 +195,7 @@ class Tracking:
         self._log({name: value for name, value in values.items() if math.isfinite(value)}, record["step"])
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Finishes what was begun. error: what ended the run."""
+        """Finishes the trackers. error: the exception that ended the run."""
 
         def finish(tracker: Tracker) -> None:
             with _quiet():
@@ -224,7 +225,7 @@ class Tracking:
 
 @contextlib.contextmanager
 def tracking(recipe: Recipe, folder: Path) -> Iterator[tuple[Tracking, ...]]:
-    """Yields the watcher that `logging.report_to` asks for, none if it asks for nothing; finished with the block."""
+    """Yields the watcher of the trackers in `logging.report_to`, none if there are none; finished with the block."""
     names = recipe.logging.report_to
     if not names:
         yield ()
@@ -239,7 +240,7 @@ def tracking(recipe: Recipe, folder: Path) -> Iterator[tuple[Tracking, ...]]:
 
 
 def _read_ids(file: Path) -> dict[str, str | None]:
-    """The runs' identifiers in the services; those that cannot be read are of no use, and new runs are begun."""
+    """Reads the run's identifiers in the services; if the file cannot be read, new runs are begun."""
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except ValueError:
@@ -248,7 +249,7 @@ def _read_ids(file: Path) -> dict[str, str | None]:
 
 
 class _Silent(io.StringIO):
-    """Takes what is printed in place of a stream; a live page, which knows the stream behind, is drawn on."""
+    """A stream that discards printed text; a live page still draws on the stream that it replaces."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
@@ -257,12 +258,13 @@ class _Silent(io.StringIO):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Services print links and logos, and ask questions in a terminal: not through a page that is live there."""
+    """Discards printed text during the block: services print links and logos, and prompt in a terminal, which would
+    disturb a live page there."""
     with contextlib.redirect_stdout(_Silent(sys.stdout)), contextlib.redirect_stderr(_Silent(sys.stderr)):
         yield
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a step's record."""
+    """Returns the finite numbers of a step's record."""
     plain = {n: v for n, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     return {name: float(value) for name, value in plain.items() if name != "step" and math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""A policy that was trained earlier, judged again."""
+"""The loading and evaluation of policies that were trained earlier."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from polopt.yaml_data import read_yaml_file
 
 
 def load_policy(folder: Path | str) -> LanguagePolicy:
-    """The policy of a finished run, or of a folder in the Hugging Face format.
+    """Loads the policy of a finished run, or of a folder in the Hugging Face format.
 
     Raises:
         ConfigError: neither is there, or as `check_policy`.
@@ -72,9 +72,10 @@ def evaluate_folder(
     seed: int = 0,
     checkpoint: Which | None = None,
 ) -> HeldOutScore | PreferenceScore:
-    """Held-out accuracy of the policy in a folder.
+    """Measures the held-out accuracy, or the preference accuracy, of the policy in a folder.
 
-    tasks: the recipe whose tasks, token limit, thread count and sampler are used; the run's own by default.
+    tasks: the recipe whose tasks, token limit, device, episode executor and sampling support are used; the run's own by
+    default.
     problems: how many of its held-out problems, all by default. samples: answers per problem, by default as many as the
     largest k needs.
     checkpoint: of a run, finished or not: a step, "last" or "best"; the policy that it ended with by default.

@@ -1,4 +1,5 @@
-"""The weights that a recipe names: of earlier stages, of finished runs, of the policy as it began, and their means."""
+"""The sources of weights that a recipe names: earlier stages, finished runs, the policy of the beginning, and their
+means."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from polopt.training.weight_specs import INITIAL, AverageWeights, ModelPolicy, R
 
 
 class WeightSources:
-    """Keeps in the run's folder what later stages need, and no more, and finds it there.
+    """A store, in the run's folder, of the weights that later stages need, and of no others.
 
-    What a stage ended with is written before the checkpoint of its last step, which lists it: a run that is killed in
-    between writes the same bytes again.
+    The weights at the end of a stage are written before the checkpoint of its last step, which lists them: a run that
+    is killed in between writes the same bytes again.
     """
 
     def __init__(self, recipe: Recipe, run: Run, domain: Domain, team: ProcessGroup) -> None:
@@ -30,17 +31,17 @@ class WeightSources:
         self.stages, self.round = named_stages(recipe), 1
 
     def begin(self) -> None:
-        """Keeps the policy as the recipe makes it; to be called before the first step."""
+        """Stores the policy as the recipe makes it; to be called before the first step."""
         if any(part == INITIAL for spec in self.recipe.weights().values() for part in parts_of(spec)):
             self._keep(INITIAL)
 
     def end(self, stage: str) -> None:
-        """Keeps what a stage ended with."""
+        """Stores the weights at the end of a stage."""
         if stage in self.stages:
             self._keep(f"end-{self.label(stage)}")
 
     def label(self, stage: str) -> str:
-        """Returns what files of a stage in this round are called after."""
+        """Returns the name of a stage in this round, as files have it."""
         return stage if self.round == 1 else f"{stage}.round-{self.round}"
 
     def needed(self, stage: str) -> frozenset[str]:
@@ -54,7 +55,8 @@ class WeightSources:
         self.team.barrier()  # the others read what the main process has written
 
     def start(self, stage: str) -> bool:
-        """Gives the policy the weights that a stage starts with. Returns whether it starts with others than it has."""
+        """Loads the weights that a stage starts with into the policy. Returns whether the stage has a start of its
+        own."""
         spec = self.recipe.stages[stage].start
         if spec is None:
             return False
@@ -87,7 +89,7 @@ class WeightSources:
 
 
 def named_stages(recipe: Recipe) -> frozenset[str]:
-    """The stages whose ends some setting names."""
+    """Returns the stages whose final weights some setting names."""
     parts = (part for spec in recipe.weights().values() for part in parts_of(spec))
     return frozenset(part.stage for part in parts if isinstance(part, StageWeights))
 
@@ -132,7 +134,7 @@ def _of_critic(name: str) -> bool:
 
 @torch.no_grad()
 def mean_of(found: list[dict[str, Tensor]], shares: tuple[float, ...]) -> dict[str, Tensor]:
-    """The weighted mean of each parameter that all have, in float64."""
+    """Returns the weighted mean of each parameter that all have, in float64."""
     common = [name for name in found[0] if all(name in each for each in found)]
     pairs = list(zip(shares, found, strict=True))
     return {name: torch.stack([share * each[name].double() for share, each in pairs]).sum(0) for name in common}

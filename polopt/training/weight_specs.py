@@ -1,4 +1,4 @@
-"""Settings that name weights: what a stage begins with, and the frozen policies beside its learner."""
+"""Settings that name weights: a stage's start, and the frozen policies beside its learner."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AverageWeights(Config):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of each of the weights that are averaged."""
+        """Returns the share of each of the weights that are averaged."""
         return self.weights or (1 / len(self.average),) * len(self.average)
 
 
@@ -68,7 +68,7 @@ SPECS = {"stage": StageWeights, "run": RunWeights, "average": AverageWeights, "m
 
 
 def _key(value: Any) -> str | None:
-    """The alternative that is meant: initial, stage, run, average or model."""
+    """Returns the alternative that a value means: initial, stage, run, average or model."""
     if isinstance(value, Mapping):
         return next((key for key in SPECS if key in value), None)
     if value == INITIAL:

@@ -32,7 +32,7 @@ from polopt.worlds.protocol import Episode, Step, Task, Tasks
 
 # Seconds within which a worker must have begun.
 BEGIN = 300.0
-# Workers that may die under one call before its episode is given up: it may be what kills them.
+# Workers that may die under one call before its episode is given up, as their likely cause of death.
 DEATHS = 3
 # A call, its arguments and its answer.
 Played = tuple[str, tuple[str, ...], Any]
@@ -207,7 +207,7 @@ class ClusterExecutor(AsyncExecutor):
             if known is world:
                 return number
         if id(world) not in self._sent:
-            self._sent[id(world)] = (world, self.ray.put(world))  # kept, so that no other gets its id
+            self._sent[id(world)] = (world, self.ray.put(world))  # kept, so that the id stays its own
         return self._sent[id(world)][1]
 
     def call(self, plays: Sequence[RemoteEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
@@ -241,7 +241,7 @@ class ClusterExecutor(AsyncExecutor):
                     plays[i].deaths += 1
                     plays[i].why = "died"
                 rounds += [mine[len(suspects) :]] if len(mine) > len(suspects) else []
-                rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, so that no other suffers for it
+                rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, to spare the others
         return answers
 
     def _note(self, play: RemoteEpisode, name: str, given: tuple[str, ...], answer: Any) -> None:
@@ -267,7 +267,7 @@ class ClusterExecutor(AsyncExecutor):
         home, settled = play.home, play.settled
         assert home is not None
         play.settled = True
-        # Nothing that was played before is played again for a reset.
+        # A reset needs no replay of earlier calls.
         past = [] if settled or name == "reset" else play.past
         new = (None, None) if settled else (play.world, (play.task, past))
         seconds = None if self.timeout is None else self.timeout * (1 + len(past))

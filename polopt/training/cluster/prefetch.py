@@ -136,7 +136,7 @@ class Ahead:
                 batch = collect(source, sampling)
                 state = {k: v.clone() for k, v in sampling.state_dict().items()}
                 self._queue.put(_Sampled(batch, state, source.generator.get_state(), source.state()))
-                if batch.experience.mask.any():  # as the loop does when it has learned from it
+                if batch.experience.mask.any():  # as the loop does after an update
                     sampling.step()
         except Stopped:
             return

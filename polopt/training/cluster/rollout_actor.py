@@ -67,7 +67,7 @@ class RolloutActor:
         domain: makes a recipe's `Domain`. home, path: where the learner's relative paths begin, and where its modules
         may be.
         """
-        with contextlib.suppress(OSError):  # a machine may be without it
+        with contextlib.suppress(OSError):  # a machine may lack this folder
             at(home, path)
         found = LanguageRecipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
         self._domain = domain(found)
@@ -77,7 +77,7 @@ class RolloutActor:
         """Runs one task. weights: returns those of the task's version; called if that version is new here."""
         domain = self._domain
         if self.version != order.version:
-            self.version = None  # whatever interrupts this
+            self.version = None  # an interruption leaves no version
             load_flat(domain.policy, weights())
             domain.sync_weights(order.version)
             self.version = order.version

@@ -18,7 +18,7 @@ from polopt.training.cluster.rollout_actor import RolloutActor, WorkerResult, Wo
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.run import RunError
 
-# Seconds between looks at clocks, while no worker reports.
+# Seconds between checks of the time limits, while no worker reports.
 PAUSE = 0.5
 # Seconds without a worker before a warning: the first ones take a few to begin.
 QUIET = 15.0

@@ -215,7 +215,7 @@ class ControlDomain:
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
-        """Plays whole episodes, equally many for each copy up to a difference of one, so that short ones are not preferred."""
+        """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
         environments, policy = self.evaluated, self.policy
         seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
         source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
