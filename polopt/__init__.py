@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from polopt import (
+        backends,
         checks,
         credit,
         guards,
@@ -58,6 +59,7 @@ _HOMES = {
     "Support": "support",
     "SupportError": "support",
     "add_metrics": "algorithm",
+    "backends": "",
     "build": "part",
     "checks": "",
     "cite": "catalogue",
@@ -103,6 +105,7 @@ __all__ = [
     "Support",
     "SupportError",
     "add_metrics",
+    "backends",
     "build",
     "checks",
     "cite",

@@ -27,15 +27,13 @@ TIERS: dict[Tier, str] = {
     "reading": "the paper leaves the formula open; ours is a stated reading",
 }
 
-Kind = Literal["algorithm", "stages", "metric", "solver", "guard", "steering"]
+Kind = Literal["algorithm", "metric", "solver", "guard"]
 # Kind of method -> how it is run; SLUG is its name.
 KINDS: dict[Kind, str] = {
     "algorithm": "polopt train --method SLUG",
-    "stages": "polopt train SLUG",
     "metric": "polopt measure SLUG FILE",
     "solver": "polopt solve SLUG PROBLEM",
     "guard": "a recipe's tasks: {kind: guarded, of: WORLD, rules: FILE}",
-    "steering": "polopt evaluate RUN --steer SLUG",
 }
 
 
@@ -45,8 +43,8 @@ def usage_of(kind: str | None, name: str) -> str:
 
 
 def with_article(kind: str | None) -> str:
-    """Returns a kind with its article: an algorithm, a solver, steering."""
-    return str(kind) if kind in ("stages", "steering") else f"{'an' if kind == 'algorithm' else 'a'} {kind}"
+    """Returns a kind with its article: an algorithm, a solver."""
+    return f"{'an' if kind == 'algorithm' else 'a'} {kind}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,18 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.names import nearest
 
-ROOMS = ("sampling", "rewards", "credit", "objectives", "metrics", "solvers", "schedules", "teachers", "guards")
+ROOMS = (
+    "sampling",
+    "rewards",
+    "credit",
+    "objectives",
+    "metrics",
+    "solvers",
+    "schedules",
+    "teachers",
+    "guards",
+    "backends",
+)
 
 
 class NameNotFound(UserError, ValueError):

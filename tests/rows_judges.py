@@ -8,9 +8,9 @@ from batches import SampleBatch, random_batch
 from battery import PartRow
 from chat_server import ChatServer
 
+from polopt.backends import Chat
 from polopt.rewards import (
     AuditedRubric,
-    Chat,
     FieldReward,
     HTTPGrader,
     HTTPJudge,

@@ -77,7 +77,7 @@ LOOPS = (
         po.sampling.RolloutAllocator,
         po.sampling.PromptAugmenter,
     ),
-    *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.sampling.Pool),
+    *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
     *(po.sampling.Predictor, po.sampling.SuccessCounts),
 )
 

@@ -49,7 +49,7 @@ ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
 EXAMPLES |= {type(part): part for slug in po.slugs("algorithm") for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
-EXAMPLES[po.sampling.FolderPool] = po.sampling.FolderPool(path="pool")
+EXAMPLES[po.backends.FolderPool] = po.backends.FolderPool(path="pool")
 EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
 EXPORTED = [
     getattr(room, name)

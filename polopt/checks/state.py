@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt import algorithm, credit, guards, metrics, objectives, rewards, sampling, schedules
+from polopt import algorithm, backends, credit, guards, metrics, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
@@ -19,6 +19,7 @@ from polopt.part_names import name_of
 from polopt.support import Support
 
 ROOMS = {
+    "backends": backends,
     "credit": credit,
     "guards": guards,
     "metrics": metrics,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from polopt.backends import Pairs, TextScorer, fit_scorer, same_policy_pairs
+from polopt.backends.scorer import ScorerShape
 from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.lab import learning
 from polopt.method import Finding, claim
 from polopt.methods.polar import polar
 from polopt.rewards import Judge, LearnedJudge
-from polopt.rewards.judges import Pairs, TextScorer, fit, same_policy_pairs
-from polopt.rewards.judges.scorer import ScorerShape
 
 LENGTH = 64
 
@@ -25,7 +25,7 @@ def discriminator(policies: int = 40, steps: int = 150) -> TextScorer:
     generator = torch.Generator().manual_seed(0)
     written = texts([Bigrams.any(seed) for seed in range(policies)], 16, generator)
     scorer = TextScorer(ScorerShape(width=32, layers=0, window=2, compares=True))
-    fit(scorer, same_policy_pairs([""], written, 4096, generator), steps=steps, rows=32, rate=1e-2)
+    fit_scorer(scorer, same_policy_pairs([""], written, 4096, generator), steps=steps, rows=32, rate=1e-2)
     return scorer
 
 
@@ -70,7 +70,7 @@ def finds_the_target() -> Finding:
     few, many = (LearnedJudge(compares=True).judges_with(discriminator(*size)) for size in ((40, 150), (1000, 600)))
     preferred, *others = texts([Bigrams.any(3000 + i) for i in range(21)], 64, generator)
     plain = TextScorer(ScorerShape(width=32, layers=0, window=2))
-    fit(
+    fit_scorer(
         plain, Pairs([""] * 64, preferred[0], [other[0][0] for other in others[:16]] * 4), steps=150, rows=32, rate=1e-2
     )
     measured: dict[str, float] = {}

@@ -6,14 +6,14 @@ import functools
 
 import torch
 
+from polopt.backends import TextScorer, fit_scorer
+from polopt.backends.scorer import ScorerShape
 from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSource
 from polopt.lab import TabularPolicy, learning
 from polopt.method import Finding, claim
 from polopt.methods.rluf import rluf
 from polopt.metrics import auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.rewards import LearnedJudge
-from polopt.rewards.judges import TextScorer, fit
-from polopt.rewards.judges.scorer import ScorerShape
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
@@ -26,7 +26,7 @@ def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
     prompts, answers, liked = audience.log(20_000, generator)
     early, late = chronological(range(20_000), heldout=0.25)
     scorer = TextScorer(ScorerShape(width=16, layers=0, window=4))
-    fit(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=300, rate=1e-2)
+    fit_scorer(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=300, rate=1e-2)
     with torch.no_grad():
         known = dict(
             zip(zip(*audience.texts(), strict=True), scorer(*audience.texts()).sigmoid().tolist(), strict=True)

@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.backends import LocalPool
 from polopt.claims.problems.swarm import cumulative, pull_of_shared
 from polopt.method import Finding, claim
 from polopt.methods.sapo_swarm import sapo_swarm
-from polopt.sampling import LocalPool
 
 
 def swarm(external: float, idle: int = 0) -> float:

@@ -1,10 +1,10 @@
 """FAPO: a smaller reward for right answers with flawed steps, which turns from positive to negative over training."""
 
 from polopt.algorithm import Algorithm
+from polopt.backends import Chat
 from polopt.method import Paper, method
 from polopt.methods.dapo import dapo
 from polopt.rewards import (
-    Chat,
     FlawedPositive,
     HTTPJudge,
     JudgedReward,

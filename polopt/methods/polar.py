@@ -26,13 +26,13 @@ def polar(*, group: int = 8, kl: float = 0.0, judge: Judge | None = None) -> Alg
         loss = -log sigmoid(r(x, y1, y2) - r(x, y1, z)),
 
     so that its optimum is, up to what depends on (x, y1) alone, the log of how much likelier y is from the author of y1
-    than from the mixture of all policies. `rewards.judges` holds the code: `same_policy_pairs` samples the pairs, `fit`
-    trains a `TextScorer`, `save_scorer` writes it to a folder, and
+    than from the mixture of all policies. `backends` holds the code: `same_policy_pairs` samples the pairs,
+    `fit_scorer` trains a `TextScorer`, `save_scorer` writes it to a folder, and
 
         polar(judge=LearnedJudge(weights=folder, compares=True))
 
-    reads it; fine-tuning on ranked answers is `fit` on `Pairs` with references. The default judge is an untrained
-    scorer, of use only to try out a recipe. Or take an `HTTPJudge` whose template has {reference}.
+    reads it; fine-tuning on ranked answers is `fit_scorer` on `Pairs` with references. The default judge is an
+    untrained scorer, of use only to try out a recipe. Or take an `HTTPJudge` whose template has {reference}.
 
     The paper's scripts train with PPO, a critic and no KL; scores are comparable only for one reference, so groups
     are the baseline here. The paper reads prompt and reference, and prompt and candidate, as one string with a

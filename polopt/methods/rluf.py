@@ -31,7 +31,8 @@ def rluf(
     """R_i = helpful_i + safe_i + weight P[love | x, y_i]. P[love] is a scorer with a sigmoid, trained by binary
     cross-entropy on logged reactions, rare ones left rare:
 
-        fit(scorer, (prompts, answers, liked), steps=...)        then  love=LearnedJudge(weights=folder, link="sigmoid")
+        fit_scorer(scorer, (prompts, answers, liked), steps=...)        then  love=LearnedJudge(weights=folder,
+        link="sigmoid")
 
     with `metrics.chronological` for the split, `auroc` and `calibration_error` for its quality on later days, and
     `release_gate` with `tic_rate` before a release: a closing that policies learn to add to every answer, whatever the

@@ -1,9 +1,10 @@
 """SAPO: decentralised learners that share rollouts, and nothing else."""
 
 from polopt.algorithm import Algorithm
+from polopt.backends import FolderPool, LocalPool
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.sampling import FolderPool, LocalPool, Swarm
+from polopt.sampling import Swarm
 
 
 @method(

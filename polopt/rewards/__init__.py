@@ -9,7 +9,7 @@ from polopt.rewards.envelope import LengthEnvelope
 from polopt.rewards.field import FieldReward
 from polopt.rewards.flawed import FlawedPositive, step_verdict
 from polopt.rewards.judged import JudgedReward
-from polopt.rewards.judges import Chat, HTTPJudge, Judge, LearnedJudge
+from polopt.rewards.judges import HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.measured import AuditedRubric, ProgramGrader
 from polopt.rewards.modelled import LinearTokenReward
@@ -63,7 +63,6 @@ __all__ = [
     "BentReward",
     "Blocks",
     "Brevity",
-    "Chat",
     "ClippedReward",
     "ConditionalReward",
     "Departure",

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polopt.backends.chat import Chat
 from polopt.experience import Experience
-from polopt.rewards.judges.chat import Chat
 from polopt.rewards.judges.http import filled
 from polopt.rewards.rubric import Grader, Item, Meta
 

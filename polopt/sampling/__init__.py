@@ -1,5 +1,6 @@
 """Sampling: selects tasks, allocates rollouts to them and filters the rollouts of a batch."""
 
+from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
 from polopt.sampling.allocators import GradientVarianceAllocator, KnapsackAllocator
 from polopt.sampling.batch_mixers import BatchMixer, ReplacedBySolutions, WithDemonstrations, WithSolutions, WithTexts
@@ -23,7 +24,6 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
-from polopt.sampling.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.predicted import PredictedAllocator, SequentialAllocator, TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.promoting import VariancePromotingSampler

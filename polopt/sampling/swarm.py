@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from polopt import ops
+from polopt.backends.pool import LocalPool, Pool, PublishedGroup
 from polopt.experience import Experience
 from polopt.part_names import name_of
-from polopt.sampling.pool import LocalPool, Pool, PublishedGroup
 from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.select import MixedGroups
 from polopt.sampling.source_protocols import ImportingSource

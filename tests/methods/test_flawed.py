@@ -56,7 +56,7 @@ def test_a_chat_model_is_asked_about_right_answers_alone() -> None:
     batch = rows([1.0, 1.0, 0.0, 1.0], [0.0] * 4).replace(extras={"answer": answers, "task": tasks})
     replies = {"slip": "It slips.\nScore: 10", "silence": "I cannot tell."}
     with served(lambda asked: next((reply for word, reply in replies.items() if word in asked), "Score: 0")) as server:
-        chat = po.rewards.Chat(url=server.url, model="tiny")
+        chat = po.backends.Chat(url=server.url, model="tiny")
         # A reply that cannot be read has found nothing.
         assert po.method("fapo", chat=chat).reward(batch).tolist() == [0.0, 1.0, -1.0, 1.0]
         assert len(server.seen) == 3

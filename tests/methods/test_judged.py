@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import polopt as po
+from polopt.backends import choose_same, prefers
 from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.part_diff import diff
 from polopt.rewards import Judge, JudgedReward
-from polopt.rewards.judges import Judgement, choose_same, prefers
+from polopt.rewards.judges import Judgement
 from polopt.sampling.parts import RolloutRequest
 
 

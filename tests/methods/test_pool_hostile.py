@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from polopt.backends import FolderPool, LocalPool, PublishedGroup
+from polopt.backends.pool import MOST_BYTES, groups_of
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.sampling import FolderPool, LocalPool, PublishedGroup, Rollouts, Swarm
-from polopt.sampling.pool import MOST_BYTES, groups_of
+from polopt.sampling import Rollouts, Swarm
 from polopt.sampling.swarm import shared
 
 GOOD: dict[str, Any] = {

@@ -14,12 +14,13 @@ import torch
 from sentences import same
 
 import polopt as po
+from polopt.backends import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.claims.problems.swarm import knowing
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
-from polopt.sampling import FolderPool, LocalPool, Pool, PublishedGroup, Swarm
+from polopt.sampling import Swarm
 from polopt.sampling.parts import RolloutRequest
 
 FORK = multiprocessing.get_context("fork")

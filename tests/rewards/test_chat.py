@@ -14,8 +14,8 @@ import torch
 from chat_server import ChatServer, served
 
 import polopt as po
-from polopt.rewards import Chat, HTTPJudge
-from polopt.rewards.judges import BudgetError, ChatError
+from polopt.backends import BudgetError, Chat, ChatError
+from polopt.rewards import HTTPJudge
 
 
 @pytest.fixture

@@ -11,20 +11,20 @@ import torch
 from torch.nn import functional as F
 
 import polopt as po
-from polopt.fields import ExperienceError
-from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
-from polopt.rewards.judges import (
+from polopt.backends import (
     Pairs,
     TextScorer,
     choose_same,
-    fit,
+    fit_scorer,
     likes,
     load_scorer,
     prefers,
     same_policy_pairs,
     save_scorer,
 )
-from polopt.rewards.judges.scorer import APART, PAD, ScorerShape
+from polopt.backends.scorer import APART, PAD, ScorerShape
+from polopt.fields import ExperienceError
+from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
 from polopt.worlds import Task
 
 
@@ -130,18 +130,19 @@ class TestLearning:
 
         good, bad = words("abcx", 300), words("abcy", 300)
         scorer = TextScorer(ScorerShape(width=16, layers=0))
-        fit(scorer, Pairs([""] * 200, good[:200], bad[:200]), steps=60, rows=32)
+        fit_scorer(scorer, Pairs([""] * 200, good[:200], bad[:200]), steps=60, rows=32)
         assert (scorer([""] * 100, good[200:]) > scorer([""] * 100, bad[200:])).double().mean() > 0.8
         liked = torch.tensor([float("x" in text) for text in good])
         scorer = TextScorer(ScorerShape(width=16, layers=0))
-        losses = fit(scorer, ([""] * 200, good[:200], liked[:200]), steps=100, rows=32)
+        losses = fit_scorer(scorer, ([""] * 200, good[:200], liked[:200]), steps=100, rows=32)
         assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
         right = (scorer([""] * 100, good[200:]) > 0) == liked[200:].bool()
         assert right.double().mean() > 0.9
 
     def test_fitting_is_a_function_of_the_seed(self):
         pairs = Pairs(["p"] * 8, list("abcdefgh"), list("ABCDEFGH"))
-        runs = [fit(TextScorer(ScorerShape(width=8, layers=1)), pairs, steps=3, rows=4, seed=s) for s in (0, 0, 1)]
+        shape = ScorerShape(width=8, layers=1)
+        runs = [fit_scorer(TextScorer(shape), pairs, steps=3, rows=4, seed=s) for s in (0, 0, 1)]
         assert runs[0] == runs[1] != runs[2]
 
     def test_pairs_of_different_lengths_are_refused(self):

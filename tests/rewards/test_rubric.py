@@ -11,7 +11,8 @@ from chat_server import ChatServer, served
 from rows_judges import say
 
 import polopt as po
-from polopt.rewards import AuditedRubric, Chat, HTTPGrader, HTTPMeta, Item, ProgramGrader, RubricReward
+from polopt.backends import Chat
+from polopt.rewards import AuditedRubric, HTTPGrader, HTTPMeta, Item, ProgramGrader, RubricReward
 from polopt.rewards.measured import SEEN, agreement
 from polopt.rewards.rewritten import parsed, read_marks
 from polopt.rewards.texts import TextBuffers

@@ -13,10 +13,10 @@ from cluster_runs import HereCrew
 from safetensors.torch import load
 from tiny_runs import Stop, StopAt, outcome, recipe, training_of
 
+from polopt.backends.pool import LocalPool
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.sampling.parts import RolloutRequest
-from polopt.sampling.pool import LocalPool
 from polopt.support import PLAIN
 from polopt.training import recipe as recipes
 from polopt.training.cluster.connect import worker_pool_of

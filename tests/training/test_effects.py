@@ -13,9 +13,9 @@ from chat_server import served
 from tiny_runs import recipe
 
 import polopt as po
+from polopt.backends import Chat
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.rewards import Chat
 from polopt.rewards.payoffs import CELLS
 from polopt.situation import Situation
 from polopt.training.estimate import estimate
@@ -150,7 +150,7 @@ def test_trees_that_never_branch_are_told_of_once(tmp_path: Path) -> None:
 
 def test_a_dry_run_asks_no_server() -> None:
     with served() as server:
-        chat = {"part": "rewards.Chat", "url": server.url, "model": "tiny"}
+        chat = {"part": "backends.Chat", "url": server.url, "model": "tiny"}
         method = {"name": "fapo", "chat": chat}
         stages = {
             "warmup": {"method": "sft", "steps": 1, "rows": 8},

@@ -14,7 +14,7 @@ from polopt.training.launch import resume, train
 
 def test_a_run_through_a_server_is_stopped_and_resumed_to_the_same_bytes(tmp_path: Path) -> None:
     with served(say) as server:
-        chat = {"part": "rewards.Chat", "url": server.url, "model": "tiny", "cache": str(tmp_path / "replies")}
+        chat = {"part": "backends.Chat", "url": server.url, "model": "tiny", "cache": str(tmp_path / "replies")}
         method = {
             "name": "mpo-meta",
             "every": 2,

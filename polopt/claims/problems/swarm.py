@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.backends import LocalPool
 from polopt.experience import Experience
 from polopt.lab.measure import training
 from polopt.lab.policy import TabularPolicy
@@ -15,7 +16,6 @@ from polopt.lab.problems import contexts
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
 from polopt.objectives import Surrogate, TokenRatio, Unclipped
-from polopt.sampling import LocalPool
 from polopt.sampling.swarm import as_drawn, shared
 from polopt.support import PLAIN
 

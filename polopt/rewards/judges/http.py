@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from polopt.rewards.judges.chat import Chat
+from polopt.backends.chat import Chat
 from polopt.rewards.judges.parts import Judge, Judgement
 
 PLACE = re.compile(r"\{([a-z]+)\}")

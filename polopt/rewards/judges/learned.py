@@ -9,8 +9,8 @@ from typing import Literal
 
 import torch
 
+from polopt.backends.scorer import ScorerShape, TextScorer, load_scorer
 from polopt.rewards.judges.parts import Judge, Judgement
-from polopt.rewards.judges.scorer import ScorerShape, TextScorer, load_scorer
 
 
 class LearnedJudge(Judge):

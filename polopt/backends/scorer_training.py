@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from polopt.rewards.judges.scorer import TextScorer
+from polopt.backends.scorer import TextScorer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def same_policy_pairs(
     )
 
 
-def fit(
+def fit_scorer(
     scorer: TextScorer,
     data: Pairs | tuple[Sequence[str], Sequence[str], Tensor],
     *,

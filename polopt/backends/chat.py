@@ -11,10 +11,10 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from polopt.backends.replies import Replies, Reply, content_key
+from polopt.backends.wire import HTTPAnswer, post
 from polopt.errors import UserError
 from polopt.part import Part
-from polopt.rewards.judges.replies import Replies, Reply, content_key
-from polopt.rewards.judges.wire import HTTPAnswer, post
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -82,21 +82,21 @@ class Chat(Part):
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
             raise ValueError(
-                "rewards.Chat: url must be http:// or https:// with a host, and hold no password and no query: the key "
-                f"belongs in an environment variable; found scheme {parts.scheme!r}, host {parts.hostname!r}"
+                "backends.Chat: url must be http:// or https:// with a host, and hold no password and no query: the "
+                f"key belongs in an environment variable; found scheme {parts.scheme!r}, host {parts.hostname!r}"
             )
         if self.limit < 1 or self.concurrency < 1 or self.retries < 0 or not self.temperature >= 0:
             raise ValueError(
-                "rewards.Chat: need limit and concurrency >= 1, retries and temperature >= 0, found "
+                "backends.Chat: need limit and concurrency >= 1, retries and temperature >= 0, found "
                 f"{self.limit}, {self.concurrency}, {self.retries} and {self.temperature}"
             )
         if not (self.seconds > 0 and self.backoff >= 0 and self.patience >= 0):
             raise ValueError(
-                "rewards.Chat: need seconds > 0, backoff and patience >= 0, found "
+                "backends.Chat: need seconds > 0, backoff and patience >= 0, found "
                 f"{self.seconds}, {self.backoff} and {self.patience}"
             )
         if any(most is not None and most < 0 for most in (self.calls, self.tokens)):
-            raise ValueError(f"rewards.Chat: calls and tokens must be >= 0 or None, found {self.calls}, {self.tokens}")
+            raise ValueError(f"backends.Chat: calls and tokens must be >= 0 or None, found {self.calls}, {self.tokens}")
         self.replies = Replies(self.cache)
 
     def forward(self, conversations: Sequence[Messages]) -> list[Reply | None]:
@@ -123,7 +123,7 @@ class Chat(Part):
             room = 0
         if room < len(unknown) and self.spent == "refuse":
             raise BudgetError(
-                f"rewards.Chat: {paid.calls} replies with {paid.tokens} tokens are paid, {len(unknown)} more are "
+                f"backends.Chat: {paid.calls} replies with {paid.tokens} tokens are paid, {len(unknown)} more are "
                 f"wanted, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to 'skip'"
             )
         return unknown[:room]
@@ -159,7 +159,7 @@ class Chat(Part):
             secret = os.environ.get(self.key, "").strip()
             if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
                 raise ChatError(
-                    f"rewards.Chat: environment variable {self.key} must hold the API key, and it is "
+                    f"backends.Chat: environment variable {self.key} must hold the API key, and it is "
                     f"{'empty or not set' if not secret else 'no key: it has characters that no header may have'}"
                 )
             headers["Authorization"] = f"Bearer {secret}"
@@ -185,7 +185,7 @@ class Chat(Part):
         came = f"status {answered.status}" if answered.status else "no answer"
         asks = f", asking to wait {answered.wait:.0f} s" if answered.wait else ""
         raise ChatError(
-            f"rewards.Chat: {where} gave {came}{asks} after {attempt + 1} tries: {said or 'nothing'!s}; look at the "
+            f"backends.Chat: {where} gave {came}{asks} after {attempt + 1} tries: {said or 'nothing'!s}; look at the "
             "server, the model's name and the key"
         )
 

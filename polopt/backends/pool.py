@@ -124,7 +124,7 @@ class FolderPool(Pool):
         content = json.dumps([dataclasses.asdict(group) for group in groups], ensure_ascii=False).encode()
         if len(content) > MOST_BYTES:
             raise ValueError(
-                f"sampling.FolderPool: a batch has {len(content)} bytes, and a publication at most {MOST_BYTES}; make "
+                f"backends.FolderPool: a batch has {len(content)} bytes, and a publication at most {MOST_BYTES}; make "
                 "batches or answers smaller"
             )
         home.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class FolderPool(Pool):
     def _home(self, node: str) -> Path:
         if not NODE.fullmatch(node):
             raise ValueError(
-                f"sampling.FolderPool: node {node!r:.120} must be a plain name, of letters, digits, _, - and ."
+                f"backends.FolderPool: node {node!r:.120} must be a plain name, of letters, digits, _, - and ."
             )
         return Path(self.path) / node
 
